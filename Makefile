@@ -1,0 +1,84 @@
+# make demo         set up and show what the compiler does with one kernel
+# make test         what CI runs: lint, types, layers, tests (no GPU needed)
+# make test-full    the same with the whole cross-compile matrix
+# make test-device  tests/device, on a machine with a GPU
+# make check        lint, types and layers only
+# make format       rewrite files the way `make check` wants them
+# make golden       accept the present output as the expected output, then read the diff
+# make clean        remove everything made by the above
+#
+# `make <target> PYTHON=python3` uses that interpreter as it is: nothing is created or installed.
+
+VENV := .venv
+JOBS ?= 2
+BOOTSTRAP_PYTHON ?= python3
+
+ifeq ($(origin PYTHON),command line)
+  READY_RUN :=
+  READY_DEV :=
+else
+  PYTHON := $(VENV)/bin/python
+  READY_RUN := $(VENV)/.installed
+  READY_DEV := $(VENV)/.installed-dev
+endif
+
+# For interpreters the package is not installed in.
+export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
+SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
+
+.PHONY: demo test test-full test-device check lint types layers format golden docs clean
+
+demo: $(READY_RUN)
+	$(PYTHON) examples/demo.py
+
+test: check
+	$(PYTHON) -m pytest -n $(JOBS)
+
+test-full: check
+	$(PYTHON) -m pytest -n $(JOBS) --full
+
+# A device machine brings its own torch, whose warnings are not ours to mend.
+test-device: $(READY_DEV)
+	$(PYTHON) -m pytest tests/device -W default
+
+check: lint types layers
+
+lint: $(READY_DEV)
+	$(PYTHON) -m ruff check $(SOURCES)
+	$(PYTHON) -m ruff format --check $(SOURCES)
+
+types: $(READY_DEV)
+	$(PYTHON) -m pyright
+
+layers: $(READY_DEV)
+	$(PYTHON) -c "from importlinter.cli import lint_imports_command as main; main()"
+
+format: $(READY_DEV)
+	$(PYTHON) -m ruff check --fix $(SOURCES)
+	$(PYTHON) -m ruff format $(SOURCES)
+
+golden: $(READY_DEV)
+	$(PYTHON) -m pytest -n $(JOBS) --update-golden
+	git diff --stat -- tests/golden
+
+docs: $(READY_DEV)
+	$(PYTHON) -m tools.generate_ir_docs
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis \
+	  .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	$(BOOTSTRAP_PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e .
+	touch $@
+
+# Holds everything `.installed` does, so it stands for both.
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e '.[dev]'
+	touch $@ $(VENV)/.installed

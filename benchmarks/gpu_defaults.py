@@ -1,0 +1,347 @@
+"""Default configs on the GPU against eager PyTorch, torch.compile and copy bandwidth, in one run.
+
+    python -m benchmarks.gpu_defaults [--only softmax] [--json rows.jsonl]
+
+Each workload runs in a process of its own, each implementation is guarded: what fails is a row with
+its reason. Times are device times with a cold L2 cache, all implementations interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.table import print_table
+from benchmarks.workloads import WORKLOADS, Tensors, Workload
+from tilesmith.measure.timer import Timing, Work, capture_graph, time_on_cpu, time_on_device
+from tilesmith.numerics.compare import ErrorReport, measure_error
+
+OURS = "tilesmith"
+COPY = "copy"
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation on one workload; a failed one has ``problem`` and what was known."""
+
+    workload: str
+    implementation: str
+    median_ms: float | None = None
+    spread: float | None = None
+    rate: float | None = None
+    rate_unit: str = ""
+    share: float | None = None
+    """Of the copy bandwidth, or of cuBLAS/SDPA where arithmetic is the limit."""
+    relative_norm: float | None = None
+    max_ulp: float | None = None
+    is_accurate: bool | None = None
+    config: str = ""
+    timer: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asked for."""
+
+    smoke: bool
+    repeats: int
+    skip_compile: bool
+
+
+def prepare_ours(workload: Workload, inputs: Tensors) -> tuple[Work, str]:
+    """Our kernel with its default config, and that config."""
+    bound = workload.load_kernel().bind(inputs)
+    config = bound.config_spec.default_config()
+    compiled = bound.compile_config(config)
+    return lambda: compiled(*inputs), str(config)
+
+
+def prepare_compiled(workload: Workload, inputs: Tensors) -> tuple[Work, str]:
+    """What torch.compile makes of the eager form."""
+    compiled = torch.compile(workload.eager, dynamic=False)
+    return lambda: compiled(*inputs), ""
+
+
+def prepare_sdpa(backend: SDPBackend, inputs: Tensors) -> tuple[Work, str]:
+    """PyTorch's attention held to one of its backends."""
+    q, k, v = inputs
+
+    def work() -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    return work, ""
+
+
+def preparations(
+    workload: Workload, inputs: Tensors, options: Options
+) -> dict[str, Callable[[], tuple[Work, str]]]:
+    """Implementations by name, each still to be made."""
+    wanted: dict[str, Callable[[], tuple[Work, str]]] = {
+        OURS: lambda: prepare_ours(workload, inputs),
+        "eager": lambda: (lambda: workload.eager(*inputs), ""),
+    }
+    if not options.skip_compile:
+        wanted["torch.compile"] = lambda: prepare_compiled(workload, inputs)
+    if workload.module == "attention" and inputs[0].is_cuda:
+        wanted["sdpa cudnn"] = lambda: prepare_sdpa(SDPBackend.CUDNN_ATTENTION, inputs)
+        wanted["sdpa flash"] = lambda: prepare_sdpa(SDPBackend.FLASH_ATTENTION, inputs)
+    return wanted
+
+
+def results_of(returned: Any) -> Tensors:
+    """A result as a tuple of tensors."""
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
+def run_poisoned(work: Work) -> Tensors:
+    """Results of a second call, the memory that its outputs are likely to get filled with NaN."""
+    templates = results_of(work())
+    poison = [torch.full_like(template, float("nan")) for template in templates]
+    del templates, poison
+    return results_of(work())
+
+
+def judge(workload: Workload, actual: torch.Tensor, inputs: Tensors) -> ErrorReport:
+    """Error against float64."""
+    return measure_error(
+        actual,
+        workload.exact(*inputs),
+        reduction_length=workload.reduction_length(tuple(inputs[0].shape)),
+        dtype=inputs[0].dtype,
+        intermediate=[inputs[0].dtype] * workload.roundings,
+    )
+
+
+def describe(error: Exception) -> str:
+    """Type and first line of an exception."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def check_implementation(
+    row: Row, prepare: Callable[[], tuple[Work, str]], workload: Workload, inputs: Tensors
+) -> tuple[Row, Work | None]:
+    """Build one implementation, run it, judge it; a failure ends up in the row."""
+    try:
+        work, config = prepare()
+        report = judge(workload, run_poisoned(work)[0], inputs)
+    except Exception as error:
+        return replace(row, problem=describe(error)), None
+    checked = replace(
+        row,
+        config=config,
+        relative_norm=report.relative_norm,
+        max_ulp=report.max_ulp,
+        is_accurate=report.is_within_budget,
+        problem="" if report.is_within_budget else str(report).splitlines()[0],
+    )
+    return checked, work
+
+
+def copy_of_equal_traffic(num_bytes: int, device: torch.device) -> Work:
+    """A copy that reads and writes ``num_bytes`` together."""
+    source = torch.randint(0, 100, (num_bytes // 2,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def time_all(
+    works: dict[str, Work], device: torch.device, repeats: int
+) -> tuple[dict[str, Timing], dict[str, str]]:
+    """Interleaved times and, by name, how each was timed."""
+    if device.type != "cuda":
+        return time_on_cpu(works, repeats=3, warmup=1), dict.fromkeys(works, "host clock")
+    ready: dict[str, Work] = {}
+    timers: dict[str, str] = {}
+    for name, work in works.items():
+        ready[name], timers[name] = capture_or_keep(work)
+    return time_on_device(ready, device=device, repeats=repeats), timers
+
+
+def capture_or_keep(work: Work) -> tuple[Work, str]:
+    """A graph of the work; what cannot be captured is timed call by call, and launches may show."""
+    try:
+        return capture_graph(work), "graph"
+    except Exception:
+        torch.cuda.synchronize()
+        return work, "events"
+
+
+def measure_workload(workload: Workload, options: Options) -> Iterator[Row]:
+    """All rows of one workload."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    inputs = workload.inputs(device, smoke=options.smoke)
+    works: dict[str, Work] = {}
+    rows: dict[str, Row] = {}
+    for name, prepare in preparations(workload, inputs, options).items():
+        rows[name], work = check_implementation(Row(workload.name, name), prepare, workload, inputs)
+        if work is None:
+            yield rows.pop(name)
+        else:
+            works[name] = work
+    num_bytes = sum(value.nbytes for value in inputs) + inputs[0].nbytes
+    flops = workload.flops(tuple(inputs[0].shape))
+    if not flops:
+        rows[COPY] = Row(workload.name, COPY)
+        works[COPY] = copy_of_equal_traffic(num_bytes, device)
+    try:
+        timings, timers = time_all(works, device, options.repeats)
+    except Exception as error:
+        yield from (replace(row, problem=describe(error)) for row in rows.values())
+        return
+    best = timings[COPY] if not flops else timings.get("eager")
+    for name, row in rows.items():
+        timed = with_time(row, timings[name], best)
+        yield with_rate(replace(timed, timer=timers[name]), num_bytes, flops)
+
+
+def with_time(row: Row, timing: Timing, best: Timing | None) -> Row:
+    """The row with its time and its share of the yardstick."""
+    share = best.median_ms / timing.median_ms if best is not None else None
+    return replace(row, median_ms=timing.median_ms, spread=timing.summary.spread, share=share)
+
+
+def with_rate(row: Row, num_bytes: int, flops: int) -> Row:
+    """The row with GB/s, or TFLOP/s where arithmetic is the limit."""
+    assert row.median_ms is not None
+    if flops:
+        return replace(row, rate=flops / row.median_ms / 1e9, rate_unit="TFLOP/s")
+    return replace(row, rate=num_bytes / row.median_ms / 1e6, rate_unit="GB/s")
+
+
+def run_worker(name: str, options: Options) -> int:
+    """Measure one workload in this process; rows go to standard output as JSON lines."""
+    workload = next(item for item in WORKLOADS if item.name == name)
+    for row in measure_workload(workload, options):
+        print(json.dumps(asdict(row)), flush=True)
+    return 0
+
+
+def run_isolated(workload: Workload, arguments: Sequence[str], timeout_s: float) -> list[Row]:
+    """Measure one workload in a process of its own; a crash or a hang becomes a row."""
+    command = [sys.executable, "-m", "benchmarks.gpu_defaults", "--worker", workload.name]
+    try:
+        done = subprocess.run(
+            [*command, *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired as expired:
+        text = expired.stdout or b""
+        rows = parse_rows(text.decode() if isinstance(text, bytes) else text)
+        return [*rows, Row(workload.name, OURS, problem=f"no answer in {timeout_s:.0f} s")]
+    rows = parse_rows(done.stdout)
+    if done.returncode:
+        tail = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        rows.append(Row(workload.name, "worker", problem=f"exit {done.returncode}: {tail}"))
+        print(done.stderr, file=sys.stderr)
+    return rows
+
+
+def parse_rows(text: str) -> list[Row]:
+    """Rows among whatever else a worker printed."""
+    return [Row(**json.loads(line)) for line in text.splitlines() if line.startswith("{")]
+
+
+def environment() -> dict[str, str]:
+    """What the figures depend on."""
+    on_gpu = torch.cuda.is_available()
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "method": "median device time, cold L2, interleaved" if on_gpu else "host clock",
+    }
+
+
+def number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def cells(row: Row) -> list[str]:
+    """One line of the table."""
+    accuracy = {None: "-", True: "ok", False: "BEYOND BUDGET"}[row.is_accurate]
+    return [
+        row.workload,
+        row.implementation,
+        number(row.median_ms, ".4f"),
+        number(row.spread, ".1%"),
+        f"{number(row.rate, '.0f')} {row.rate_unit}".strip(),
+        number(row.share, ".1%"),
+        number(row.relative_norm, ".2e"),
+        number(row.max_ulp, ".3g"),
+        accuracy,
+        row.timer or "-",
+        row.problem or row.config,
+    ]
+
+
+HEADERS = [
+    "workload", "implementation", "ms", "spread", "rate", "of copy/cuBLAS", "rel. norm", "max ulp",
+    "accuracy", "timer", "config or problem",
+]  # fmt: skip
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="workloads whose name contains this")
+    parser.add_argument(
+        "--json", type=Path, help="append rows as JSON lines, each when it is known"
+    )
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--timeout", type=float, default=150.0, help="seconds for one workload")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, on any device")
+    parser.add_argument("--skip-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def write_lines(path: Path | None, records: Sequence[dict[str, Any]]) -> None:
+    if path is None:
+        return
+    with path.open("a") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the workloads; the exit status is 1 if one of our rows has a problem."""
+    parsed = parse_arguments(arguments)
+    options = Options(parsed.smoke, parsed.repeats, parsed.skip_compile)
+    if parsed.worker is not None:
+        return run_worker(parsed.worker, options)
+    if not torch.cuda.is_available() and not options.smoke:
+        print("no GPU here; --smoke tries the benchmark itself on the CPU", file=sys.stderr)
+        return 2
+    passed_on = [f"--repeats={options.repeats}"]
+    passed_on += ["--smoke"] * options.smoke + ["--skip-compile"] * options.skip_compile
+    write_lines(parsed.json, [environment()])
+    rows: list[Row] = []
+    for workload in WORKLOADS:
+        if parsed.only in workload.name:
+            new = run_isolated(workload, passed_on, parsed.timeout)
+            write_lines(parsed.json, [asdict(row) for row in new])
+            rows += new
+    facts = environment()
+    title = f"Default configs on {facts['device']}, torch {facts['torch']}; {facts['method']}"
+    title += "; tiny sizes, to try the benchmark" * options.smoke
+    print_table(title, HEADERS, [cells(row) for row in rows])
+    return int(any(row.problem for row in rows if row.implementation in (OURS, "worker")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""Five kernels on whatever device there is: time against eager PyTorch, error against float64.
+
+Run it with `make demo`. `--source matmul` also prints the Triton code generated for that kernel.
+A kernel that fails becomes a row that says why, and the exit status tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+
+from tilesmith.measure.timer import Timing, time_on_cpu, time_on_device
+from tilesmith.numerics.compare import ErrorReport, measure_error
+from tilesmith.numerics.inputs import random_tensor
+
+Tensors = tuple[torch.Tensor, ...]
+SHORT_KEYS = {"block_sizes": "blocks", "num_warps": "warps", "num_stages": "stages"}
+CPU_REPEATS = 3
+DEVICE_REPEATS = 30
+PLAIN_WIDTH = 130
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One kernel of examples/, its inputs, and what to hold it against."""
+
+    module: str
+    kernel: str
+    shapes: dict[str, tuple[tuple[int, ...], ...]]
+    """Shapes of the tensor arguments by device type; the CPU's finish in seconds."""
+    dtypes: dict[str, torch.dtype]
+    eager: Callable[..., torch.Tensor]
+    reduction_length: Callable[[torch.Size], int] = lambda shape: 1
+    """Terms of the longest sum behind one output element, from the first argument's shape."""
+    intermediate: bool = False
+    """Whether an intermediate is rounded to the input type before a product."""
+
+    def inputs(self, device: torch.device) -> Tensors:
+        """Random tensors of the shapes for this kind of device."""
+        dtype = self.dtypes[device.type]
+        return tuple(
+            random_tensor(shape, dtype, seed=seed, device=device)
+            for seed, shape in enumerate(self.shapes[device.type])
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one row shows; a failed row has ``problem`` and whatever was known before it."""
+
+    name: str
+    shape: str
+    dtype: str
+    config: str = ""
+    ours: Timing | None = None
+    eager: Timing | None = None
+    error: ErrorReport | None = None
+    source: str = ""
+    problem: str = ""
+
+
+def same_shapes(
+    *, cpu: tuple[int, ...], cuda: tuple[int, ...], count: int
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Shapes of ``count`` equal arguments on either kind of device."""
+    return {"cpu": (cpu,) * count, "cuda": (cuda,) * count}
+
+
+F32_THEN_BF16 = {"cpu": torch.float32, "cuda": torch.bfloat16}
+BF16 = {"cpu": torch.bfloat16, "cuda": torch.bfloat16}
+
+DEMONSTRATIONS = (
+    Demonstration(
+        "add",
+        "add",
+        same_shapes(cpu=(1 << 18,), cuda=(1 << 26,), count=2),
+        F32_THEN_BF16,
+        torch.add,
+    ),
+    Demonstration(
+        "softmax",
+        "softmax",
+        same_shapes(cpu=(256, 512), cuda=(8192, 8192), count=1),
+        BF16,
+        lambda x: torch.softmax(x, 1),
+        lambda shape: shape[1],
+    ),
+    Demonstration(
+        "layer_norm",
+        "layer_norm_fwd",
+        {
+            "cpu": ((256, 512), (512,), (512,)),
+            "cuda": ((8192, 8192), (8192,), (8192,)),
+        },
+        BF16,
+        lambda x, weight, bias: torch.nn.functional.layer_norm(x, weight.shape, weight, bias),
+        lambda shape: shape[1],
+    ),
+    Demonstration(
+        "matmul",
+        "matmul",
+        same_shapes(cpu=(256, 256), cuda=(4096, 4096), count=2),
+        F32_THEN_BF16,
+        torch.mm,
+        lambda shape: shape[1],
+    ),
+    Demonstration(
+        "attention",
+        "attention",
+        same_shapes(cpu=(1, 4, 256, 64), cuda=(4, 32, 2048, 128), count=3),
+        F32_THEN_BF16,
+        torch.nn.functional.scaled_dot_product_attention,
+        # A score sums the head dimension, an output element the keys.
+        lambda shape: shape[2] * shape[3],
+        intermediate=True,
+    ),
+)
+
+
+def load_example(name: str) -> Any:
+    """The module of an example, from the file beside this one."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickling look modules up by name.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def first_tensor(result: Any) -> torch.Tensor:
+    """The result itself, or the first of several."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def run_poisoned(work: Callable[[], Any]) -> torch.Tensor:
+    """Call with the memory that fresh outputs are likely to get filled with NaN."""
+    template = first_tensor(work())
+    poison = torch.full_like(template, float("nan"))
+    del template, poison
+    return first_tensor(work())
+
+
+def judge(
+    demonstration: Demonstration, actual: torch.Tensor, exact: torch.Tensor, inputs: Tensors
+) -> ErrorReport:
+    """Error against float64, with the budget of this kernel's sums and roundings."""
+    return measure_error(
+        actual,
+        exact,
+        reduction_length=demonstration.reduction_length(inputs[0].shape),
+        dtype=inputs[0].dtype,
+        intermediate=inputs[0].dtype if demonstration.intermediate else None,
+    )
+
+
+def time_both(
+    ours: Callable[[], Any], eager: Callable[[], Any], device: torch.device
+) -> dict[str, Timing]:
+    """Interleaved times; eager is left out where this machine's PyTorch cannot run it."""
+    works = {"ours": ours}
+    try:
+        eager()
+    except RuntimeError as error:
+        print(f"eager PyTorch failed: {first_line(error)}", file=sys.stderr)
+    else:
+        works["eager"] = eager
+    if device.type == "cuda":
+        return time_on_device(works, device=device, repeats=DEVICE_REPEATS)
+    return time_on_cpu(works, repeats=CPU_REPEATS, warmup=1)
+
+
+def short_config(config: Mapping[str, object]) -> str:
+    """The keys that say most about a config."""
+    return " ".join(f"{short}={config[key]}" for key, short in SHORT_KEYS.items() if key in config)
+
+
+def write_source(name: str, text: str) -> str:
+    """Keep generated code where a reader can open it; returns the path."""
+    folder = Path(tempfile.gettempdir()) / "tilesmith-demo"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}_triton.py"
+    path.write_text(text)
+    return str(path)
+
+
+def demonstrate(demonstration: Demonstration, device: torch.device) -> Outcome:
+    """Run one kernel; whatever goes wrong is part of the outcome."""
+    known: dict[str, Any] = {
+        "name": demonstration.kernel,
+        "shape": shape_text(demonstration.shapes[device.type]),
+        "dtype": str(demonstration.dtypes[device.type]).removeprefix("torch."),
+    }
+    try:
+        for fact in collect_facts(demonstration, device):
+            known |= fact
+    except Exception as error:
+        known["problem"] = f"{type(error).__name__}: {first_line(error)}"
+    return Outcome(**known)
+
+
+def collect_facts(demonstration: Demonstration, device: torch.device) -> Iterator[dict[str, Any]]:
+    """Fields of the outcome as they become known, the cheapest and least likely to fail first."""
+    module = load_example(demonstration.module)
+    kernel = getattr(module, demonstration.kernel)
+    inputs = demonstration.inputs(device)
+    bound = kernel.bind(inputs)
+    config = bound.config_spec.default_config()
+    yield {"config": short_config(config)}
+    yield {"source": write_source(demonstration.kernel, bound.to_triton_code(config))}
+    compiled = bound.compile_config(config)
+    actual = run_poisoned(lambda: compiled(*inputs))
+    error = judge(demonstration, actual, first_tensor(module.reference(*inputs)), inputs)
+    yield {"error": error}
+    yield time_both(lambda: compiled(*inputs), lambda: demonstration.eager(*inputs), device)
+    if not error.is_within_budget:
+        yield {"problem": f"beyond the error budget: {first_line(error)}"}
+
+
+def shape_text(shapes: Sequence[tuple[int, ...]]) -> str:
+    """Distinct shapes, e.g. ``256x512 512``."""
+    return " ".join("x".join(map(str, shape)) for shape in dict.fromkeys(shapes))
+
+
+def first_line(text: object) -> str:
+    """The first line of an error or report."""
+    return (str(text).strip().splitlines() or ["(no message)"])[0]
+
+
+def time_text(timing: Timing | None) -> str:
+    """Median, in the unit that reads best, with its spread."""
+    if timing is None:
+        return "-"
+    milliseconds, spread = timing.median_ms, timing.summary.spread
+    amount = f"{milliseconds * 1e3:.1f} us" if milliseconds < 1 else f"{milliseconds:.2f} ms"
+    return f"{amount} ±{spread / 2:.0%}"
+
+
+def ratio_text(outcome: Outcome) -> str:
+    """How many times faster than eager; below one is slower."""
+    if outcome.ours is None or outcome.eager is None:
+        return "-"
+    return f"{outcome.eager.median_ms / outcome.ours.median_ms:.3g}x"
+
+
+def row_of(outcome: Outcome) -> list[str]:
+    """The cells of one row."""
+    error = outcome.error
+    return [
+        outcome.name,
+        outcome.shape,
+        outcome.dtype,
+        outcome.config or "-",
+        time_text(outcome.ours),
+        time_text(outcome.eager),
+        ratio_text(outcome),
+        f"{error.relative_norm:.1e}" if error else "-",
+        f"{error.max_ulp:.3g}" if error else "-",
+        "[red]failed[/]" if outcome.problem else "[green]ok[/]",
+    ]
+
+
+def show(console: Console, outcomes: Sequence[Outcome], device: torch.device) -> None:
+    """The table and where the generated code lies."""
+    table = Table(title=f"Tilesmith on {device_name(device)}, default configs")
+    right = {"ours", "eager", "speed-up", "rel. norm", "max ulp"}
+    headers = ["kernel", "shape", "dtype", "config", "ours", "eager", "speed-up"]
+    for header in [*headers, "rel. norm", "max ulp", "result"]:
+        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
+    for outcome in outcomes:
+        table.add_row(*row_of(outcome))
+    console.print(table)
+    for outcome in outcomes:
+        if outcome.problem:
+            console.print(f"[red]{outcome.name} failed:[/] {escape(outcome.problem)}")
+    console.print("rel. norm, max ulp: error against a float64 reference on the same inputs.")
+    console.print(
+        "Error near zero after cancellation is many ulps of a tiny number: read the norm."
+    )
+    if device.type == "cpu":
+        console.print(
+            "[yellow]No GPU here: kernels ran through the reference interpreter, which checks "
+            "results and is not meant to be fast.[/]"
+        )
+    console.print(
+        "Generated Triton code, the same you get from kernel.bind(args).to_triton_code():"
+    )
+    for outcome in outcomes:
+        if outcome.source:
+            console.print(f"  {outcome.name}: {outcome.source}", soft_wrap=True)
+
+
+def device_name(device: torch.device) -> str:
+    """What the table's title calls the device."""
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} (torch {torch.__version__})"
+    return f"the CPU (torch {torch.__version__})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run all, print the table; the exit status is 1 if any kernel failed."""
+    names = [item.kernel for item in DEMONSTRATIONS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", choices=names, help="also print the code of this kernel")
+    options = parser.parse_args(arguments)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
+    outcomes: list[Outcome] = []
+    for demonstration in DEMONSTRATIONS:
+        with console.status(f"running {demonstration.kernel}"):
+            outcomes.append(demonstrate(demonstration, device))
+    show(console, outcomes, device)
+    for outcome in outcomes:
+        if outcome.name == options.source and outcome.source:
+            console.print(Syntax(Path(outcome.source).read_text(), "python"))
+    return int(any(outcome.problem for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Read-only facts about a function; nothing here changes the IR."""

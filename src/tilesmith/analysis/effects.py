@@ -1,0 +1,101 @@
+"""Which memory an op touches, and which tensors a function reads, writes and accumulates into.
+
+Tensors are told apart by alias group: two accesses may meet only when their groups are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import While
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.traversal import walk, walk_function
+from tilesmith.ir.types import TensorType
+from tilesmith.ir.values import Value
+
+AliasGroup = int | Value
+"""A non-negative alias number, or the tensor itself when it shares storage with nothing."""
+
+
+def alias_group(tensor: Value) -> AliasGroup:
+    """The key under which accesses of this tensor may meet others."""
+    alias = tensor.tensor.alias
+    return alias if alias >= 0 else tensor
+
+
+def tensor_operands(op: Operation) -> tuple[Value, ...]:
+    """The tensors an op is given."""
+    return tuple(v for v in op.operand_values() if isinstance(v.type, TensorType))
+
+
+def is_removable(op: Operation) -> bool:
+    """Whether an op without uses may be dropped: it is pure or only reads."""
+    return Trait.PURE in op.traits or (Trait.READS in op.traits and Trait.WRITES not in op.traits)
+
+
+def touched_groups(op: Operation) -> frozenset[AliasGroup] | None:
+    """The alias groups an op may read or write itself; None when it may be any."""
+    if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
+        return frozenset()
+    tensors = tensor_operands(op)
+    return frozenset(map(alias_group, tensors)) if tensors else None
+
+
+def written_groups(op: Operation) -> frozenset[AliasGroup] | None:
+    """The alias groups whose content may differ after an op (regions not entered); None for any.
+
+    An acquiring atomic shows what other programs wrote, so it may change everything.
+    """
+    if isinstance(op, Atomic) and op.order in ("acquire", "acq_rel"):
+        return None
+    # A while loop may wait for another program: what it reads changes without a write in sight.
+    if isinstance(op, While):
+        return None
+    return touched_groups(op) if Trait.WRITES in op.traits else frozenset()
+
+
+def groups_written_in(region: Region) -> frozenset[AliasGroup] | None:
+    """The alias groups whose content may change anywhere in a region; None for any."""
+    groups: set[AliasGroup] = set()
+    for op in walk(region):
+        written = written_groups(op)
+        if written is None:
+            return None
+        groups |= written
+    return frozenset(groups)
+
+
+def _names(function: Function, tensors: Iterable[Value]) -> tuple[str, ...]:
+    touched = set(tensors)
+    values = (parameter.value for parameter in function.parameters)
+    return tuple(value.name for value in values if value in touched)
+
+
+def _touched_by(function: Function, traits: Trait) -> Iterator[Value]:
+    for op in walk_function(function):
+        if traits in op.traits and not isinstance(op, ProgramBarrier):
+            yield from tensor_operands(op)
+
+
+def tensors_read(function: Function) -> tuple[str, ...]:
+    """Names of the tensor parameters whose content the function may look at."""
+    return _names(function, _touched_by(function, Trait.READS))
+
+
+def tensors_written(function: Function) -> tuple[str, ...]:
+    """Names of the tensor parameters the function may change, atomics included."""
+    return _names(function, _touched_by(function, Trait.WRITES))
+
+
+def tensors_accumulated(function: Function) -> tuple[str, ...]:
+    """Names of the tensor parameters updated in place, so that running twice gives another result.
+
+    These are the targets of atomics, and tensors both read and plainly stored (through any alias).
+    """
+    atomics = {op.tensor for op in walk_function(function) if isinstance(op, Atomic)}
+    loaded = {alias_group(op.tensor) for op in walk_function(function) if isinstance(op, Load)}
+    stored = {op.tensor for op in walk_function(function) if isinstance(op, Store)}
+    return _names(function, atomics | {t for t in stored if alias_group(t) in loaded})

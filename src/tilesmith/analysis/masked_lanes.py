@@ -1,0 +1,215 @@
+"""What the invalid lanes of tiles hold: a known constant along an axis, or anything.
+
+A lane is invalid along an axis when it lies past the end of that axis's tile. The fact about an
+axis covers every lane invalid along it, whatever the other axes say. Facts belong to a place:
+inside a loop that binds a block, lanes of values from outside become invalid that were valid
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilesmith.analysis.scalar_arithmetic import (
+    Constant,
+    convert,
+    evaluate,
+    is_same_constant,
+    normalize,
+)
+from tilesmith.analysis.scopes import bound_blocks
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.types import TileType
+from tilesmith.ir.values import Value
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The constant held by the lanes invalid along each axis (None: unknown), and by every lane."""
+
+    axes: tuple[Constant | None, ...]
+    uniform: Constant | None = None
+
+
+Facts = dict[Value, Lanes]
+
+
+def find_masked_lanes(function: Function) -> dict[Operation, dict[Value, Lanes]]:
+    """For every op, what its tile operands hold in invalid lanes at that place."""
+    analysis = _Analysis()
+    analysis.visit(function.body, {})
+    return analysis.operands
+
+
+def _unknown(value: Value) -> Lanes:
+    return Lanes((None,) * value.tile.rank)
+
+
+class _Analysis:
+    """Walks regions in order; loops are walked until their carried facts no longer change."""
+
+    def __init__(self) -> None:
+        self.operands: dict[Operation, dict[Value, Lanes]] = {}
+
+    def visit(self, region: Region, facts: Facts) -> None:
+        for op in region.ops:
+            self.operands[op] = {
+                value: facts.get(value) or _unknown(value)
+                for value in op.operand_values()
+                if isinstance(value.type, TileType)
+            }
+            if isinstance(op, Loop):
+                self._visit_loop(op, facts)
+                continue
+            for inner in op.regions():
+                self.visit(inner, _enter(facts, bound_blocks(op)))
+            if len(op.results) == 1:
+                facts[op.result] = _transfer(op, self.operands[op])
+
+    def _visit_loop(self, op: Loop, facts: Facts) -> None:
+        inside = _enter(facts, bound_blocks(op))
+        carried = [inside.get(value) or _unknown(value) for value in op.init]
+        while True:
+            scope = {**inside, **dict(zip(op.carried, carried))}
+            self.visit(op.body, scope)
+            new = [scope.get(value) or _unknown(value) for value in op.body.yielded]
+            # A lane past the end of this tile may still hold what a longer tile put there.
+            merged = [
+                _forget(arg, _meet(before, after), bound_blocks(op))
+                for arg, before, after in zip(op.carried, carried, new)
+            ]
+            if merged == carried:
+                break
+            carried = merged
+        leaving = _enter(dict(zip(op.results, carried)), bound_blocks(op))
+        facts.update(leaving)
+
+
+def _enter(facts: Facts, blocks: frozenset[str]) -> Facts:
+    """The facts that still hold where ``blocks`` are bound anew."""
+    return {value: _forget(value, lanes, blocks) for value, lanes in facts.items()}
+
+
+def _forget(value: Value, lanes: Lanes, blocks: frozenset[str]) -> Lanes:
+    if lanes.uniform is not None:
+        return lanes
+    dims = value.tile.shape
+    kept = (None if blocks & set(dim.symbols) else c for dim, c in zip(dims, lanes.axes))
+    return Lanes(tuple(kept))
+
+
+def _meet_constants(lhs: Constant | None, rhs: Constant | None) -> Constant | None:
+    if lhs is None or rhs is None:
+        return None
+    return lhs if is_same_constant(lhs, rhs) else None
+
+
+def _meet(lhs: Lanes, rhs: Lanes) -> Lanes:
+    axes = tuple(map(_meet_constants, lhs.axes, rhs.axes))
+    return Lanes(axes, _meet_constants(lhs.uniform, rhs.uniform))
+
+
+def _transfer(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
+    rule = _RULES.get(type(op))
+    return rule(op, operands) if rule else _unknown(op.result)
+
+
+def _of_full(op: Full, operands: dict[Value, Lanes]) -> Lanes:
+    value = normalize(op.value, op.result.tile.dtype)
+    return Lanes((value,) * op.result.tile.rank, value)
+
+
+def _of_load(op: Load, operands: dict[Value, Lanes]) -> Lanes:
+    return Lanes((normalize(0, op.result.tile.dtype),) * op.result.tile.rank)
+
+
+def _evaluate_known(op: Elementwise, held: list[Constant | None]) -> Constant | None:
+    dtype = op.args[-1].tile.dtype
+    if op.fn == "where" and held[0] is not None:
+        # Only the side chosen matters.
+        return held[1] if held[0] else held[2]
+    if op.fn == "and" and dtype.is_bool and False in held:
+        return False
+    known = tuple(value for value in held if value is not None)
+    return evaluate(op.fn, dtype, known) if len(known) == len(held) else None
+
+
+def _of_elementwise(op: Elementwise, operands: dict[Value, Lanes]) -> Lanes:
+    lanes = [operands[arg] for arg in op.args]
+    axes = tuple(
+        _evaluate_known(op, [held.axes[axis] for held in lanes])
+        for axis in range(op.result.tile.rank)
+    )
+    return Lanes(axes, _evaluate_known(op, [held.uniform for held in lanes]))
+
+
+def _of_cast(op: Cast, operands: dict[Value, Lanes]) -> Lanes:
+    def cast(value: Constant | None) -> Constant | None:
+        return None if value is None else convert(value, op.x.tile.dtype, op.dtype)
+
+    if op.bitcast:
+        return _unknown(op.result)
+    held = operands[op.x]
+    return Lanes(tuple(map(cast, held.axes)), cast(held.uniform))
+
+
+def _of_expand_dims(op: ExpandDims, operands: dict[Value, Lanes]) -> Lanes:
+    held = operands[op.x]
+    axes = list(held.axes)
+    for axis in op.axes:
+        axes.insert(axis, held.uniform)
+    return Lanes(tuple(axes), held.uniform)
+
+
+def _of_broadcast(op: Broadcast, operands: dict[Value, Lanes]) -> Lanes:
+    held = operands[op.x]
+    pairs = zip(op.x.tile.shape, op.result.tile.shape, held.axes)
+    axes = tuple(c if old == new else held.uniform for old, new, c in pairs)
+    return Lanes(axes, held.uniform)
+
+
+def _of_permute(op: Permute, operands: dict[Value, Lanes]) -> Lanes:
+    held = operands[op.x]
+    return Lanes(tuple(held.axes[axis] for axis in op.order), held.uniform)
+
+
+def _of_mask(op: Mask, operands: dict[Value, Lanes]) -> Lanes:
+    held = operands[op.x]
+    fill = normalize(op.fill, op.result.tile.dtype)
+    # A lane invalid along an unmasked axis may be invalid along a masked one too.
+    axes = tuple(
+        fill if axis in op.axes else _meet_constants(constant, fill)
+        for axis, constant in enumerate(held.axes)
+    )
+    return Lanes(axes, _meet_constants(held.uniform, fill))
+
+
+def _of_reduce(op: Reduce, operands: dict[Value, Lanes]) -> Lanes:
+    axes = list(operands[op.x].axes)
+    del axes[op.axis]
+    # Combining any number of identities (no lane at all included) gives the identity.
+    identity = normalize(op.reduction.identity(op.x.tile.dtype), op.x.tile.dtype)
+    if op.reduction.is_arg or op.x.tile.dtype != op.result.tile.dtype:
+        return _unknown(op.result)
+    return Lanes(tuple(_meet_constants(constant, identity) for constant in axes))
+
+
+_RULES: dict[type[Operation], Callable[..., Lanes]] = {
+    Full: _of_full,
+    Load: _of_load,
+    Elementwise: _of_elementwise,
+    Cast: _of_cast,
+    ExpandDims: _of_expand_dims,
+    Broadcast: _of_broadcast,
+    Permute: _of_permute,
+    Mask: _of_mask,
+    Reduce: _of_reduce,
+}

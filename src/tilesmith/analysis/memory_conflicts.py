@@ -1,0 +1,214 @@
+"""Whether two accesses of one program need their order kept among its threads.
+
+Inside a program, each lane of a tile belongs to some thread. Two accesses of the same elements
+by the same lanes keep their order by themselves, except that a load must see a store made
+through another layout. What cannot be proven apart is taken to meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from tilesmith.analysis.affine import AffineIndex, find_affine
+from tilesmith.analysis.effects import AliasGroup, alias_group, tensor_operands
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.traversal import walk
+from tilesmith.ir.types import Dim, Shape
+from tilesmith.ir.values import Value
+
+Definitions = Mapping[Value, Operation]
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One op that touches memory. ``group`` None means any; ``forms`` has one entry per index."""
+
+    op: Operation
+    group: AliasGroup | None
+    tensor: Value | None = None
+    indices: tuple[Value, ...] = ()
+    forms: tuple[AffineIndex | None, ...] = ()
+    shape: Shape = ()
+
+    @property
+    def writes(self) -> bool:
+        """Whether memory may change."""
+        return Trait.WRITES in self.op.traits
+
+
+@dataclass(frozen=True, eq=False)
+class Iterations:
+    """Two different iterations of a loop: values in ``varying`` may differ between them."""
+
+    loop: Operation
+    varying: Collection[Value]
+    definitions: Definitions
+
+
+def find_accesses(op: Operation, definitions: Definitions) -> tuple[Access, ...]:
+    """What an op itself touches; nothing for barriers and ops on values only."""
+    if isinstance(op, ProgramBarrier):
+        return ()
+    if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
+        return ()
+    if isinstance(op, (Load, Store, Atomic)):
+        accessed = op.result if isinstance(op, Load) else op.value
+        forms = tuple(find_affine(index, definitions) for index in op.indices)
+        group = alias_group(op.tensor)
+        return (Access(op, group, op.tensor, op.indices, forms, accessed.tile.shape),)
+    tensors = tensor_operands(op)
+    return tuple(Access(op, alias_group(tensor)) for tensor in tensors) or (Access(op, None),)
+
+
+def accesses_in(region: Region, definitions: Definitions) -> Iterator[Access]:
+    """All accesses of a region in program order."""
+    for op in walk(region):
+        yield from find_accesses(op, definitions)
+
+
+def must_order(first: Access, second: Access, iterations: Iterations | None = None) -> bool:
+    """Whether threads must meet between two accesses, the second later in program order.
+
+    With ``iterations``, the accesses are made in two different iterations of a loop.
+    """
+    if not (first.writes or second.writes) or not _may_alias(first, second):
+        return False
+    if _commute(first.op, second.op) or is_disjoint(first, second, iterations):
+        return False
+    if isinstance(second.op, Store) and isinstance(first.op, (Load, Store)):
+        # A lane's own earlier access of the same element comes first in any case.
+        return not is_same_place(first, second, iterations)
+    return True
+
+
+def _may_alias(first: Access, second: Access) -> bool:
+    return first.group is None or second.group is None or first.group == second.group
+
+
+def _commute(first: Operation, second: Operation) -> bool:
+    """Whether two atomics may happen in any order: both are of one commutative kind."""
+    if not isinstance(first, Atomic) or not isinstance(second, Atomic):
+        return False
+    # Previous values may come out in another order; among programs they do so anyway.
+    return first.kind == second.kind and first.kind != "xchg"
+
+
+def _is_invariant(form: AffineIndex, iterations: Iterations | None) -> bool:
+    return iterations is None or not any(value in iterations.varying for value, _ in form.base)
+
+
+def _is_same_index(
+    pair: tuple[Value, Value],
+    forms: tuple[AffineIndex | None, AffineIndex | None],
+    iterations: Iterations | None,
+) -> bool:
+    first, second = forms
+    if first is None or second is None:
+        return pair[0] is pair[1] and (iterations is None or pair[0] not in iterations.varying)
+    return _is_same_form(first, second) and _is_invariant(first, iterations)
+
+
+def _is_same_form(first: AffineIndex, second: AffineIndex) -> bool:
+    plain = (first.axis, first.dim, first.offset, first.scale)
+    return first.terms == second.terms and plain == (
+        second.axis,
+        second.dim,
+        second.offset,
+        second.scale,
+    )
+
+
+def is_same_place(first: Access, second: Access, iterations: Iterations | None = None) -> bool:
+    """Whether each lane of both accesses is certain to touch the same element."""
+    if first.tensor is not second.tensor or first.tensor is None or first.shape != second.shape:
+        return False
+    ranks = zip(first.indices, second.indices)
+    if any(lhs.tile.rank != rhs.tile.rank for lhs, rhs in ranks):
+        return False
+    pairs = zip(zip(first.indices, second.indices), zip(first.forms, second.forms))
+    return all(_is_same_index(pair, forms, iterations) for pair, forms in pairs)
+
+
+def is_disjoint(first: Access, second: Access, iterations: Iterations | None = None) -> bool:
+    """Whether the two accesses are certain to touch no element in common."""
+    if first.tensor is not second.tensor or first.tensor is None:
+        return False
+    known = [
+        (lhs, rhs)
+        for lhs, rhs in zip(first.forms, second.forms)
+        if lhs is not None and rhs is not None
+    ]
+    if any(_are_apart(lhs, rhs, iterations) for lhs, rhs in known):
+        return True
+    return iterations is not None and _steps_apart(known, iterations)
+
+
+def _are_apart(lhs: AffineIndex, rhs: AffineIndex, iterations: Iterations | None) -> bool:
+    if _differ_by_residue(lhs, rhs):
+        return True
+    if lhs.terms != rhs.terms or not _is_invariant(lhs, iterations):
+        return False
+    first, second = _interval(lhs), _interval(rhs)
+    if first is None or second is None:
+        return False
+    return first[1] < second[0] or second[1] < first[0]
+
+
+def _differ_by_residue(lhs: AffineIndex, rhs: AffineIndex) -> bool:
+    """Even and odd positions never meet, nor do other residues of a common step."""
+    steps = [c for _, c in (*lhs.base, *rhs.base)]
+    common = gcd(lhs.scale, rhs.scale, *steps)
+    return common > 1 and (lhs.offset - rhs.offset) % common != 0
+
+
+def _interval(form: AffineIndex) -> tuple[int, int] | None:
+    """Smallest and largest position relative to the base; None when the length is unknown."""
+    if form.axis is None or form.dim is None:
+        return form.offset, form.offset
+    length = form.dim.constant
+    if length is None:
+        return None
+    last = form.offset + form.scale * (length - 1)
+    return min(form.offset, last), max(form.offset, last)
+
+
+def _steps_apart(forms: list[tuple[AffineIndex, AffineIndex]], iterations: Iterations) -> bool:
+    """Whether every axis of the loop moves some index by at least the width of what is accessed."""
+    loop = iterations.loop
+    if not isinstance(loop, Loop) or not loop.rank:
+        return False
+    same = [lhs for lhs, rhs in forms if _is_same_form(lhs, rhs)]
+    return all(any(_moves_with(form, i, iterations) for form in same) for i in range(loop.rank))
+
+
+def _moves_with(form: AffineIndex, axis: int, iterations: Iterations) -> bool:
+    loop = iterations.loop
+    assert isinstance(loop, Loop)
+    arg = loop.body.args[axis]
+    coefficient = dict(form.base).get(arg, 0)
+    others = [value for value, _ in form.base if value is not arg]
+    if coefficient == 0 or any(value in iterations.varying for value in others):
+        return False
+    if form.axis is None:
+        return True
+    if loop.blocks[axis]:
+        return form.dim == Dim.of(loop.blocks[axis]) and form.scale == coefficient
+    return _fits_step(form, coefficient, _step_of(loop, axis, iterations.definitions))
+
+
+def _step_of(loop: Loop, axis: int, definitions: Definitions) -> int:
+    """The constant step of an axis without a block; 1, the least possible, when not constant."""
+    position = sum(not block for block in loop.blocks[:axis])
+    op = definitions.get(loop.steps[position])
+    return int(op.value) if isinstance(op, Full) else 1
+
+
+def _fits_step(form: AffineIndex, coefficient: int, step: int) -> bool:
+    interval = _interval(form)
+    return interval is not None and interval[1] - interval[0] < abs(coefficient) * step

@@ -1,0 +1,42 @@
+"""What the compiler hands to the runtime: emitted source and everything needed to launch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilesmith.targets import Target
+
+
+@dataclass(frozen=True)
+class LaunchParameter:
+    """One runtime argument of the device function, in order.
+
+    ``source`` is a Python expression over the names captured from host code (``x``,
+    ``x.size(0)``, ``alpha``).
+    """
+
+    name: str
+    source: str
+    is_tensor: bool
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Emitted code plus its launch contract.
+
+    ``grid`` and ``constexprs`` are Python expressions over parameter names; they may also use
+    ``cdiv(a, b)``, ``next_power_of_2(n)`` and ``num_sms``.
+    """
+
+    name: str
+    """Name of the device function in ``source``."""
+    source: str
+    """A complete module, needing torch and triton only."""
+    parameters: tuple[LaunchParameter, ...]
+    constexprs: tuple[tuple[str, str], ...]
+    grid: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Launch options: num_warps, num_stages and target-specific ones."""
+    target: Target = field(default_factory=lambda: Target("cpu", ""))

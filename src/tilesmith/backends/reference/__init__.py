@@ -1,0 +1,1 @@
+"""The artifact is the IR text itself; the reference launcher interprets it."""

@@ -1,0 +1,1 @@
+"""Emits a Triton module from a function and its schedule."""

@@ -1,0 +1,54 @@
+"""How an indexed access reaches memory: pointer arithmetic in elements, 32 bits wide where that is enough."""
+
+from __future__ import annotations
+
+from tilesmith.backends.triton.elementwise import convert
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.expressions import Expr, add, binary, call, literal, multiply
+from tilesmith.backends.triton.masks import conjunction
+from tilesmith.dtypes import I64
+from tilesmith.ir.types import Shape
+from tilesmith.ir.values import Value
+
+
+def offset(emitter: Emitter, tensor: Value, indices: tuple[Value, ...]) -> Expr:
+    """The element offset of every accessed lane."""
+    total = literal(0)
+    for index, stride in zip(indices, tensor.tensor.strides):
+        if stride == 0:
+            continue
+        term = _wide_enough(emitter.expr(index), index, stride == 1, tensor.tensor.wide)
+        total = add(total, multiply(term, emitter.spelling.extent(stride)))
+    return total
+
+
+def _wide_enough(expr: Expr, index: Value, is_unit: bool, is_wide: bool) -> Expr:
+    """The index in 64 bits where its product with the stride may need them."""
+    if not is_wide or is_unit or expr.constant is not None or index.tile.dtype.bits == I64.bits:
+        return expr
+    return convert(expr, index.tile.dtype, I64)
+
+
+def pointer(emitter: Emitter, tensor: Value, indices: tuple[Value, ...]) -> Expr:
+    """The address of every accessed lane."""
+    base = emitter.expr(tensor)
+    elements = offset(emitter, tensor, indices)
+    return base if elements.constant == 0 else binary("+", base, elements)
+
+
+def access_mask(emitter: Emitter, shape: Shape, explicit: Value | None) -> Expr | None:
+    """The lanes an access touches; None for all."""
+    implicit = emitter.masks.of_shape(shape)
+    given = None if explicit is None else emitter.expr(explicit)
+    if given is not None and given.constant is True:
+        given = None
+    return conjunction([mask for mask in (implicit, given) if mask is not None])
+
+
+def cover(emitter: Emitter, address: Expr, shape: Shape) -> Expr:
+    """Addresses repeated along the axes of ``shape`` that they do not have yet."""
+    if not shape or address.shape == shape:
+        return address
+    if all(have == want or want.is_one for have, want in zip(address.shape, shape)) and address.shape:
+        return address
+    return call("tl.broadcast_to", address, emitter.spelling.shape(shape), shape=shape)

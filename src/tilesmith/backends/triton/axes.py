@@ -1,0 +1,111 @@
+"""Tile axes in scope: their first index, their indices and their masks, written once where bound.
+
+Lines are reserved where an axis is bound and written only when something asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tilesmith.backends.source_writer import Place, SourceWriter, format_call
+from tilesmith.backends.triton.expressions import Expr, add, binary, call
+from tilesmith.backends.triton.names import axis_suffix, identifier
+from tilesmith.backends.triton.spelling import Spelling
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+
+
+@dataclass
+class Axis:
+    """One axis along which lanes have an index and may be past the end."""
+
+    dim: Dim
+    suffix: str
+    start: Expr
+    """First index; a literal 0 for slices."""
+    end: Expr
+    is_partial: bool
+    place: Place
+    start_value: Value | None = None
+    """The region argument that ``start`` stands for."""
+    end_value: Value | None = None
+    _indices: str = ""
+    _mask: str = ""
+
+    def indices(self, spelling: Spelling) -> Expr:
+        """The index of every lane."""
+        if not self._indices:
+            self._indices = spelling.names.fresh(f"offs{self.suffix}")
+            lanes = call("tl.arange", 0, spelling.dim(self.dim))
+            self._write(self._indices, add(self.start, lanes))
+        return Expr(self._indices, shape=(self.dim,))
+
+    def mask(self, spelling: Spelling) -> Expr:
+        """Which lanes are before the end."""
+        if not self._mask:
+            indices = self.indices(spelling)
+            self._mask = spelling.names.fresh(f"mask{self.suffix}")
+            self._write(self._mask, binary("<", indices, self.end))
+        return Expr(self._mask, shape=(self.dim,))
+
+    def _write(self, name: str, expr: Expr) -> None:
+        lines = format_call(f"{name} = {expr.text}", expr.arguments, self.place.depth)
+        self.place.lines.extend(lines)
+
+
+class AxisScope:
+    """The axes bound at the place being emitted, and the slices of the whole function."""
+
+    def __init__(self, spelling: Spelling, writer: SourceWriter) -> None:
+        self._spelling = spelling
+        self._writer = writer
+        self._bound: dict[str, Axis] = {}
+        self._slices: dict[Dim, Axis] = {}
+        self._slice_place: Place | None = None
+
+    def reserve_slices(self) -> None:
+        """Index tiles of slices are written here."""
+        self._slice_place = self._writer.reserve()
+        self._slices.clear()
+
+    @contextmanager
+    def binding(self, axes: dict[str, Axis]) -> Iterator[None]:
+        """The axes of a loop, for as long as its body is emitted."""
+        before = dict(self._bound)
+        self._bound.update(axes)
+        yield
+        self._bound = before
+
+    def find(self, block: str) -> Axis | None:
+        """The axis that binds a block here."""
+        return self._bound.get(block)
+
+    def slice_axis(self, dim: Dim) -> Axis:
+        """The axis of a slice over a constant or runtime size, starting at 0."""
+        if dim not in self._slices:
+            assert self._slice_place is not None
+            size = dim.symbol or dim.constant or 1
+            physical = self._spelling.schedule.physical(dim)
+            self._slices[dim] = Axis(
+                dim,
+                f"_{identifier(str(size)).strip('_')}",
+                Expr("0", constant=0, is_untyped=True),
+                self._spelling.extent(size),
+                is_partial=dim.constant is None or physical != dim.constant,
+                place=self._slice_place,
+            )
+        return self._slices[dim]
+
+    def axis_of(self, dim: Dim) -> Axis | None:
+        """What decides which lanes of a one-factor dimension are valid; None if all always are."""
+        symbol = dim.symbol
+        if symbol is not None and self._spelling.function.is_block(symbol):
+            return self.find(symbol)
+        return None if dim.is_one else self.slice_axis(dim)
+
+
+def start_name(block: str, arg: Value) -> str:
+    """What to call the first index of a loop axis's tile, or the index of an axis without tiles."""
+    return f"offset{axis_suffix(block)}" if block else arg.name or "index"

@@ -1,0 +1,155 @@
+"""A function and its schedule to a Triton module with its launch contract."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.helper_functions import HELPER_FUNCTIONS, uses_libdevice
+from tilesmith.backends.triton.host_expressions import HostExpressions
+from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
+from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
+from tilesmith.backends.triton.program_ids import emit_body
+from tilesmith.backends.triton.rules import RULES
+from tilesmith.dtypes import F64, I64
+from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.types import TensorType
+from tilesmith.schedule.schedule import Schedule
+
+NAME = "triton"
+_OLDEST_SUPPORTED = (3, 6)
+_HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+
+
+def emit(
+    function: Function, schedule: Schedule, triton_version: tuple[int, int] | None = None
+) -> Artifact:
+    """The module that runs ``function`` as ``schedule`` says.
+
+    ``triton_version`` decides which access forms exist; by default it is that of the installed one.
+    """
+    emitter = Emitter(function, schedule, RULES)
+    emitter.triton_version = triton_version or installed_version()
+    with emitter.writer.block(""):
+        emit_body(emitter)
+    host = HostExpressions(
+        emitter.spelling.parameter_names, emitter.uses.defining, schedule.symbols
+    )
+    grid = launch_grid(function, schedule, host)
+    used = emitter.spelling.needs.parameters | host.used
+    parameters = [p for p in function.parameters if p.value in used]
+    module = _Module(emitter, parameters, grid, _options(emitter))
+    return Artifact(
+        name=module.name,
+        source=module.source(),
+        parameters=tuple(_launch_parameter(emitter, p) for p in parameters),
+        constexprs=tuple(emitter.spelling.needs.constexprs.items()),
+        grid=grid,
+        options=module.options,
+        target=schedule.target,
+    )
+
+
+def installed_version() -> tuple[int, int]:
+    """Major and minor version of the installed Triton, without importing it."""
+    try:
+        major, minor = metadata.version("triton").split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return _OLDEST_SUPPORTED
+    return int(major), int(minor)
+
+
+def _launch_parameter(emitter: Emitter, parameter: Parameter) -> LaunchParameter:
+    value = parameter.value
+    name = emitter.spelling.parameter_names[value]
+    is_tensor = isinstance(value.type, TensorType)
+    return LaunchParameter(name, parameter.source, is_tensor, value.type.dtype.name)
+
+
+def _options(emitter: Emitter) -> dict[str, Any]:
+    schedule = emitter.schedule
+    options: dict[str, Any] = {
+        "num_warps": schedule.num_warps,
+        "num_stages": schedule.num_stages,
+    }
+    if schedule.maxnreg is not None and schedule.target.kind == "cuda":
+        options["maxnreg"] = schedule.maxnreg
+    if schedule.target.kind == "hip":
+        chosen = {name: schedule.backend_options.get(name, 0) for name in _HIP_OPTIONS}
+        options.update({name: value for name, value in chosen.items() if value})
+    if emitter.spelling.needs.has_allocator:
+        options["needs_allocator"] = True
+    return options
+
+
+class _Module:
+    """The emitted module, from its imports to ``launch``."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        parameters: list[Parameter],
+        grid: tuple[str, ...],
+        options: dict[str, Any],
+    ) -> None:
+        self.name = f"_{identifier(emitter.function.name).lstrip('_')}"
+        self.options = options
+        self._needs = emitter.spelling.needs
+        self._emitter = emitter
+        self._parameters = parameters
+        self._grid = grid
+
+    def source(self) -> str:
+        """The text of the module."""
+        writer = SourceWriter()
+        self._write_head(writer)
+        for name in self._needs.helpers:
+            writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}")
+        writer.line("")
+        writer.line("")
+        writer.line("@triton.jit")
+        writer.statement(f"def {self.name}", self._device_parameters(), tail=":")
+        head = writer.text()
+        tail = SourceWriter()
+        self._write_launch(tail)
+        return f"{head}{self._emitter.writer.text().lstrip(chr(10))}\n\n{tail.text()}"
+
+    def _write_head(self, writer: SourceWriter) -> None:
+        needs = self._needs
+        writer.line("import torch")
+        writer.line("import triton")
+        writer.line("import triton.language as tl")
+        if needs.has_libdevice or any(map(uses_libdevice, needs.helpers)):
+            writer.line("from triton.language.extra import libdevice")
+        if needs.constants:
+            writer.line("")
+        for name, value in needs.constants.items():
+            writer.line(f"{name} = tl.constexpr({value})")
+
+    def _device_parameters(self) -> list[str]:
+        return [
+            *map(self._device_parameter, self._parameters),
+            *(f"{name}: tl.constexpr" for name in self._needs.constexprs),
+        ]
+
+    def _device_parameter(self, parameter: Parameter) -> str:
+        value = parameter.value
+        name = self._emitter.spelling.parameter_names[value]
+        # Triton would take a Python number for 32 bits wide where its value fits.
+        if isinstance(value.type, TensorType) or value.type.dtype not in (I64, F64):
+            return name
+        return f'{name}: "{SIGNATURE_DTYPES[value.type.dtype]}"'
+
+    def _write_launch(self, writer: SourceWriter) -> None:
+        names = [self._emitter.spelling.parameter_names[p.value] for p in self._parameters]
+        tensors = [
+            name
+            for name, parameter in zip(names, self._parameters)
+            if isinstance(parameter.value.type, TensorType)
+        ]
+        function = LaunchFunction(self.name, names, tensors[0] if tensors else "")
+        constexprs = list(self._needs.constexprs.items())
+        function.write(writer, self._grid, constexprs, self.options)

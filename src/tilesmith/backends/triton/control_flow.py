@@ -1,0 +1,242 @@
+"""Rules for loops and branches. Carried values keep one Python variable each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tilesmith.backends.triton.axes import Axis, start_name
+from tilesmith.backends.triton.elementwise import convert
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.expressions import Expr, call
+from tilesmith.backends.triton.names import axis_suffix
+from tilesmith.backends.triton.uses import is_expression
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import LoopOptions
+
+
+def emit_yield(emitter: Emitter, op: Yield) -> None:
+    """Never called by itself: the enclosing op reads the values."""
+    raise InternalError(loc=op.loc, problem="a yield outside a loop or branch")
+
+
+def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
+    """Assign variables as if at once: none is overwritten while another still needs it."""
+    pending = [(name, expr) for name, expr in pairs if str(expr) != name]
+    while pending:
+        for item in pending:
+            others = [expr for other, expr in pending if other != item[0]]
+            if not any(_mentions(expr, item[0]) for expr in others):
+                emitter.assign(*item)
+                pending.remove(item)
+                break
+        else:
+            name, expr = pending.pop(0)
+            saved = emitter.spelling.names.fresh(f"next_{name}")
+            emitter.assign(saved, expr)
+            pending.append((name, Expr(saved)))
+
+
+def _mentions(expr: Expr, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", str(expr)) is not None
+
+
+class Carried:
+    """The variables of an op's carried values, from before it to after it."""
+
+    def __init__(self, emitter: Emitter, op: Operation, init: Sequence[Value]) -> None:
+        self._emitter = emitter
+        self.op = op
+        self.names = [self._name(result, before) for result, before in zip(op.results, init)]
+        pairs = [(name, emitter.exact(value)) for name, value in zip(self.names, init)]
+        assign_all(emitter, pairs)
+
+    def _name(self, result: Value, before: Value) -> str:
+        variables = self._emitter.variables
+        name = variables.find(result) or variables.try_continue(before, self.op)
+        if name is None:
+            carried = self.op.regions()[-1].args[-len(self.op.results) :]
+            hint = result.name or before.name or carried[self.op.results.index(result)].name
+            name = self._emitter.spelling.names.fresh(hint or self._emitter.name_hint(result))
+        if variables.find(result) is None:
+            variables.put(result, name)
+        return name
+
+    def enter(self, region: Region) -> None:
+        """Let the region's carried arguments and, where possible, its yields use the variables."""
+        args = region.args[len(region.args) - len(self.names) :]
+        for arg, name in zip(args, self.names):
+            self._emitter.bind(arg, name)
+        for value, name in zip(region.yielded, self.names):
+            self._emitter.variables.try_put(value, name, region)
+
+    def leave(self, region: Region) -> None:
+        """Assign what the region yields."""
+        values = zip(self.names, region.yielded)
+        assign_all(self._emitter, [(name, self._emitter.exact(value)) for name, value in values])
+
+    def finish(self) -> None:
+        """The op's results are what the variables hold afterwards."""
+        for result, name in zip(self.op.results, self.names):
+            self._emitter.bind(result, name)
+
+
+def emit_loop(emitter: Emitter, op: Loop) -> None:
+    """One ``for`` per axis; the carried values go through all of them."""
+    carried = Carried(emitter, op, op.init)
+    options = emitter.schedule.loops.get(op.slot, LoopOptions())
+    order = options.order if len(options.order) == op.rank else tuple(range(op.rank))
+    _emit_axes(_LoopEmission(emitter, op, options, carried), list(order), {})
+    carried.finish()
+
+
+class _LoopEmission:
+    """One sequential loop on its way out."""
+
+    def __init__(
+        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: Carried
+    ) -> None:
+        self.emitter = emitter
+        self.op = op
+        self.options = options
+        self.carried = carried
+        steps = iter(op.steps)
+        self.steps = [
+            Expr(emitter.spelling.block_name(block), is_untyped=True)
+            if block
+            else emitter.expr(next(steps))
+            for block in op.blocks
+        ]
+
+
+def _emit_axes(loop: _LoopEmission, remaining: list[int], axes: dict[str, Axis]) -> None:
+    emitter, op = loop.emitter, loop.op
+    if not remaining:
+        loop.carried.enter(op.body)
+        with emitter.scope.binding(axes):
+            emitter.region(op.body)
+            loop.carried.leave(op.body)
+        return
+    axis, *rest = remaining
+    block, arg = op.blocks[axis], op.body.args[axis]
+    variable = emitter.spelling.names.fresh(start_name(block, arg))
+    with emitter.writer.block(f"for {variable} in {_range(loop, axis)}:"):
+        _bind_start(loop, axis, variable)
+        bound = {block: _bound_axis(loop, axis)} if block else {}
+        _emit_axes(loop, rest, {**axes, **bound})
+
+
+def _range(loop: _LoopEmission, axis: int) -> Expr:
+    emitter, op = loop.emitter, loop.op
+    arguments: list[Expr | str] = [
+        emitter.expr(op.begins[axis]), emitter.expr(op.ends[axis]), loop.steps[axis]
+    ]  # fmt: skip
+    if loop.steps[axis].constant == 1:
+        arguments.pop()
+        if emitter.expr(op.begins[axis]).constant == 0:
+            arguments.pop(0)
+    if loop.options.is_static:
+        return call("tl.static_range", *arguments)
+    return call("tl.range", *arguments, *range_options(loop.options, op.is_ordered))
+
+
+def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
+    """Keyword arguments of ``tl.range`` that differ from its defaults."""
+    num_stages = 1 if is_ordered else options.num_stages
+    shown: list[str] = []
+    if num_stages:
+        shown.append(f"num_stages={num_stages}")
+    if options.unroll_factor > 1:
+        shown.append(f"loop_unroll_factor={options.unroll_factor}")
+    if options.multi_buffer is False:
+        shown.append("disallow_acc_multi_buffer=True")
+    if options.flatten:
+        shown.append("flatten=True")
+    if options.warp_specialize:
+        shown.append("warp_specialize=True")
+    return shown
+
+
+def _bind_start(loop: _LoopEmission, axis: int, variable: str) -> None:
+    """The region's argument is the loop variable, in the width the IR gives it."""
+    emitter, op = loop.emitter, loop.op
+    arg = op.body.args[axis]
+    bounds = (op.begins[axis], op.ends[axis])
+    is_wide = any(value.tile.dtype.bits == 64 for value in bounds)
+    has_width = arg.tile.dtype.bits == (64 if is_wide else 32)
+    expr = Expr(variable, is_untyped=loop.options.is_static)
+    if has_width:
+        emitter.alias(arg, expr)
+    else:
+        emitter.define(arg, convert(expr, bounds[0].tile.dtype, arg.tile.dtype))
+
+
+def _bound_axis(loop: _LoopEmission, axis: int) -> Axis:
+    emitter, op = loop.emitter, loop.op
+    block, arg, end = op.blocks[axis], op.body.args[axis], op.ends[axis]
+    return Axis(
+        Dim.of(block),
+        axis_suffix(block),
+        emitter.expr(arg),
+        emitter.expr(end),
+        emitter.facts.axes[op][axis],
+        emitter.writer.reserve(),
+        arg,
+        end,
+    )
+
+
+def emit_if(emitter: Emitter, op: If) -> None:
+    """Both arms assign the results; an arm that changes nothing is left out."""
+    names = [_result_name(emitter, op, slot) for slot in range(len(op.results))]
+    arms = ((f"if {emitter.expr(op.condition)}:", op.then), ("else:", op.otherwise))
+    for header, region in arms:
+        with emitter.writer.block(header, optional=region is op.otherwise):
+            for value, name in zip(region.yielded, names):
+                emitter.variables.try_put(value, name, region)
+            emitter.region(region)
+            values = zip(names, region.yielded)
+            assign_all(emitter, [(name, emitter.exact(value)) for name, value in values])
+    for result, name in zip(op.results, names):
+        emitter.bind(result, name)
+
+
+def _result_name(emitter: Emitter, op: If, slot: int) -> str:
+    variables = emitter.variables
+    result = op.results[slot]
+    name = variables.find(result)
+    if name is None:
+        # Usually the arm that was not written hands on the value from before.
+        for region in (op.otherwise, op.then):
+            name = name or variables.try_continue(region.yielded[slot], op)
+        name = name or emitter.spelling.names.fresh(emitter.name_hint(result))
+        variables.put(result, name)
+    return name
+
+
+def emit_while(emitter: Emitter, op: While) -> None:
+    """A pure condition stands in the header; one that reads memory is computed before each turn."""
+    carried = Carried(emitter, op, op.init)
+    carried.enter(op.condition)
+    if is_expression(op.condition):
+        emitter.region(op.condition)
+        header = str(emitter.expr(op.condition.yielded[0]))
+    else:
+        header = emitter.spelling.names.fresh("proceeds")
+        _emit_condition(emitter, op, header)
+    with emitter.writer.block(f"while {header}:"):
+        carried.enter(op.body)
+        emitter.region(op.body)
+        carried.leave(op.body)
+        if not is_expression(op.condition):
+            _emit_condition(emitter, op, header)
+    carried.finish()
+
+
+def _emit_condition(emitter: Emitter, op: While, name: str) -> None:
+    emitter.region(op.condition)
+    emitter.assign(name, emitter.exact(op.condition.yielded[0]))

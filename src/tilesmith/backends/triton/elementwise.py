@@ -1,0 +1,302 @@
+"""Rules for lane-by-lane ops: one row per scalar function, and casts.
+
+Rows say how a function is written for each class of element type so that it rounds like eager
+torch: libdevice quality for transcendental functions, IEEE division and square root, NaN-propagating
+extremes, floor semantics for ``//`` and ``%``. Half floats are computed in fp32 where Triton has no
+half form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.expressions import (
+    Expr, Precedence, add, binary, broadcast_shapes, call, literal, method, multiply, subtract,
+)  # fmt: skip
+from tilesmith.backends.triton.helper_functions import uses_libdevice
+from tilesmith.backends.triton.names import triton_dtype
+from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+
+Form = Callable[[Emitter, Sequence[Expr], DType], Expr]
+
+
+@dataclass(frozen=True)
+class Template:
+    """How one scalar function is written."""
+
+    default: Form
+    integer: Form | None = None
+    boolean: Form | None = None
+    double: Form | None = None
+    fast: Form | None = None
+    """Used instead of ``default`` under fast_math."""
+    widens: bool = False
+    """Whether half floats are computed in fp32 and rounded back."""
+
+    def form(self, dtype: DType, is_fast: bool) -> Form:
+        """The form for operands of that type."""
+        if dtype.is_bool:
+            return self.boolean or self.integer or self.default
+        if dtype.is_integer:
+            return self.integer or self.default
+        if dtype == F64:
+            return self.double or self.default
+        return (self.fast if is_fast else None) or self.default
+
+
+def _typed(emitter: Emitter, arg: Expr, dtype: DType) -> Expr:
+    """A literal given its type where a call would guess another one."""
+    if arg.constant is None or dtype in (F32, I32, I64, BOOL):
+        return arg
+    return call("tl.full", "[]", arg, triton_dtype(dtype))
+
+
+def _infix(operator: str) -> Form:
+    return lambda emitter, args, dtype: binary(operator, args[0], args[1])
+
+
+def _function(name: str, *options: str) -> Form:
+    def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+        if name.startswith("libdevice."):
+            emitter.spelling.needs.has_libdevice = True
+        typed = [_typed(emitter, arg, dtype) for arg in args]
+        return call(name, *typed, *options, shape=broadcast_shapes(*(a.shape for a in args)))
+
+    return form
+
+
+def _helper(name: str) -> Form:
+    def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+        if uses_libdevice(name):
+            emitter.spelling.needs.has_libdevice = True
+        # A helper asks its arguments for their type, which a Python number does not have.
+        tensors = [
+            call("tl.full", "[]", arg, triton_dtype(dtype)) if arg.is_untyped else arg
+            for arg in args
+        ]
+        shape = broadcast_shapes(*(arg.shape for arg in args))
+        return call(emitter.spelling.helper(name), *tensors, shape=shape)
+
+    return form
+
+
+def _prefix(operator: str) -> Form:
+    def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+        text = f"{operator}{args[0].at(Precedence.UNARY)}"
+        return Expr(text, Precedence.UNARY, args[0].shape)
+
+    return form
+
+
+def _identity(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    return args[0]
+
+
+def _integer(simplified: Callable[[Expr, Expr], Expr]) -> Form:
+    return lambda emitter, args, dtype: simplified(args[0], args[1])
+
+
+def _extreme(name: str) -> Form:
+    plain = _function(name, "propagate_nan=tl.PropagateNan.ALL")
+
+    def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+        result = plain(emitter, args, dtype)
+        # Triton compares bfloat16 in fp32 and leaves the result there.
+        return method(result, "to", triton_dtype(BF16)) if dtype == BF16 else result
+
+    return form
+
+
+def _truncated_quotient(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    quotient = SCALAR_TEMPLATES["div"].form(dtype, is_fast=False)(emitter, args, dtype)
+    return SCALAR_TEMPLATES["trunc"].default(emitter, [quotient], dtype)
+
+
+def _sigmoid(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    negated = _prefix("-")(emitter, args, dtype)
+    exponential = SCALAR_TEMPLATES["exp"].default(emitter, [negated], dtype)
+    divide = SCALAR_TEMPLATES["div"].form(dtype, is_fast=False)
+    return divide(emitter, [literal(1.0), binary("+", literal(1.0), exponential)], dtype)
+
+
+def _is_nan(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    return binary("!=", args[0], args[0])
+
+
+def _is_infinite(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    return binary("==", call("tl.abs", args[0], shape=args[0].shape), literal(float("inf")))
+
+
+def _never(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    return literal(False)
+
+
+def _where(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    condition, chosen, other = args
+    if condition.constant is not None:
+        return chosen if condition.constant else other
+    if chosen.is_untyped and other.is_untyped:
+        other = _typed(emitter, other, dtype)
+    shape = broadcast_shapes(*(arg.shape for arg in args))
+    return call("tl.where", condition, chosen, other, shape=shape)
+
+
+def _libdevice(name: str, **forms: Form) -> Template:
+    return Template(_function(f"libdevice.{name}"), widens=True, **forms)
+
+
+def _language(name: str, **forms: Form) -> Template:
+    return Template(_function(f"tl.{name}"), widens=True, **forms)
+
+
+def _rounding(template: Template) -> Template:
+    return Template(template.default, integer=_identity, widens=True)
+
+
+SCALAR_TEMPLATES: dict[str, Template] = {
+    "neg": Template(_prefix("-")),
+    "abs": Template(_function("tl.abs")),
+    "floor": _rounding(_language("floor")),
+    "ceil": _rounding(_language("ceil")),
+    "round": _rounding(_libdevice("nearbyint")),
+    "trunc": _rounding(_libdevice("trunc")),
+    "sqrt": _language("sqrt_rn", double=_function("libdevice.sqrt"), fast=_function("tl.sqrt")),
+    "rsqrt": _libdevice("rsqrt", fast=_function("tl.rsqrt")),
+    "not": Template(_prefix("~")),
+    # tl.exp multiplies by log2(e) in fp32 first, which loses bits as |x| grows.
+    "exp": _libdevice("exp", fast=_function("tl.exp")),
+    "exp2": _libdevice("exp2", fast=_function("tl.exp2")),
+    "expm1": _libdevice("expm1"),
+    "log": _language("log"),
+    "log2": _language("log2"),
+    "log10": _libdevice("log10"),
+    "log1p": _libdevice("log1p"),
+    "sin": _language("sin"),
+    "cos": _language("cos"),
+    "tan": _libdevice("tan"),
+    "asin": _libdevice("asin"),
+    "acos": _libdevice("acos"),
+    "atan": _libdevice("atan"),
+    "sinh": _libdevice("sinh"),
+    "cosh": _libdevice("cosh"),
+    "tanh": _libdevice("tanh"),
+    "asinh": _libdevice("asinh"),
+    "acosh": _libdevice("acosh"),
+    "atanh": _libdevice("atanh"),
+    "erf": _language("erf"),
+    "erfc": _libdevice("erfc"),
+    "sigmoid": Template(_sigmoid, fast=_function("tl.sigmoid"), widens=True),
+    "isnan": Template(_is_nan, integer=_never),
+    "isinf": Template(_is_infinite, integer=_never),
+    "add": Template(_infix("+"), integer=_integer(add), boolean=_infix("|")),
+    "mul": Template(_infix("*"), integer=_integer(multiply), boolean=_infix("&")),
+    "sub": Template(_infix("-"), integer=_integer(subtract)),
+    "maximum": Template(
+        _extreme("tl.maximum"), integer=_function("tl.maximum"), boolean=_infix("|")
+    ),
+    "minimum": Template(
+        _extreme("tl.minimum"), integer=_function("tl.minimum"), boolean=_infix("&")
+    ),
+    "and": Template(_infix("&")),
+    "or": Template(_infix("|")),
+    "xor": Template(_infix("^")),
+    # "/" on fp32 is div.full, off by up to 2 ulp.
+    "div": Template(
+        _function("tl.div_rn"), double=_infix("/"), fast=_infix("/"), widens=True
+    ),
+    "floordiv": Template(
+        _helper("_float_floor_divide"), integer=_helper("_floor_divide"), widens=True
+    ),
+    "truncdiv": Template(_truncated_quotient, integer=_infix("//"), widens=True),
+    "mod": Template(_helper("_float_modulo"), integer=_helper("_floor_modulo"), widens=True),
+    "fmod": Template(_function("libdevice.fmod"), integer=_infix("%"), widens=True),
+    "shl": Template(_infix("<<")),
+    "shr": Template(_infix(">>")),
+    "pow": _libdevice("pow", integer=_helper("_integer_power")),
+    "atan2": _libdevice("atan2"),
+    "eq": Template(_infix("==")),
+    "ne": Template(_infix("!=")),
+    "lt": Template(_infix("<")),
+    "le": Template(_infix("<=")),
+    "gt": Template(_infix(">")),
+    "ge": Template(_infix(">=")),
+    "fma": _language("fma"),
+    "where": Template(_where),
+}
+
+_PLAIN_DIVISIONS = {"floordiv": "//", "mod": "%"}
+
+
+def emit_elementwise(emitter: Emitter, op: Elementwise) -> None:
+    """Write one scalar function over its operands."""
+    emitter.define(op.result, _apply(emitter, op))
+
+
+def _apply(emitter: Emitter, op: Elementwise) -> Expr:
+    args = [emitter.expr(arg) for arg in op.args]
+    dtype = op.args[-1].tile.dtype
+    plain = _PLAIN_DIVISIONS.get(op.fn)
+    if plain and dtype.is_integer and _divides_alike(emitter, op, dtype):
+        return binary(plain, *args)
+    template = SCALAR_TEMPLATES[op.fn]
+    if not (template.widens and dtype.is_low_precision_float):
+        return template.form(dtype, emitter.is_fast)(emitter, args, dtype)
+    wide = [convert(arg, dtype, F32) for arg in args]
+    result = template.form(F32, emitter.is_fast)(emitter, wide, F32)
+    return convert(result, F32, op.result.tile.dtype)
+
+
+def _divides_alike(emitter: Emitter, op: Elementwise, dtype: DType) -> bool:
+    """Whether truncating and flooring give the same for these operands."""
+    is_unsigned = dtype.lowest == 0
+    return is_unsigned or all(emitter.signs.is_non_negative(arg) for arg in op.args)
+
+
+def emit_cast(emitter: Emitter, op: Cast) -> None:
+    """Write a conversion."""
+    expr = emitter.expr(op.x)
+    source, target = op.x.tile.dtype, op.dtype
+    if op.bitcast and source != target:
+        expr = emitter.spelling.conform(expr, op.x.tile)
+        emitter.define(op.result, method(expr, "to", triton_dtype(target), "bitcast=True"))
+    else:
+        emitter.define(op.result, convert(expr, source, target))
+
+
+def convert(expr: Expr, source: DType, target: DType) -> Expr:
+    """``expr`` of type ``source`` rounded to type ``target``."""
+    if source == target:
+        return expr
+    if expr.constant is not None:
+        return _convert_literal(expr, source, target)
+    if target.is_bool:
+        return binary("!=", expr, literal(0.0 if source.is_float else 0))
+    if _passes_through_fp32(source, target):
+        return convert(convert(expr, source, F32), F32, target)
+    if expr.is_untyped:
+        return call("tl.cast", expr, triton_dtype(target))
+    return method(expr, "to", triton_dtype(target))
+
+
+def _convert_literal(expr: Expr, source: DType, target: DType) -> Expr:
+    assert expr.constant is not None
+    value = convert_constant(expr.constant, source, target)
+    if value is not None:
+        return literal(value)
+    typed = call("tl.full", "[]", expr, triton_dtype(source))
+    return method(typed, "to", triton_dtype(target))
+
+
+def _passes_through_fp32(source: DType, target: DType) -> bool:
+    """Whether Triton has no direct conversion: fp8 converts from and to wider small floats only."""
+
+    def is_direct(other: DType) -> bool:
+        return other.is_float and 8 < other.bits <= 32
+
+    if target.is_float and target.bits == 8 and not is_direct(source):
+        return True
+    return source.is_float and source.bits == 8 and not is_direct(target)

@@ -1,0 +1,112 @@
+"""The walk over a device function's ops: values become expressions, ops become lines.
+
+Goes in: a function, its schedule, the table of rules. Comes out: the body's lines in ``writer`` and
+what they refer to in ``spelling.needs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.axes import AxisScope
+from tilesmith.backends.triton.expressions import Expr
+from tilesmith.backends.triton.masks import Masks
+from tilesmith.backends.triton.partial_tiles import find_partial_tiles
+from tilesmith.backends.triton.signs import Signs
+from tilesmith.backends.triton.spelling import Spelling
+from tilesmith.backends.triton.uses import Variables, find_uses
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Yield
+from tilesmith.ir.types import Shape
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+Rules = Mapping[type[Operation], Callable[["Emitter", Any], None]]
+
+# What an unnamed value is called, by the op that makes it.
+_NAME_HINTS = {"load": "tile", "dot": "product", "loop": "carried", "if": "chosen"}
+
+
+class Emitter:
+    """The state of emitting one device function."""
+
+    def __init__(self, function: Function, schedule: Schedule, rules: Rules) -> None:
+        self.function = function
+        self.schedule = schedule
+        self.facts = find_partial_tiles(function, schedule)
+        self.uses = find_uses(function, self.facts.is_identity)
+        self.variables = Variables(self.uses)
+        self.writer = SourceWriter()
+        self.spelling = Spelling(function, schedule)
+        self.scope = AxisScope(self.spelling, self.writer)
+        self.masks = Masks(self.spelling, self.scope)
+        self.signs = Signs(function, self.uses.defining)
+        self._rules = rules
+        self._exprs: dict[Value, Expr] = {}
+        self.triton_version: tuple[int, int] = (3, 6)
+
+    def region(self, region: Region) -> None:
+        """Emit the ops of a region; what its yield hands over is the enclosing op's business."""
+        for op in region.ops:
+            if not isinstance(op, Yield) and not self.uses.is_dead(op):
+                self.op(op)
+
+    def op(self, op: Operation) -> None:
+        """Emit one op by its rule."""
+        rule = self._rules.get(type(op))
+        if rule is None:
+            raise InternalError(loc=op.loc, problem=f"no Triton rule for {op.name}")
+        if not op.results or any(value not in self.uses.inlined for value in op.results):
+            self.writer.origin(op.loc)
+        rule(self, op)
+
+    def expr(self, value: Value) -> Expr:
+        """How the value is written where it is used; it may be smaller than its type says."""
+        return self.spelling.find_parameter(value) or self._exprs[value]
+
+    def exact(self, value: Value) -> Expr:
+        """The value with exactly its type: a full-sized tile of its element type."""
+        return self.spelling.conform(self.expr(value), value.tile)
+
+    def define(self, value: Value, expr: Expr) -> None:
+        """Give a value its expression, as a statement unless it is written at its use."""
+        if value in self.uses.inlined:
+            self._exprs[value] = expr
+            return
+        shared = self.variables.find(value)
+        name = shared or self.spelling.names.fresh(self.name_hint(value))
+        final = self.spelling.conform(expr, value.tile) if shared else expr
+        self.assign(name, final)
+        self.bind(value, name, final.shape)
+
+    def alias(self, value: Value, expr: Expr) -> None:
+        """Let a value be written as ``expr`` wherever it is used."""
+        self._exprs[value] = expr
+
+    def bind(self, value: Value, name: str, shape: Shape | None = None) -> None:
+        """Let a value live in a variable that has been (or is about to be) assigned."""
+        if self.variables.find(value) is None:
+            self.variables.put(value, name)
+        self._exprs[value] = Expr(name, shape=value.tile.shape if shape is None else shape)
+
+    def assign(self, name: str, expr: Expr) -> None:
+        """Write ``name = expr``."""
+        self.writer.statement(f"{name} = {expr.text}", expr.arguments)
+
+    def name_hint(self, value: Value) -> str:
+        """What to call a value: the user's name, or one after what made it."""
+        op = self.uses.defining.get(value)
+        if value.name or op is None:
+            return value.name or "value"
+        attributes = op.attributes()
+        function = attributes.get("fn") or attributes.get("kind")
+        return str(function or _NAME_HINTS.get(op.name, op.name))
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether approximate functions are welcome."""
+        return bool(self.schedule.backend_options.get("fast_math", False))

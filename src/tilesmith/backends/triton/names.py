@@ -1,0 +1,62 @@
+"""Identifiers of the emitted module: readable, unique, and clear of everything Triton gives meaning to."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+
+from tilesmith.dtypes import (
+    BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType,
+)  # fmt: skip
+
+RESERVED = frozenset(
+    {*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "torch", "libdevice"}
+    | {"launch", "grid"}
+)
+
+TRITON_DTYPES = {
+    BOOL: "tl.int1", U8: "tl.uint8", U16: "tl.uint16", U32: "tl.uint32", U64: "tl.uint64",
+    I8: "tl.int8", I16: "tl.int16", I32: "tl.int32", I64: "tl.int64",
+    F8E4M3: "tl.float8e4nv", F8E5M2: "tl.float8e5",
+    F16: "tl.float16", BF16: "tl.bfloat16", F32: "tl.float32", F64: "tl.float64",
+}  # fmt: skip
+
+SIGNATURE_DTYPES = {
+    BOOL: "i1", U8: "u8", U16: "u16", U32: "u32", U64: "u64", I8: "i8", I16: "i16", I32: "i32",
+    I64: "i64", F8E4M3: "fp8e4nv", F8E5M2: "fp8e5", F16: "fp16", BF16: "bf16", F32: "fp32",
+    F64: "fp64",
+}  # fmt: skip
+
+
+def triton_dtype(dtype: DType) -> str:
+    """How ``triton.language`` spells an element type."""
+    return TRITON_DTYPES[dtype]
+
+
+def identifier(hint: str) -> str:
+    """The hint with everything an identifier may not contain replaced."""
+    text = re.sub(r"\W", "_", hint, flags=re.ASCII)
+    return f"_{text}" if not text or text[0].isdigit() else text
+
+
+def axis_suffix(block: str) -> str:
+    """What tells the variables of one tile axis apart: ``tile_m`` gives ``_m``, ``tile`` nothing."""
+    suffix = block.removeprefix("tile").strip("_")
+    return f"_{suffix}" if suffix else ""
+
+
+class NamePool:
+    """Hands out each identifier once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set(RESERVED)
+
+    def fresh(self, hint: str) -> str:
+        """The hint itself, or numbered when it is taken."""
+        stem = identifier(hint)
+        name, counter = stem, 1
+        while name in self._taken:
+            name, counter = f"{stem}_{counter}", counter + 1
+        self._taken.add(name)
+        return name

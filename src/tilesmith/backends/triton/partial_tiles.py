@@ -1,0 +1,127 @@
+"""What the schedule says about invalid lanes: which axes have any, which masks do nothing.
+
+A mask straight behind a load is folded into the load, which fills its masked-off lanes anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.traversal import count_uses, definitions
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import AccessOptions, Schedule
+
+Number = int | float | bool
+
+
+@dataclass
+class PartialTiles:
+    """Facts about one function under one schedule."""
+
+    axes: dict[Operation, tuple[bool, ...]] = field(
+        default_factory=dict[Operation, tuple[bool, ...]]
+    )
+    """For every grid and loop, which of its axes may end in a shorter tile."""
+    identities: set[Operation] = field(default_factory=set[Operation])
+    """Masks that leave their operand as it is."""
+    fills: dict[Operation, Number] = field(default_factory=dict[Operation, Number])
+    """What loads put into masked-off lanes, where it is not 0."""
+
+    def is_identity(self, op: Operation) -> bool:
+        """Whether the op is a mask that does nothing."""
+        return op in self.identities
+
+    def fill_of(self, load: Load) -> Number:
+        """The content of the load's masked-off lanes."""
+        return self.fills.get(load, 0)
+
+
+def find_partial_tiles(function: Function, schedule: Schedule) -> PartialTiles:
+    """Look at all loops and masks of a function."""
+    finder = _Finder(function, schedule)
+    finder.visit(function.body, {})
+    return finder.found
+
+
+class _Finder:
+    """Walks the regions with the blocks in scope and whether each may be partial."""
+
+    def __init__(self, function: Function, schedule: Schedule) -> None:
+        self.found = PartialTiles()
+        self._schedule = schedule
+        self._function = function
+        self._definitions = definitions(function.body)
+        self._uses = count_uses(function.body)
+
+    def visit(self, region: Region, partial: Mapping[str, bool]) -> None:
+        for op in region.ops:
+            inside = partial
+            if isinstance(op, (Grid, Loop)):
+                self.found.axes[op] = self._partial_axes(op)
+                inside = {**partial, **dict(zip(op.blocks, self.found.axes[op]))}
+            elif isinstance(op, Mask):
+                self._visit_mask(op, partial)
+            for inner in op.regions():
+                self.visit(inner, inside)
+
+    def _partial_axes(self, op: Grid | Loop) -> tuple[bool, ...]:
+        return tuple(
+            bool(block) and self._is_partial(block, begin, end)
+            for block, begin, end in zip(op.blocks, op.begins, op.ends)
+        )
+
+    def _is_partial(self, block: str, begin: Value, end: Value) -> bool:
+        size = self._schedule.symbols[block]
+        first, last = self._constant(begin), self._constant(end)
+        if size == 1:
+            return False
+        return first is None or last is None or (last - first) % size != 0
+
+    def _constant(self, value: Value) -> int | None:
+        op = self._definitions.get(value)
+        return int(op.value) if isinstance(op, Full) else None
+
+    def _visit_mask(self, op: Mask, partial: Mapping[str, bool]) -> None:
+        shape = op.x.tile.shape
+        if not any(self._dim_is_partial(shape[axis], partial) for axis in op.axes):
+            self.found.identities.add(op)
+            return
+        load = self._find_sole_load(op.x)
+        if load is not None and self._can_fill(load, op.fill):
+            self.found.identities.add(op)
+            if op.fill != 0:
+                self.found.fills[load] = op.fill
+
+    def _dim_is_partial(self, dim: Dim, partial: Mapping[str, bool]) -> bool:
+        return any(self._factor_is_partial(factor, partial) for factor in dim.factors)
+
+    def _factor_is_partial(self, factor: int | str, partial: Mapping[str, bool]) -> bool:
+        if isinstance(factor, int):
+            return self._schedule.padded.get(factor, factor) != factor
+        return partial.get(factor, not self._function.is_block(factor))
+
+    def _find_sole_load(self, value: Value) -> Load | None:
+        """The load whose only use is ``value``, with at most conversions between floats."""
+        op = self._definitions.get(value)
+        while self._uses.get(value, 0) == 1 and isinstance(op, Cast) and op.x.tile.dtype.is_float:
+            value = op.x
+            op = self._definitions.get(value)
+        is_sole = isinstance(op, Load) and self._uses.get(value, 0) == 1
+        return op if is_sole and isinstance(op, Load) else None
+
+    def _can_fill(self, load: Load, fill: Number) -> bool:
+        dtype = load.result.tile.dtype
+        if fill == 0:
+            return True
+        is_pointer = self._schedule.accesses.get(load.slot, AccessOptions()).indexing == "pointer"
+        # An explicitly masked-off lane is valid and reads as 0, whatever the tile's end says.
+        is_exact = not dtype.is_float or dtype.bits >= 16
+        return load.mask is None and is_pointer and is_exact

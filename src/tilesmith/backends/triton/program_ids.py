@@ -1,0 +1,275 @@
+"""From program ids to tiles: how the top-level loops of a kernel share the launch grid.
+
+Counts of tiles are computed once, before a persistent loop; ids are taken apart with the fastest
+axis first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilesmith.backends.triton.axes import Axis, start_name
+from tilesmith.backends.triton.control_flow import range_options
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.expressions import (
+    Expr, Precedence, add, binary, call, literal, method, multiply, subtract,
+)  # fmt: skip
+from tilesmith.backends.triton.names import axis_suffix
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Grid
+from tilesmith.ir.types import Dim
+from tilesmith.schedule.schedule import GridOptions
+
+PERSISTENT = ("persistent_blocked", "persistent_interleaved")
+MAX_LAUNCH_AXES = 3
+
+
+def is_xyz(pid_type: str, grids: Sequence[Grid]) -> bool:
+    """Whether every axis gets its own launch axis."""
+    if pid_type != "xyz" or len(grids) != 1:
+        return False
+    return 1 < len(grids[0].blocks) <= MAX_LAUNCH_AXES
+
+
+def emit_body(emitter: Emitter) -> None:
+    """The whole device function: scalars first, then the top-level loops."""
+    ops = emitter.function.body.ops
+    grids = [op for op in ops if isinstance(op, Grid)]
+    emitter.scope.reserve_slices()
+    for op in ops:
+        if not isinstance(op, Grid) and not emitter.uses.is_dead(op):
+            emitter.op(op)
+    _emit_grids(emitter, grids)
+
+
+def emit_grid(emitter: Emitter, op: Operation) -> None:
+    """One top-level loop that has the launch grid to itself."""
+    assert isinstance(op, Grid)
+    _emit_grids(emitter, [op])
+
+
+@dataclass
+class _Tiles:
+    """The tiles of one top-level loop: how many along each axis, and how ids run through them."""
+
+    op: Grid
+    order: tuple[int, ...]
+    l2_grouping: int
+    counts: dict[int, Expr]
+
+    @property
+    def total(self) -> Expr:
+        """The number of tiles."""
+        result = literal(1)
+        for axis in self.order:
+            result = multiply(result, self.counts[axis])
+        return result
+
+
+def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
+    """The axes of a loop, the fastest first."""
+    rank = len(op.blocks)
+    return options.order if options and len(options.order) == rank else tuple(range(rank))
+
+
+def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
+    if len(grids) == 1:
+        emitter.writer.origin(grids[0].loc)
+    if is_xyz(emitter.schedule.pid_type, grids):
+        _emit_xyz(emitter, grids[0])
+        return
+    pid = emitter.spelling.names.fresh("pid")
+    emitter.assign(pid, call("tl.program_id", 0))
+    # A single flat loop never needs the count of its slowest axis.
+    is_persistent = emitter.schedule.pid_type in PERSISTENT
+    needs_totals = is_persistent or len(grids) > 1
+    tiles = [_count(emitter, op, needs_totals) for op in grids]
+    if is_persistent:
+        _emit_persistent(emitter, tiles, Expr(pid))
+    else:
+        _emit_ranges(emitter, tiles, Expr(pid), _ends(emitter, tiles))
+
+
+def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
+    options = emitter.schedule.grids.get(op.slot)
+    order = grid_order(op, options)
+    grouping = options.l2_grouping if options and len(order) > 1 else 1
+    needed = order if needs_total else order[: max(len(order) - 1, 2 if grouping > 1 else 0)]
+    counts = {axis: _axis_count(emitter, op, axis) for axis in needed}
+    return _Tiles(op, order, grouping, counts)
+
+
+def _axis_count(emitter: Emitter, op: Grid, axis: int) -> Expr:
+    block = op.blocks[axis]
+    extent = subtract(emitter.expr(op.ends[axis]), emitter.expr(op.begins[axis]))
+    if not block or emitter.schedule.symbols[block] == 1:
+        return extent
+    count = call("tl.cdiv", extent, emitter.spelling.block_name(block))
+    name = emitter.spelling.names.fresh(f"num_pid{axis_suffix(block)}")
+    emitter.assign(name, count)
+    return Expr(name)
+
+
+def _ends(emitter: Emitter, tiles: Sequence[_Tiles]) -> list[Expr]:
+    """The first id past each loop's range; the last loop takes what is left."""
+    ends: list[Expr] = []
+    for index, item in enumerate(tiles[:-1]):
+        end = add(ends[-1], item.total) if ends else item.total
+        name = emitter.spelling.names.fresh(f"end_{index}")
+        emitter.assign(name, end)
+        ends.append(Expr(name))
+    return ends
+
+
+def _emit_ranges(
+    emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr, ends: Sequence[Expr]
+) -> None:
+    if len(tiles) == 1:
+        _emit_tile(emitter, tiles[0], pid)
+        return
+    for index, item in enumerate(tiles):
+        keyword = "elif" if index else "if"
+        is_last = index == len(tiles) - 1
+        header = "else:" if is_last else f"{keyword} {pid} < {ends[index]}:"
+        with emitter.writer.block(header):
+            emitter.writer.origin(item.op.loc)
+            own = pid
+            if index:
+                name = emitter.spelling.names.fresh(f"pid_{index}")
+                emitter.assign(name, subtract(pid, ends[index - 1]))
+                own = Expr(name)
+            _emit_tile(emitter, item, own)
+
+
+def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> None:
+    spelling = emitter.spelling
+    ends = _ends(emitter, tiles)
+    total = tiles[-1].total if not ends else add(ends[-1], tiles[-1].total)
+    programs = num_programs(emitter)
+    if emitter.schedule.pid_type == "persistent_interleaved":
+        bounds = [pid, total, programs]
+    else:
+        bounds = _emit_chunk(emitter, pid, total, programs)
+    variable = Expr(spelling.names.fresh("tile_id"))
+    header = call("tl.range", *bounds, *range_options(emitter.schedule.persistent_loop))
+    with emitter.writer.block(f"for {variable} in {header}:"):
+        _emit_ranges(emitter, tiles, variable, ends)
+
+
+def num_programs(emitter: Emitter) -> Expr:
+    """The size of a persistent launch, as the device sees it."""
+    reserved = emitter.schedule.reserved_sms
+    name = "NUM_SMS"
+    emitter.spelling.needs.constexprs[name] = (
+        f"max(num_sms - {reserved}, 1)" if reserved else "num_sms"
+    )
+    return multiply(Expr(name, is_untyped=True), literal(emitter.schedule.num_sm_multiplier))
+
+
+def _emit_chunk(emitter: Emitter, pid: Expr, total: Expr, programs: Expr) -> list[Expr]:
+    """Each program takes a run of neighbouring tiles."""
+    names = emitter.spelling.names
+    num_tiles, size, first = names.fresh("num_tiles"), names.fresh("chunk"), names.fresh("first")
+    emitter.assign(num_tiles, total)
+    emitter.assign(size, call("tl.cdiv", num_tiles, programs))
+    emitter.assign(first, multiply(pid, Expr(size)))
+    return [Expr(first), call("min", f"{first} + {size}", num_tiles)]
+
+
+def _emit_xyz(emitter: Emitter, op: Grid) -> None:
+    tiles = _count(emitter, op, needs_total=False)
+    pids = [call("tl.program_id", i) for i in range(len(tiles.order))]
+    if tiles.l2_grouping == 1:
+        _bind(emitter, tiles, dict(zip(tiles.order, pids)))
+        return
+    flat, stride = literal(0), literal(1)
+    for position, axis in enumerate(tiles.order):
+        flat = add(flat, multiply(pids[position], stride))
+        if position < len(tiles.order) - 1:
+            stride = multiply(stride, tiles.counts[axis])
+    name = emitter.spelling.names.fresh("pid")
+    emitter.assign(name, flat)
+    _emit_tile(emitter, tiles, Expr(name))
+
+
+def _emit_tile(emitter: Emitter, tiles: _Tiles, pid: Expr) -> None:
+    split = _split_grouped if tiles.l2_grouping > 1 else _split
+    _bind(emitter, tiles, split(emitter, tiles, pid))
+
+
+def _split(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
+    """The id along each axis: the remainder by the fastest count, then by the next."""
+    ids: dict[int, Expr] = {}
+    rest, divisor = pid, literal(1)
+    for axis in tiles.order[:-1]:
+        count = tiles.counts[axis]
+        ids[axis] = binary("%", rest, count)
+        divisor = multiply(divisor, count)
+        rest = binary("//", pid, divisor)
+    ids[tiles.order[-1]] = rest
+    return ids
+
+
+def _split_grouped(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
+    """Groups of rows of the fastest axis across all of the second, so that both stay in L2."""
+    fresh, assign = emitter.spelling.names.fresh, emitter.assign
+    first_axis, second_axis, *outer = tiles.order
+    rows, columns = tiles.counts[first_axis], tiles.counts[second_axis]
+    ids: dict[int, Expr] = {}
+    inner = pid
+    if outer:
+        plane = multiply(rows, columns)
+        inner_tiles = _Tiles(tiles.op, tuple(outer), 1, tiles.counts)
+        ids = _split(emitter, inner_tiles, Expr(str(binary("//", pid, plane)), Precedence.PRODUCT))
+        inner = Expr(fresh("pid_in_plane"))
+        assign(str(inner), binary("%", pid, plane))
+    group_width, group_start = fresh("num_pid_in_group"), fresh("first_row")
+    group_rows, position = fresh("group_rows"), fresh("pid_in_group")
+    grouping = literal(tiles.l2_grouping)
+    assign(group_width, multiply(grouping, columns))
+    assign(group_start, multiply(binary("//", inner, Expr(group_width)), grouping))
+    assign(group_rows, call("min", subtract(rows, Expr(group_start)), grouping))
+    assign(position, binary("%", inner, Expr(group_width)))
+    ids[first_axis] = add(Expr(group_start), binary("%", Expr(position), Expr(group_rows)))
+    ids[second_axis] = binary("//", Expr(position), Expr(group_rows))
+    return ids
+
+
+def _bind(emitter: Emitter, tiles: _Tiles, ids: dict[int, Expr]) -> None:
+    """Name the first index of every axis's tile and emit the body."""
+    axes: dict[str, Axis] = {}
+    op = tiles.op
+    for axis, block in enumerate(op.blocks):
+        start = _emit_start(emitter, op, axis, ids[axis])
+        emitter.alias(op.body.args[axis], start)
+        if block:
+            axes[block] = Axis(
+                Dim.of(block),
+                axis_suffix(block),
+                start,
+                emitter.expr(op.ends[axis]),
+                emitter.facts.axes[op][axis],
+                emitter.writer.reserve(),
+                op.body.args[axis],
+                op.ends[axis],
+            )
+    with emitter.scope.binding(axes):
+        emitter.region(op.body)
+
+
+def _emit_start(emitter: Emitter, op: Grid, axis: int, pid: Expr) -> Expr:
+    names = emitter.spelling.names
+    block, arg = op.blocks[axis], op.body.args[axis]
+    is_tile = bool(block) and emitter.schedule.symbols[block] > 1
+    if is_tile and pid.precedence is not Precedence.ATOM:
+        name = names.fresh(f"pid{axis_suffix(block)}")
+        emitter.assign(name, pid)
+        pid = Expr(name)
+    if arg.tile.dtype.bits == 64:
+        pid = method(pid, "to", "tl.int64")
+    step = Expr(emitter.spelling.block_name(block)) if is_tile else literal(1)
+    start = add(emitter.expr(op.begins[axis]), multiply(pid, step))
+    name = names.fresh(start_name(block, arg))
+    emitter.assign(name, start)
+    return Expr(name)

@@ -1,0 +1,51 @@
+"""The rule of every op. Checked against the catalog, so a new op cannot be forgotten here."""
+
+from __future__ import annotations
+
+from tilesmith.backends.triton.control_flow import emit_if, emit_loop, emit_while, emit_yield
+from tilesmith.backends.triton.elementwise import emit_cast, emit_elementwise
+from tilesmith.backends.triton.emit import Rules
+from tilesmith.backends.triton.indexing import (
+    emit_arange, emit_block_size, emit_full, emit_mask, emit_tile_index,
+)  # fmt: skip
+from tilesmith.backends.triton.matmul import emit_dot
+from tilesmith.backends.triton.memory import (
+    emit_atomic, emit_load, emit_program_barrier, emit_store,
+)  # fmt: skip
+from tilesmith.backends.triton.program_ids import emit_grid
+from tilesmith.backends.triton.reduction import emit_reduce
+from tilesmith.backends.triton.shape import (
+    emit_broadcast, emit_expand_dims, emit_permute, emit_reshape,
+)  # fmt: skip
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+
+RULES: Rules = {
+    Elementwise: emit_elementwise,
+    Cast: emit_cast,
+    Full: emit_full,
+    TileIndex: emit_tile_index,
+    Arange: emit_arange,
+    BlockSize: emit_block_size,
+    Mask: emit_mask,
+    Load: emit_load,
+    Store: emit_store,
+    Atomic: emit_atomic,
+    ProgramBarrier: emit_program_barrier,
+    Dot: emit_dot,
+    Reduce: emit_reduce,
+    ExpandDims: emit_expand_dims,
+    Broadcast: emit_broadcast,
+    Reshape: emit_reshape,
+    Permute: emit_permute,
+    Grid: emit_grid,
+    Loop: emit_loop,
+    While: emit_while,
+    If: emit_if,
+    Yield: emit_yield,
+}

@@ -1,0 +1,117 @@
+"""How parameters, sizes, shapes and types of one function are written, and what that makes necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilesmith.backends.triton.expressions import Expr, Precedence, call, literal
+from tilesmith.backends.triton.names import NamePool, identifier, triton_dtype
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.dtypes import BOOL, F32, I32
+from tilesmith.ir.function import Function
+from tilesmith.ir.types import Dim, Extent, TileType
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+
+@dataclass
+class Needs:
+    """What the emitted body refers to."""
+
+    constants: dict[str, int] = field(default_factory=dict[str, int])
+    """Module constants: names and values of block sizes."""
+    constexprs: dict[str, str] = field(default_factory=dict[str, str])
+    """Compile-time parameters: names and launch expressions."""
+    parameters: set[Value] = field(default_factory=set[Value])
+    helpers: dict[str, None] = field(default_factory=dict[str, None])
+    """Module-level functions, in order of first use."""
+    has_libdevice: bool = False
+    has_allocator: bool = False
+
+
+class Spelling:
+    """Names and sizes. Everything that is spelled is noted in ``needs``."""
+
+    def __init__(self, function: Function, schedule: Schedule) -> None:
+        self.function = function
+        self.schedule = schedule
+        self.names = NamePool()
+        self.needs = Needs()
+        self._symbol_names: dict[str, str] = {}
+        self.parameter_names = {
+            parameter.value: self.names.fresh(parameter.value.name)
+            for parameter in function.parameters
+        }
+
+    def find_parameter(self, value: Value) -> Expr | None:
+        """A parameter's expression; None for values computed in the function."""
+        name = self.parameter_names.get(value)
+        if name is None:
+            return None
+        self.needs.parameters.add(value)
+        return Expr(name, is_untyped=isinstance(value.type, TileType))
+
+    def block_name(self, block: str) -> str:
+        """The module constant that holds a block's size."""
+        if block not in self._symbol_names:
+            name = self.names.fresh(identifier(block).upper())
+            self._symbol_names[block] = name
+            self.needs.constants[name] = self.schedule.symbols[block]
+        return self._symbol_names[block]
+
+    def size_name(self, size: str) -> str:
+        """The compile-time parameter that holds a runtime size rounded up to a power of two."""
+        if size not in self._symbol_names:
+            name = self.names.fresh(f"{identifier(size).upper()}_PADDED")
+            self._symbol_names[size] = name
+            self.needs.constexprs[name] = f"next_power_of_2({self.extent(size)})"
+        return self._symbol_names[size]
+
+    def extent(self, extent: Extent) -> Expr:
+        """A tensor's size or stride: a literal, or the scalar parameter of that name."""
+        if isinstance(extent, int):
+            return literal(extent)
+        parameter = self.function.find_parameter(extent)
+        expr = None if parameter is None else self.find_parameter(parameter)
+        if expr is None:
+            raise InternalError(problem=f"no parameter holds the runtime size {extent}")
+        return expr
+
+    def dim(self, dim: Dim) -> Expr:
+        """The physical size of a dimension."""
+        texts = [self._factor(factor) for factor in dim.factors]
+        precedence = Precedence.PRODUCT if len(texts) > 1 else Precedence.ATOM
+        constant = None if dim.constant is None else self.schedule.physical(dim)
+        return Expr(" * ".join(texts) or "1", precedence, constant=constant, is_untyped=True)
+
+    def _factor(self, factor: int | str) -> str:
+        if isinstance(factor, int):
+            return str(self.schedule.padded.get(factor, factor))
+        return self.block_name(factor) if self.function.is_block(factor) else self.size_name(factor)
+
+    def shape(self, shape: Iterable[Dim]) -> str:
+        """A shape as Triton takes it."""
+        return "[" + ", ".join(str(self.dim(dim)) for dim in shape) + "]"
+
+    def filled(self, expr: Expr, tile: TileType) -> Expr:
+        """A tile of that type with every lane equal to a scalar."""
+        shape, dtype = self.shape(tile.shape), triton_dtype(tile.dtype)
+        is_zero = expr.constant == 0 and not str(expr).startswith("-")
+        if is_zero and tile.rank:
+            return call("tl.zeros", shape, dtype, shape=tile.shape)
+        return call("tl.full", shape, expr, dtype, shape=tile.shape)
+
+    def conform(self, expr: Expr, tile: TileType) -> Expr:
+        """``expr`` as a value of exactly type ``tile``: full size, with its element type."""
+        if expr.is_untyped:
+            is_natural = tile.rank == 0 and tile.dtype in (I32, F32, BOOL)
+            return expr if is_natural else self.filled(expr, tile)
+        if expr.shape == tile.shape:
+            return expr
+        return call("tl.broadcast_to", expr, self.shape(tile.shape), shape=tile.shape)
+
+    def helper(self, name: str) -> str:
+        """The name of a module-level function, which is then emitted too."""
+        self.needs.helpers[name] = None
+        return name

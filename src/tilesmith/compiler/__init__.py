@@ -1,0 +1,1 @@
+"""The whole way from a traced function to an Artifact, as a few calls."""

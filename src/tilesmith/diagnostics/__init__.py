@@ -1,0 +1,1 @@
+"""Source locations, error rendering and the catalogue of user errors. Standard library only."""

@@ -1,0 +1,191 @@
+"""Mistakes in defining or calling a kernel: its signature, source, arguments and backend."""
+
+from __future__ import annotations
+
+from tilesmith.diagnostics.catalogue import BaseError
+
+
+class NotAKernelFunction(BaseError, AssertionError):
+    """The decorated object is not a plain Python function."""
+
+    message = "@kernel decorates a plain Python function, not {kind}"
+    fix = "write the kernel with `def`; wrap a method, a class or a partial in such a function"
+
+
+class SourceNotAvailable(BaseError, OSError):
+    """The kernel's source text cannot be read back."""
+
+    message = "the source code of kernel `{function}` is not available"
+    expected = "a function defined in a file or in a notebook cell"
+    found = "code from exec(), eval(), `python -c` or the plain Python prompt, which keep no source"
+    fix = "move `{function}` into a .py file and import it"
+
+
+class SourceChanged(SourceNotAvailable):
+    """The file was edited after it was imported, so its text is no longer the function's."""
+
+    message = "the source file of kernel `{function}` changed after it was imported"
+    expected = ""
+    found = "at the place of `{function}` the file now holds other code"
+    fix = "reload the module or restart Python"
+
+
+class UnsupportedSignature(BaseError, TypeError):
+    """``*args``, ``**kwargs`` or keyword-only parameters."""
+
+    message = "kernel `{function}` has the parameter `{parameter}`"
+    expected = "parameters that can be passed by position, with or without defaults"
+    fix = "name each parameter; for a variable number of tensors take one list or tuple"
+
+
+class WrongArguments(BaseError, TypeError):
+    """The call does not fit the signature. ``problem`` starts with "Too many arguments" if so."""
+
+    message = "kernel `{function}`: {problem}"
+    expected = "{function}{signature}"
+
+
+class UnsupportedArgumentType(BaseError, TypeError):
+    """An argument of a type that kernels do not take."""
+
+    message = "unsupported argument type: `{argument}` is {kind}"
+    expected = (
+        "a tensor, int, float, bool, str, None, torch.dtype, torch.device, a Python function,\n"
+        "or a list, tuple, dict, named tuple or dataclass of these"
+    )
+    fix = "pass what the kernel needs from `{argument}` as separate arguments"
+
+
+class NoTensorArgs(BaseError):
+    """Neither a tensor nor a device among the arguments."""
+
+    message = "kernel `{function}` cannot tell which device to run on: no argument is a tensor"
+    fix = "pass at least one tensor, or a torch.device"
+
+
+class TensorsOnDifferentDevices(BaseError):
+    """Two tensors of one kernel live on different devices."""
+
+    message = "tensor `{tensor}` is on {device}, but the kernel runs on {kernel_device}"
+    expected = "all tensors of one kernel on one device, that of the first tensor argument"
+    fix = 'move it before the call: {tensor}.to("{kernel_device}")'
+
+
+class DecoratorAfterHelionKernelDecorator(BaseError):
+    """Another decorator stands between the kernel decorator and the function."""
+
+    message = "decorator `@{decorator}` stands below the kernel decorator of `{function}`"
+    expected = "the kernel decorator directly above `def {function}`"
+    fix = "move `@{decorator}` above the kernel decorator"
+
+
+class ClosuresNotSupported(BaseError):
+    """The kernel function uses variables of an enclosing function."""
+
+    message = "kernel `{function}` uses variables of the enclosing function: {names}"
+    fix = "pass them as arguments of `{function}`, or define them at module level"
+
+
+class NamingConflict(BaseError):
+    """A reserved name is used for something else."""
+
+    message = "the name `{name}` is reserved in kernels"
+    expected = "torch, math, operator, helion, hl, triton and tl to mean those modules"
+    fix = "rename the variable `{name}`"
+
+
+class GraphModuleUnsupportedOps(BaseError):
+    """A GraphModule argument with state or submodules."""
+
+    message = "the GraphModule argument contains {ops}"
+    expected = "only call_function and call_method nodes"
+    fix = "trace a function that takes its parameters as inputs instead of an nn.Module"
+
+
+class NotInsideKernel(BaseError):
+    """A language function was called by ordinary Python."""
+
+    message = "{function} was called outside a kernel"
+    fix = "call it in a function decorated with @kernel, or in a helper that such a function calls"
+
+
+class DeviceAPIOnHost(BaseError):
+    """A device-only function in host code."""
+
+    message = "{function} works in device code only"
+    found = "a call in host code, outside the `for ... in hl.tile(...)` loops"
+    fix = "move the call into a device loop; on the host use torch"
+
+
+class NestedKernelCallsNotSupported(BaseError):
+    """Device code calls a kernel."""
+
+    message = "kernel `{function}` is called from device code"
+    fix = (
+        "remove the kernel decorator from `{function}` to use it as a helper,\n"
+        "or call it from host code, outside the device loops"
+    )
+
+
+class ConflictingArguments(BaseError, AssertionError):
+    """Two decorator arguments that exclude each other."""
+
+    message = "{first} and {second} cannot be given together"
+    fix = "keep one of them"
+
+
+class IncompatibleInterpretModes(BaseError):
+    """Both interpreters are switched on."""
+
+    message = "TILESMITH_INTERPRET and TRITON_INTERPRET cannot both be set"
+    fix = (
+        "keep TILESMITH_INTERPRET=1 to run the kernel's meaning with torch on the CPU,\n"
+        "or TRITON_INTERPRET=1 to run the generated Triton code in Triton's interpreter"
+    )
+
+
+class BreakpointInDeviceLoopRequiresInterpret(BaseError):
+    """A device ``breakpoint()`` in compiled mode."""
+
+    message = "breakpoint() in device code needs an interpreter"
+    fix = "set TILESMITH_INTERPRET=1, or pass ref_mode=RefMode.EAGER to the decorator"
+
+
+class RefEagerModeCodePrintError(BaseError):
+    """Code printing asked for in reference mode."""
+
+    message = "there is no output code to print in reference mode"
+    fix = "unset print_output_code, or set ref_mode=RefMode.OFF"
+
+
+class BackendImplementationMissing(BaseError):
+    """The backend lacks a hook the compiler needs."""
+
+    message = "backend {backend} does not implement {hook}"
+    fix = 'choose another backend, e.g. backend="triton"'
+
+
+class BackendUnsupported(BaseError):
+    """An operation or form without a lowering on the backend."""
+
+    message = "{operation} is not supported by backend {backend}"
+
+
+class CuteBackendUnavailable(BaseError):
+    """The CuTe backend was selected; it is not installed."""
+
+    message = 'backend "cute" is not available'
+    fix = 'use backend="triton" or backend="auto"'
+
+
+class MissingEnableTile(BaseError):
+    """The TileIR backend was selected; it is not enabled."""
+
+    message = 'backend "tileir" is not available'
+    fix = 'use backend="triton" or backend="auto"'
+
+
+class ErrorCompilingKernel(BaseError):
+    """Closes a list of errors that was printed before."""
+
+    message = "kernel `{function}` has {errors} errors and {warnings} warnings"

@@ -1,0 +1,66 @@
+"""Remarks on kernels that work, but perhaps not as meant."""
+
+from __future__ import annotations
+
+from tilesmith.diagnostics.catalogue import BaseWarning
+
+
+class TensorOperationInWrapper(BaseWarning):
+    """Tensor compute in host code."""
+
+    message = "{operation} runs on the host, as a separate torch operation"
+    note = "ignore_warnings=[exc.TensorOperationInWrapper] silences this"
+    fix = "move it into the device loop to fuse it"
+
+
+class TensorOperationsInHostCall(TensorOperationInWrapper):
+    """Tensor compute inside a function that host code calls."""
+
+    message = "`{operation}` computes on tensors on the host, as separate torch operations"
+
+
+class TiledKMatmulAccumulationWarning(BaseWarning):
+    """A product accumulated with ``+=``."""
+
+    message = "`{name} += ...` adds a matrix product that is rounded to its own dtype first"
+    fix = "use `{name} = torch.addmm({name}, a, b)` or `{name} = hl.dot(a, b, acc={name})`"
+
+
+class WrongDevice(BaseWarning):
+    """A tensor on another device than the kernel's."""
+
+    message = "{operation} gives a tensor on {device}, but the kernel runs on {kernel_device}"
+    fix = 'pass device=, or move it: .to("{kernel_device}")'
+
+
+class BlockSizeIgnoredInInterpretMode(BaseWarning):
+    """Block sizes have no meaning in reference mode."""
+
+    message = "block sizes {block_sizes} are ignored in reference mode"
+
+
+class ReduceIdentityNotGiven(BaseWarning):
+    """``hl.reduce`` with the default ``other``, where 0 is wrong."""
+
+    message = (
+        "hl.reduce fills masked lanes with other=0, which `{function}` may not leave unchanged"
+    )
+    fix = "pass other=<the identity of `{function}`>, e.g. float('-inf') for a maximum"
+
+
+class BlockPtrIndexingUnavailable(BaseWarning):
+    """Block pointers were asked for and are not available."""
+
+    message = 'indexing="block_ptr" is not available here: pointers are used instead'
+
+
+class ProcessGroupNameNotFound(BaseWarning):
+    """A distributed kernel that does not name its process group."""
+
+    message = "kernel `{function}` has no hl.ProcessGroupName argument: the world group is used"
+
+
+class NoAOTHeuristicWarning(BaseWarning):
+    """An ahead-of-time kernel without a heuristic for this device."""
+
+    message = "kernel `{function}` has no heuristic file for {device}: the default config is used"

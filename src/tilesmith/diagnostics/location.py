@@ -1,0 +1,129 @@
+"""Where in the user's source a value comes from: file, line, columns and the chain of callers."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType
+
+PACKAGE_DIRECTORY = str(Path(__file__).resolve().parents[1]) + os.sep
+# Shipped kernels are written as a user would write them; errors in them show their lines.
+KERNELS_DIRECTORY = PACKAGE_DIRECTORY + "kernels" + os.sep
+MAX_CALLERS = 8
+BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
+
+Columns = tuple[int, int | None]
+"""First column and one past the last, 0-based, in UTF-8 bytes; None: it goes on in later lines."""
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """A place in user code; ``span``, or else ``code`` and ``instruction``, give its columns."""
+
+    file: str
+    line: int
+    function: str = ""
+    code: CodeType | None = field(default=None, repr=False, compare=False)
+    instruction: int = field(default=-1, repr=False, compare=False)
+    caller: SourceLocation | None = field(default=None, repr=False, compare=False)
+    span: Columns | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns on ``line``, where they are known (from frames: Python 3.11 on)."""
+        if self.span is not None or self.code is None:
+            return self.span
+        return _columns_of_instruction(self.code, self.instruction, self.line)
+
+    def __reduce__(self) -> tuple[type[SourceLocation], tuple[object, ...]]:
+        # Code objects cannot be pickled, and errors travel between processes: keep the columns.
+        state = (self.file, self.line, self.function, None, -1, self.caller, self.columns)
+        return SourceLocation, state
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+UNKNOWN = SourceLocation("<unknown>", 0)
+
+
+def _columns_of_instruction(code: CodeType, instruction: int, line: int) -> Columns | None:
+    if sys.version_info < (3, 11) or instruction < 0:
+        return None
+    positions = next(islice(code.co_positions(), instruction // 2, None), None)
+    if positions is None:
+        return None
+    first_line, last_line, start, end = positions
+    if first_line != line or start is None or end is None:
+        return None
+    return start, (end if last_line == line else None)
+
+
+def location_of_frame(frame: FrameType, caller: SourceLocation | None = None) -> SourceLocation:
+    """The place a frame is executing."""
+    code = frame.f_code
+    return SourceLocation(
+        code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti, caller
+    )
+
+
+def location_of_node(node: ast.AST, file: str, function: str = "") -> SourceLocation:
+    """The place of a syntax node; of a compound statement, its header only."""
+    line = getattr(node, "lineno", 0)
+    start = getattr(node, "col_offset", None)
+    span = None if start is None else (start, _end_column(node, line, start))
+    return SourceLocation(file, line, function, span=span)
+
+
+def _end_column(node: ast.AST, line: int, start: int) -> int | None:
+    inside = {id(child) for name in BLOCK_FIELDS for child in _block(node, name)}
+    if not inside:
+        end_line, end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", None)
+        return end if end_line == line else None
+    header = [child for child in ast.iter_child_nodes(node) if id(child) not in inside]
+    ends = [_end_on_line(part, line) for child in header for part in ast.walk(child)]
+    return max([start + len("def"), *ends])
+
+
+def _block(node: ast.AST, name: str) -> list[ast.AST]:
+    # The body of a lambda or of a conditional expression is one node, part of the expression.
+    statements = getattr(node, name, [])
+    return statements if isinstance(statements, list) else []
+
+
+def _end_on_line(node: ast.AST, line: int) -> int:
+    return getattr(node, "end_col_offset", 0) if getattr(node, "end_lineno", 0) == line else 0
+
+
+def _is_user_frame(frame: FrameType, skipped: tuple[str, ...]) -> bool:
+    file = frame.f_code.co_filename
+    return not file.startswith(skipped) or file.startswith(KERNELS_DIRECTORY)
+
+
+def capture_location(*library_directories: str) -> SourceLocation:
+    """The innermost user frame of the current call, with its user callers.
+
+    Frames of this package and of ``library_directories`` (torch, for one) are passed over.
+    """
+    skipped = (PACKAGE_DIRECTORY, *library_directories)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_user_frame(frame, skipped):
+        frame = frame.f_back
+    if frame is None:
+        return UNKNOWN
+    callers: list[FrameType] = []
+    outer = frame.f_back
+    while outer is not None and len(callers) < MAX_CALLERS:
+        # Device code is called by the tracer; what called the kernel is of no interest here.
+        if not _is_user_frame(outer, skipped):
+            break
+        callers.append(outer)
+        outer = outer.f_back
+    caller: SourceLocation | None = None
+    for item in reversed(callers):
+        caller = location_of_frame(item, caller)
+    return location_of_frame(frame, caller)

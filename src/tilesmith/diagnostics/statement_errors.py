@@ -1,0 +1,241 @@
+"""Python that kernels do not take: statements, assignments, names, mutation of captured objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilesmith.diagnostics.catalogue import BaseError, WrappingError
+
+STATEMENT_FIXES: Mapping[str, str] = {
+    "break": "loop with `while <condition>:`, or mask the rest away with torch.where",
+    "continue": "put the rest of the body under an `if`",
+    "return": "store the result into a tensor, and return it after the device loop",
+    "with": "enter the context around the call of the kernel",
+    "try": "check for the exceptional case with `if`; device code raises nothing",
+    "assert": "assert on the host, before the device loop; device code raises nothing",
+    "raise": "check on the host, before the device loop; device code raises nothing",
+    "del": "leave it out: device values need no freeing",
+    "import": "import at the top of the module",
+    "global": "pass the value as an argument, and return what changes",
+    "nonlocal": "pass the value as an argument, and return what changes",
+    "lambda": "define the function at module level, or pass it to the kernel as an argument",
+    "a nested `def`": "define it at module level",
+    "a nested `class`": "define it at module level",
+    "match": "use if/elif",
+    "yield": "store the results into a tensor, and return it",
+    "yield from": "store the results into a tensor, and return it",
+    "async def": "define an ordinary function at module level",
+    "async for": "use an ordinary `for`",
+    "async with": "enter the context around the call of the kernel",
+    "await": "await the value before the kernel is called",
+    ":=": "assign in a statement of its own",
+    "a conditional expression": "use torch.where(condition, a, b) for tensors, if/else otherwise",
+    "a comprehension with `if`": "filter the list before the device loop",
+    "while ... else": "put the code of the else block after the loop",
+    "a set": "use a list or tuple",
+    ".item()": "use the loaded 0-d value itself: `v = x[i]`",
+}
+"""What to write instead, by the construct as the frontend names it, less the quotes around it."""
+
+
+class StatementNotSupported(BaseError):
+    """A Python construct that kernels do not have."""
+
+    message = "{statement} is not supported in device code"
+    fix = "move it to an ordinary function called before or after the kernel"
+    fixes = STATEMENT_FIXES
+
+
+class NotAllowedOnDevice(BaseError):
+    """A statement or method that host code has, but device code does not."""
+
+    message = "{statement} is not allowed in device code"
+    fix = "move it out of the device loop"
+    fixes = STATEMENT_FIXES
+
+
+class UnsupportedPythonType(BaseError):
+    """An object or a piece of syntax that has no representation in a kernel."""
+
+    message = "{construct} cannot be used in device code"
+    fix = "do this in an ordinary function, and pass the result as an argument"
+    fixes = STATEMENT_FIXES
+
+
+class AssignmentMultipleTargets(NotAllowedOnDevice):
+    """Chained assignment in device code."""
+
+    message = "chained assignment `{targets}` is not allowed in device code"
+    fix = "write one assignment per line"
+    fixes: Mapping[str, str] = {}
+
+
+class InvalidAssignment(NotAllowedOnDevice):
+    """An assignment target that device code does not have."""
+
+    message = "cannot assign to `{target}` in device code"
+    expected = "a name, a subscript of a host tensor, or a flat tuple of these"
+    fix = "unpack in several statements"
+    fixes: Mapping[str, str] = {}
+
+
+class StarredArgsNotSupportedOnDevice(BaseError):
+    """A starred argument or target in device code."""
+
+    message = "`{starred}` is not supported in device code"
+    fix = "write the elements out one by one"
+
+
+class DeviceTensorSubscriptAssignmentNotAllowed(BaseError):
+    """A subscript store into a device value."""
+
+    message = "`{name}` is a device value: its elements cannot be assigned"
+    expected = "a store into a host tensor, e.g. out[tile] = value"
+    fix = "make a new value: `{name} = torch.where(condition, new, {name})`"
+
+
+class UndefinedVariable(BaseError):
+    """A name without a value. ``reason``: why; ``suggestions``: names like it that have one."""
+
+    message = "`{name}` is not defined"
+    note = "{reason}"
+    fix = "did you mean {suggestions}?"
+
+
+class UnboundAfterLoop(UndefinedVariable):
+    """A name first bound in a device loop is used after it."""
+
+    message = "`{name}` is first bound inside the loop and does not outlive it"
+    note = "the loop may run zero times, and then `{name}` would have no value"
+    fix = "give `{name}` a value before the loop, e.g. with hl.zeros or hl.full"
+
+
+class CrossRootDeviceValue(BaseError):
+    """A device value is used where it does not exist: in another loop or branch."""
+
+    message = "`{name}` has no value here: the loop or branch that made it has ended"
+    found = "made in the loop or branch at {place}"
+    fix = "give `{name}` a value before that loop or branch; between top-level loops, use a tensor"
+
+
+class UnboundInBranch(CrossRootDeviceValue):
+    """A name bound in only one arm of a runtime ``if`` is used later."""
+
+    message = "`{name}` has a value in only one branch of the `if`"
+    found = ""
+    note = "the condition is known only at run time, so `{name}` may have no value here"
+    fix = "give `{name}` a value before the `if`, or in both branches"
+
+
+class CannotModifyHostVariableOnDevice(BaseError):
+    """Device code rebinds a host name."""
+
+    message = "host variable `{name}` cannot be rebound in device code"
+    note = "many programs run the loop body at once; there is one `{name}` on the host"
+    fix = "use another name in the loop; to change a tensor's elements write `{name}[tile] = ...`"
+
+
+class CannotReadDeviceVariableOnHost(BaseError):
+    """Host code after a device loop uses a device local."""
+
+    message = "`{name}` is a device variable and cannot be read on the host"
+    note = "each program of the device loop has its own `{name}`, gone when the loop ends"
+    fix = "allocate a tensor before the loop, store `{name}` into it, and read that"
+
+
+class CantReadOnDevice(BaseError):
+    """Device code uses a host object that has no device form."""
+
+    message = "`{name}` is {kind}, which device code cannot use"
+    fix = "take what you need from it on the host: a number, a tensor, a string, a dtype"
+
+
+class HostTensorDirectUsage(BaseError):
+    """A host tensor used as a value in device code."""
+
+    message = "host tensor `{name}` is used as a value in device code"
+    expected = "a load of some of its elements, e.g. {name}[tile]"
+    found = "use in {use}"
+    fix = "index it with tiles; `{name}[:]` loads all of it, `{name}[()]` a 0-d tensor"
+
+
+class HostTensorAsCondition(HostTensorDirectUsage):
+    """A host tensor tested for truth."""
+
+    message = "host tensor `{name}` is used as a condition in device code"
+    expected = ""
+    found = ""
+    fix = "write `{name} is not None`, or test a loaded element: `if {name}[i] > 0:`"
+
+
+class ClosureMutation(BaseError):
+    """A helper rebinds a nonlocal."""
+
+    message = "`{name}` of an enclosing function is rebound while the kernel is compiled"
+    note = "helpers run once, at compile time: the change would not happen on each call"
+    fix = "return the new value from the helper"
+
+
+class GlobalMutation(BaseError):
+    """A kernel or helper writes a global."""
+
+    message = "global `{name}` is written in a kernel"
+    note = "device code is run once, at compile time: the change would not happen on each call"
+    fix = "store into a tensor argument, or return the value"
+
+
+class CapturedListMutation(NotAllowedOnDevice):
+    """Device code or a helper changes a list, dict or set that it did not make."""
+
+    message = "`{name}` was made outside the device loop and is changed inside it"
+    note = "device code is run once, at compile time: the change would not happen on each call"
+    fix = "make the list inside the device loop, or store into a tensor"
+    fixes: Mapping[str, str] = {}
+
+
+class InvalidSequenceSubscription(BaseError):
+    """A tuple or list indexed by a runtime value."""
+
+    message = "`{sequence}` cannot be indexed by {index}"
+    expected = "a position known at compile time: an integer, hl.constexpr, or hl.static_range"
+    fix = "loop over the elements, or stack them into one tensor on the host"
+
+
+class FailedToUnpackTupleAssign(BaseError):
+    """The number of names and values differs."""
+
+    message = "cannot unpack {given} into {needed} names"
+
+
+class TypeInferenceError(BaseError):
+    """An operation that its operands' types do not have."""
+
+    message = "{problem}"
+
+
+class TracedArgNotSupported(BaseError):
+    """A language function got an argument of a type that it does not take."""
+
+    message = "{function} does not take {kind} as `{argument}`"
+
+
+class TorchOpTracingError(WrappingError):
+    """An exception raised by a torch function or a helper while the kernel was traced."""
+
+    message = "{function} failed while the kernel was traced: {problem}"
+
+
+class RecursiveHelper(TorchOpTracingError):
+    """A helper calls itself without end."""
+
+    message = "helper `{function}` calls itself without end while the kernel is traced"
+    note = "helpers run at compile time: a recursion must end on a value known then"
+    fix = "use a loop, or a recursion depth that is a constant"
+
+
+class DataDependentCondition(TorchOpTracingError):
+    """Python asks for the truth of a device value where only a constant will do."""
+
+    message = "a device value is used as a Python condition"
+    note = "helpers and expressions are run once, at compile time, when the value is not known"
+    fix = "use torch.where(condition, a, b), or an `if` statement in the kernel itself"

@@ -1,0 +1,1 @@
+"""From a Python function and its arguments to the tile IR: split the source, rewrite it, run it once with proxies."""

@@ -1,0 +1,132 @@
+"""Torch's activation functions, composed of scalar functions in fp32 and rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.frontend.elementwise import clamp, where
+from tilesmith.frontend.emission import apply, cast, full
+from tilesmith.frontend.promotion import compute_dtype
+from tilesmith.frontend.tracer import locate
+from tilesmith.frontend.values import TileValue
+
+Rule = Callable[..., Any]
+SQRT_HALF = 1 / math.sqrt(2)
+TANH_SCALE = math.sqrt(2 / math.pi)
+
+
+def in_wide_type(function: Callable[..., TileValue]) -> Rule:
+    """Compute in fp32 for half types and round the result back."""
+
+    def rule(x: TileValue, *args: Any, inplace: bool = False, **kwargs: Any) -> TileValue:
+        wide = cast(x, compute_dtype(x.tile.dtype))
+        return cast(function(wide, *args, **kwargs), x.tile.dtype)
+
+    return rule
+
+
+def relu(x: TileValue) -> TileValue:
+    """``max(x, 0)``."""
+    return apply("maximum", x, 0)
+
+
+def gelu(x: TileValue, approximate: str = "none") -> TileValue:
+    """``x * Phi(x)``, by erf or by the tanh approximation."""
+    if approximate == "none":
+        phi = apply("add", apply("erf", apply("mul", x, SQRT_HALF)), 1.0)
+    elif approximate == "tanh":
+        cube = apply("mul", apply("mul", x, x), x)
+        inner = apply("mul", apply("add", x, apply("mul", cube, 0.044715)), TANH_SCALE)
+        phi = apply("add", apply("tanh", inner), 1.0)
+    else:
+        raise errors.UnsupportedTorchArgument(
+            name="F.gelu", argument=f"approximate={approximate!r}", loc=locate()
+        )
+    return apply("mul", apply("mul", x, 0.5), phi)
+
+
+def silu(x: TileValue) -> TileValue:
+    """``x * sigmoid(x)``."""
+    return apply("mul", x, apply("sigmoid", x))
+
+
+def softplus(x: TileValue, beta: float = 1.0, threshold: float = 20.0) -> TileValue:
+    """``log(1 + exp(beta x)) / beta``, linear above the threshold."""
+    scaled = apply("mul", x, beta)
+    curve = apply("div", apply("log1p", apply("exp", scaled)), beta)
+    return where(apply("gt", scaled, threshold), x, curve)
+
+
+def logsigmoid(x: TileValue) -> TileValue:
+    """``log(sigmoid(x))`` without overflow: ``min(x, 0) - log1p(exp(-|x|))``."""
+    tail = apply("log1p", apply("exp", apply("neg", apply("abs", x))))
+    return apply("sub", apply("minimum", x, 0.0), tail)
+
+
+def leaky_relu(x: TileValue, negative_slope: float = 0.01) -> TileValue:
+    """Slope below zero."""
+    return where(apply("gt", x, 0.0), x, apply("mul", x, negative_slope))
+
+
+def elu(x: TileValue, alpha: float = 1.0) -> TileValue:
+    """Exponential below zero."""
+    return where(apply("gt", x, 0.0), x, apply("mul", apply("expm1", x), alpha))
+
+
+def mish(x: TileValue) -> TileValue:
+    """``x * tanh(softplus(x))``."""
+    return apply("mul", x, apply("tanh", softplus(x)))
+
+
+def hardtanh(x: TileValue, min_val: float = -1.0, max_val: float = 1.0) -> TileValue:
+    """Clamp to a range."""
+    return clamp(x, min_val, max_val)
+
+
+def sign(x: TileValue) -> TileValue:
+    """-1, 0 or 1, in the operand's type; NaN gives 0 as torch's comparison form does."""
+    positive = cast(apply("gt", x, 0), x.tile.dtype)
+    return apply("sub", positive, cast(apply("lt", x, 0), x.tile.dtype))
+
+
+def lerp(start: TileValue, end: TileValue, weight: Any) -> TileValue:
+    """``start + weight * (end - start)``."""
+    return apply("add", start, apply("mul", apply("sub", end, start), weight))
+
+
+def addcmul(x: TileValue, a: TileValue, b: TileValue, *, value: float = 1) -> TileValue:
+    """``x + value * a * b``."""
+    product = apply("mul", a, b)
+    return apply("add", x, product if value == 1 else apply("mul", product, value))
+
+
+def addcdiv(x: TileValue, a: TileValue, b: TileValue, *, value: float = 1) -> TileValue:
+    """``x + value * a / b``."""
+    quotient = apply("div", a, b)
+    return apply("add", x, quotient if value == 1 else apply("mul", quotient, value))
+
+
+def masked_fill(x: TileValue, mask: TileValue, value: Any) -> TileValue:
+    """``value`` where the mask holds."""
+    return apply("where", mask, value, x, dtype=x.tile.dtype)
+
+
+def threshold(x: TileValue, limit: float, value: float) -> TileValue:
+    """``x`` above the limit, else the value."""
+    return where(apply("gt", x, limit), x, full(value, x.tile.dtype))
+
+
+ACTIVATIONS: dict[str, Rule] = {
+    "relu": in_wide_type(relu), "relu_": in_wide_type(relu), "gelu": in_wide_type(gelu),
+    "silu": in_wide_type(silu), "softplus": in_wide_type(softplus), "logsigmoid": in_wide_type(logsigmoid),
+    "leaky_relu": in_wide_type(leaky_relu), "elu": in_wide_type(elu), "mish": in_wide_type(mish),
+    "hardtanh": in_wide_type(hardtanh), "relu6": in_wide_type(lambda x: hardtanh(x, 0.0, 6.0)),
+    "threshold": in_wide_type(threshold), "sign": sign, "lerp": in_wide_type(lerp),
+    "addcmul": in_wide_type(addcmul), "addcdiv": in_wide_type(addcdiv), "masked_fill": masked_fill,
+    "hypot": lambda x, y: in_wide_type(
+        lambda a, b: apply("sqrt", apply("add", apply("mul", a, a), apply("mul", b, b)))
+    )(x, y),
+}  # fmt: skip

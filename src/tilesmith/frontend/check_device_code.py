@@ -1,0 +1,84 @@
+"""Rejects Python that device code cannot contain, with the statement's place, before anything is traced."""
+
+from __future__ import annotations
+
+import ast
+from typing import NoReturn
+
+from tilesmith.diagnostics import errors
+from tilesmith.frontend.names import bound_names, read_names
+from tilesmith.frontend.source import KernelSource
+
+_NOT_ALLOWED = {
+    ast.Return: "`return`", ast.With: "`with`", ast.Try: "`try`", ast.AsyncWith: "`async with`",
+}  # fmt: skip
+_NOT_SUPPORTED = {
+    ast.FunctionDef: "a nested `def`", ast.ClassDef: "a nested `class`", ast.Raise: "`raise`",
+    ast.Global: "`global`", ast.Nonlocal: "`nonlocal`", ast.Delete: "`del`", ast.Import: "`import`",
+    ast.ImportFrom: "`import`", ast.AsyncFor: "`async for`", ast.AsyncFunctionDef: "`async def`",
+    ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`", ast.Match: "`match`",
+    ast.NamedExpr: "`:=`",
+}  # fmt: skip
+_NO_DEVICE_FORM = {ast.Break: "`break`", ast.Continue: "`continue`"}
+
+
+def check_device_code(source: KernelSource) -> None:
+    """Raise for the first construct that device code cannot contain, and for names that cross the border."""
+    for loop in source.loops:
+        for statement in (loop, *ast.walk(loop)):
+            _check_node(statement, source)
+    _check_rebinding(source)
+    _check_host_reads(source)
+
+
+def _check_node(node: ast.AST, source: KernelSource) -> None:
+    kind = type(node)
+    loc = source.location(node)
+    if kind in _NOT_ALLOWED:
+        raise errors.NotAllowedOnDevice(statement=_NOT_ALLOWED[kind], loc=loc)
+    if kind in _NOT_SUPPORTED:
+        raise errors.StatementNotSupported(statement=_NOT_SUPPORTED[kind], loc=loc)
+    if kind in _NO_DEVICE_FORM:
+        raise errors.UnsupportedPythonType(construct=_NO_DEVICE_FORM[kind], loc=loc)
+    if isinstance(node, (ast.For, ast.While)) and node.orelse:
+        raise errors.DeviceLoopElseBlock(loc=source.location(node.orelse[0]))
+    if isinstance(node, ast.Assign):
+        _check_targets(node, source)
+
+
+def _check_targets(node: ast.Assign, source: KernelSource) -> None:
+    loc = source.location(node)
+    if len(node.targets) > 1:
+        targets = " = ".join(ast.unparse(target) for target in node.targets)
+        raise errors.AssignmentMultipleTargets(targets=targets, loc=loc)
+    (target,) = node.targets
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    for part in parts:
+        if isinstance(part, ast.Starred):
+            raise errors.StarredArgsNotSupportedOnDevice(starred=ast.unparse(part), loc=loc)
+        if not isinstance(part, (ast.Name, ast.Subscript)):
+            _invalid_assignment(part, source)
+
+
+def _invalid_assignment(part: ast.AST, source: KernelSource) -> NoReturn:
+    raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
+
+
+def _host_names(source: KernelSource) -> dict[str, ast.AST]:
+    arguments = {arg.arg: arg for arg in source.tree.args.args}
+    return {**arguments, **bound_names(source.before)}
+
+
+def _check_rebinding(source: KernelSource) -> None:
+    host = _host_names(source)
+    for name, place in bound_names(source.loops).items():
+        if name in host:
+            raise errors.CannotModifyHostVariableOnDevice(name=name, loc=source.location(place))
+
+
+def _check_host_reads(source: KernelSource) -> None:
+    host = _host_names(source) | bound_names(source.after)
+    device = bound_names(source.loops)
+    for name, place in read_names(source.after).items():
+        if name in device and name not in host:
+            raise errors.CannotReadDeviceVariableOnHost(name=name, loc=source.location(place))

@@ -1,0 +1,284 @@
+"""Torch's elementwise functions as rows: which scalar function, computed in which type.
+
+``Exactly rounded`` functions (add, mul, comparisons, ...) run in the result type; the others run in fp32 for half
+types and are rounded back, as eager does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from tilesmith.frontend.emission import Operand, apply, as_tile, cast
+from tilesmith.frontend.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.tracer import locate
+from tilesmith.frontend.values import Scalar, TileValue
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.ops.elementwise import Cast
+
+Rule = Callable[..., Any]
+
+_FLOAT_UNARY = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "sqrt", "rsqrt",
+)  # fmt: skip
+_EXACT_UNARY = {"neg": "neg", "abs": "abs", "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc"}
+_EXACT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "maximum": "maximum", "minimum": "minimum"}
+_ROUNDED_BINARY = {"remainder": "mod", "fmod": "fmod", "atan2": "atan2", "pow": "pow"}
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_BITWISE = {
+    "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor",
+    "bitwise_left_shift": "shl", "bitwise_right_shift": "shr",
+}  # fmt: skip
+_LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
+_ROUNDING_MODES = {"floor": "floordiv", "trunc": "truncdiv"}
+
+
+def _weak(result: TileValue, operands: tuple[Any, ...]) -> TileValue:
+    """Arithmetic on symbolic numbers alone gives a symbolic number."""
+    is_weak = all(isinstance(o, (int, float, Scalar)) for o in operands)
+    return Scalar(result.value) if is_weak and result.tile.rank == 0 else result
+
+
+def _weak_dtype(operands: tuple[Any, ...]) -> DType | None:
+    """Index arithmetic stays in the operands' own integer type, whatever torch would pick for Python ints."""
+    scalars = [o for o in operands if isinstance(o, Scalar)]
+    if len(scalars) != sum(isinstance(o, TileValue) for o in operands):
+        return None
+    has_float = any(isinstance(o, float) for o in operands)
+    if has_float or not all(s.tile.dtype.is_integer for s in scalars):
+        return F32
+    return max((s.tile.dtype for s in scalars), key=lambda dtype: dtype.bits)
+
+
+def binary(name: str, fn: str, *, is_exact: bool) -> Rule:
+    """The rule of a two-operand arithmetic function."""
+
+    def rule(left: Operand, right: Operand) -> TileValue:
+        operands = (left, right)
+        dtype = _weak_dtype(operands) or result_dtype(name, left, right)
+        computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
+        return _weak(cast(computed, dtype), operands)
+
+    return rule
+
+
+def unary(name: str, fn: str, *, is_exact: bool) -> Rule:
+    """The rule of a one-operand function."""
+
+    def rule(x: Operand) -> TileValue:
+        dtype = (_weak_dtype((x,)) if is_exact else None) or result_dtype(name, x)
+        source = as_tile(x)
+        if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
+            return source
+        computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
+        return _weak(cast(computed, dtype), (x,))
+
+    return rule
+
+
+def comparison(fn: str) -> Rule:
+    """Operands meet in their promoted type; the result is bool."""
+
+    def rule(left: Operand, right: Operand) -> TileValue:
+        if left is None or right is None:
+            return fn == "ne"  # type: ignore[return-value]
+        dtype = _weak_dtype((left, right)) or result_dtype("add", left, right)
+        return apply(fn, left, right, dtype=dtype)
+
+    return rule
+
+
+def logical(fn: str) -> Rule:
+    """Operands as truth values."""
+    return lambda left, right: apply(fn, truth(left), truth(right), dtype=BOOL)
+
+
+def truth(x: Operand) -> TileValue:
+    """Nonzero test."""
+    tile = as_tile(x)
+    return tile if tile.tile.dtype == BOOL else apply("ne", tile, 0)
+
+
+def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
+    """``torch.add``."""
+    scaled = right if alpha == 1 else multiply(right, alpha)
+    result = binary("add", "add", is_exact=True)(left, scaled)
+    if isinstance(result, Scalar):
+        result.sum_of = (left, right)
+    return result
+
+
+def subtract(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
+    """``torch.sub``."""
+    scaled = right if alpha == 1 else multiply(right, alpha)
+    return binary("sub", "sub", is_exact=True)(left, scaled)
+
+
+multiply = binary("mul", "mul", is_exact=True)
+
+
+def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -> Any:
+    """``torch.div`` with its three rounding modes."""
+    if rounding_mode is None:
+        dtype = result_dtype("true_divide", left, right)
+        return cast(apply("div", left, right, dtype=compute_dtype(dtype)), dtype)
+    if rounding_mode not in _ROUNDING_MODES:
+        raise errors.UnsupportedTorchArgument(
+            name="torch.div", argument=f"rounding_mode={rounding_mode!r}", loc=locate()
+        )
+    dtype = _weak_dtype((left, right)) or result_dtype("mul", left, right)
+    fn = _ROUNDING_MODES[rounding_mode]
+    if dtype.is_float:
+        rounding = "floor" if rounding_mode == "floor" else "trunc"
+        quotient = apply("div", left, right, dtype=compute_dtype(dtype))
+        return cast(apply(rounding, quotient), dtype)
+    return _weak(apply(fn, left, right, dtype=dtype), (left, right))
+
+
+def floor_divide(left: Operand, right: Operand) -> Any:
+    """``//``: rounds towards minus infinity."""
+    return divide(left, right, rounding_mode="floor")
+
+
+def power(base: Operand, exponent: Operand) -> Any:
+    """``**``; small integer exponents become products."""
+    if exponent == 2 and isinstance(exponent, (int, float)):
+        return multiply(base, base)
+    if isinstance(exponent, float) and exponent == 0.5:  # noqa: PLR2004
+        return unary("sqrt", "sqrt", is_exact=False)(base)
+    if isinstance(exponent, int) and 0 <= exponent <= 4:  # noqa: PLR2004
+        return _integer_power(base, exponent)
+    return binary("pow", "pow", is_exact=False)(base, exponent)
+
+
+def _integer_power(base: Operand, exponent: int) -> Any:
+    """Products in the computing type, rounded once."""
+    dtype = result_dtype("pow", base, exponent)
+    wide = as_tile(base, compute_dtype(dtype))
+    if exponent == 0:
+        return cast(apply("add", apply("mul", wide, 0), 1), dtype)
+    result = wide
+    for _ in range(exponent - 1):
+        result = apply("mul", result, wide)
+    return cast(result, dtype)
+
+
+def where(condition: Operand, then: Operand = None, otherwise: Operand = None) -> TileValue:  # type: ignore[assignment]
+    """``torch.where`` with tensor or number arms."""
+    if then is None or otherwise is None:
+        raise errors.DataDependentOutputShapeNotSupported(operation="torch.where(condition)", loc=locate())
+    numbers = [arm for arm in (then, otherwise) if not isinstance(arm, TileValue)]
+    if len(numbers) == 2:  # noqa: PLR2004
+        dtype = F32 if any(isinstance(n, float) for n in numbers) else I64
+    else:
+        dtype = result_dtype("add", then, otherwise)
+    return apply("where", truth(condition), then, otherwise, dtype=dtype)
+
+
+def clamp(x: TileValue, min: Any = None, max: Any = None) -> TileValue:
+    """``torch.clamp``."""
+    result: Any = x
+    if min is not None:
+        result = binary("maximum", "maximum", is_exact=True)(result, _like(result, min))
+    if max is not None:
+        result = binary("minimum", "minimum", is_exact=True)(result, _like(result, max))
+    return result
+
+
+def _like(x: TileValue, bound: Any) -> TileValue:
+    """A bound in the type that ``x`` and it promote to, as a weak number would."""
+    return bound if isinstance(bound, TileValue) else as_tile(bound, result_dtype("add", x, bound))
+
+
+def reciprocal(x: TileValue) -> TileValue:
+    """``1 / x``."""
+    return divide(1.0, x)
+
+
+def bitwise_not(x: TileValue) -> TileValue:
+    """``~``."""
+    return apply("not", x)
+
+
+def logical_not(x: Operand) -> TileValue:
+    """``torch.logical_not``."""
+    return apply("not", truth(x))
+
+
+def is_test(fn: str) -> Rule:
+    """``isnan``/``isinf``: always false for integers."""
+
+    def rule(x: TileValue) -> TileValue:
+        if not x.tile.dtype.is_float:
+            return apply("ne", x, x)
+        return apply(fn, cast(x, compute_dtype(x.tile.dtype)))
+
+    return rule
+
+
+def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue:
+    """``.to(dtype)``, ``.to(other)``; devices and memory formats mean nothing here."""
+    for arg in (*args, dtype):
+        if isinstance(arg, torch.dtype):
+            return cast(as_tile(x), from_torch(arg))
+        if hasattr(arg, "dtype"):
+            return cast(as_tile(x), from_torch(arg.dtype))
+    return x
+
+
+def conversion(dtype: DType) -> Rule:
+    """``.float()`` and its like."""
+    return lambda x, **_: cast(as_tile(x), dtype)
+
+
+def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
+    """``.view(dtype)``: the same bits as another type of the same width."""
+    target = from_torch(dtype)
+    if target.bits != x.tile.dtype.bits:
+        raise errors.UnsupportedTorchArgument(
+            name="Tensor.view", argument=f"dtype of another width ({dtype})", loc=locate()
+        )
+    if target == x.tile.dtype:
+        return x
+    value = current_tracer("view").create(
+        Cast, x.tile.with_dtype(target), x=x.value, bitcast=True
+    )
+    return TileValue(value)
+
+
+def identity(x: TileValue, *_: Any, **__: Any) -> TileValue:
+    """``clone``, ``contiguous``, ``detach``: device values are immutable already."""
+    return x
+
+
+ELEMENTWISE: dict[str, Rule] = {
+    **{name: unary(name, name, is_exact=False) for name in _FLOAT_UNARY},
+    **{name: unary(name, fn, is_exact=True) for name, fn in _EXACT_UNARY.items()},
+    **{name: binary(name, fn, is_exact=True) for name, fn in _EXACT_BINARY.items()},
+    **{name: binary(name, fn, is_exact=False) for name, fn in _ROUNDED_BINARY.items()},
+    **{name: comparison(name) for name in _COMPARISONS},
+    **{name: binary(name, fn, is_exact=True) for name, fn in _BITWISE.items()},
+    **{name: logical(fn) for name, fn in _LOGICAL.items()},
+    "add": add, "sub": subtract, "subtract": subtract, "multiply": multiply,
+    "div": divide, "divide": divide, "true_divide": divide, "floor_divide": floor_divide,
+    "rsub": lambda x, other, alpha=1: subtract(other, x, alpha=alpha),
+    "pow": power, "square": lambda x: multiply(x, x), "reciprocal": reciprocal,
+    "where": where, "clamp": clamp, "clip": clamp,
+    "clamp_min": lambda x, min: clamp(x, min=min), "clamp_max": lambda x, max: clamp(x, max=max),
+    "bitwise_not": bitwise_not, "logical_not": logical_not,
+    "isnan": is_test("isnan"), "isinf": is_test("isinf"),
+    "isfinite": lambda x: apply("not", apply("or", is_test("isnan")(x), is_test("isinf")(x))),
+    "to": to_dtype, "type": to_dtype, "type_as": lambda x, other: cast(x, from_torch(other.dtype)),
+    "float": conversion(F32), "half": conversion(F16), "bfloat16": conversion(BF16),
+    "double": conversion(F64), "int": conversion(I32), "long": conversion(I64),
+    "short": conversion(I16), "char": conversion(I8), "byte": conversion(U8),
+    "bool": lambda x: truth(x),
+    "clone": identity, "contiguous": identity, "detach": identity, "negative": unary("neg", "neg", is_exact=True),
+    "absolute": unary("abs", "abs", is_exact=True),
+}  # fmt: skip

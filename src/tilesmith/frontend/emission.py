@@ -1,0 +1,222 @@
+"""The small vocabulary in which all rules are written: make constants, cast, broadcast, apply scalar functions.
+
+Operands may be proxies or Python numbers; results are proxies. Broadcasting follows torch, plus alignment by
+axis identity: in ``a[t, u] + b[t]`` the operand of lower rank takes the place of its own axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
+from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.tracer import locate
+from tilesmith.frontend.values import Scalar, TileValue, shape_text
+from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, Cast, Elementwise, ResultKind
+from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.types import ONE, Dim, Shape, TileType
+
+Number = Union[int, float, bool]
+Operand = Union[TileValue, Number]
+
+
+def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
+    """A tile of one constant, rounded to ``dtype`` on use."""
+    tracer = current_tracer("full")
+    if dtype.is_float:
+        constant: Number = float(value)
+    else:
+        constant = bool(value) if dtype.is_bool else int(value)
+    return TileValue(tracer.create(Full, TileType(dtype, shape), value=constant))
+
+
+def number_dtype(value: Number) -> DType:
+    """The type a bare Python number takes when nothing else decides."""
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, float):
+        return F32
+    return I32 if -(2**31) <= value < 2**31 else I64
+
+
+def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
+    """A proxy for the operand, converted to ``dtype`` if given."""
+    if not isinstance(operand, TileValue):
+        return full(operand, dtype or number_dtype(operand))
+    if dtype is F64 and isinstance(operand, Scalar) and operand.double is not None:
+        return operand.double()
+    return cast(operand, dtype) if dtype is not None else operand
+
+
+def cast(operand: TileValue, dtype: DType) -> TileValue:
+    """Convert the element type; the same proxy when there is nothing to do."""
+    if operand.tile.dtype == dtype:
+        return operand
+    value = current_tracer("cast").create(
+        Cast, operand.tile.with_dtype(dtype), x=operand.value
+    )
+    return TileValue(value, is_reduced=operand.is_reduced)
+
+
+def unify_dims(left: Dim, right: Dim) -> Dim | None:
+    """The dimension of the broadcast of two, or None when they differ."""
+    if left == right or right.is_one:
+        return left
+    if left.is_one:
+        return right
+    for block, other in ((left, right), (right, left)):
+        # A tile whose block size is fixed to n also accepts plain values of size n.
+        if block.symbol is not None and other.constant is not None:
+            declared = [b for b in current_tracer("shape").blocks if b.name == block.symbol]
+            if declared and declared[0].fixed == other.constant:
+                return block
+    return None
+
+
+def _right_align(shapes: list[Shape]) -> Shape | None:
+    rank = max(map(len, shapes))
+    result: list[Dim] = [ONE] * rank
+    for shape in shapes:
+        for offset, dim in enumerate(reversed(shape)):
+            unified = unify_dims(result[rank - 1 - offset], dim)
+            if unified is None:
+                return None
+            result[rank - 1 - offset] = unified
+    return tuple(result)
+
+
+def _identity_axes(shape: Shape, target: Shape) -> tuple[int, ...] | None:
+    """Positions of the axes of ``shape`` in ``target`` by identity, in order, or None."""
+    positions: list[int] = []
+    start = 0
+    for dim in shape:
+        if dim.symbol is None or dim not in target[start:]:
+            return None
+        positions.append(target.index(dim, start))
+        start = positions[-1] + 1
+    return tuple(positions)
+
+
+def broadcast_shapes(operands: list[TileValue]) -> Shape:
+    """The common shape of several operands."""
+    shapes = [operand.tile.shape for operand in operands]
+    aligned = _right_align(shapes)
+    if aligned is not None:
+        return aligned
+    largest = max(shapes, key=len)
+    for operand in operands:
+        shape = operand.tile.shape
+        fits = _right_align([shape, largest]) == largest
+        by_identity = len(shape) < len(largest) and _identity_axes(shape, largest) is not None
+        if not fits and (not by_identity or operand.is_reduced):
+            raise errors.ShapeMismatch(
+                left=shape_text(largest), right=shape_text(shape), loc=locate()
+            )
+    return largest
+
+
+def expand_dims(operand: TileValue, axes: tuple[int, ...]) -> TileValue:
+    """Insert axes of size 1 at these positions of the result."""
+    if not axes:
+        return operand
+    shape = list(operand.tile.shape)
+    for axis in sorted(axes):
+        shape.insert(axis, ONE)
+    value = current_tracer("unsqueeze").create(
+        ExpandDims, operand.tile.with_shape(tuple(shape)), x=operand.value, axes=tuple(sorted(axes))
+    )
+    return TileValue(value)
+
+
+def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
+    """Broadcast to ``shape``, aligning to the right or by axis identity."""
+    own = operand.tile.shape
+    if own == shape:
+        return operand
+    if len(own) < len(shape):
+        if _right_align([own, shape]) == shape:
+            missing = tuple(range(len(shape) - len(own)))
+        else:
+            kept = _identity_axes(own, shape)
+            if kept is None:
+                raise errors.ShapeMismatch(
+                    left=shape_text(shape), right=shape_text(own), loc=locate()
+                )
+            missing = tuple(axis for axis in range(len(shape)) if axis not in kept)
+        operand = expand_dims(operand, missing)
+        own = operand.tile.shape
+    if len(own) != len(shape) or any(unify_dims(a, b) != b for a, b in zip(own, shape)):
+        raise errors.ShapeMismatch(left=shape_text(shape), right=shape_text(own), loc=locate())
+    if own == shape:
+        return operand
+    own = operand.tile.shape
+    if any(a != b and not a.is_one for a, b in zip(own, shape)):
+        # A plain size n meets a tile fixed to n: same elements under the tile's name.
+        retagged = tuple(b if not a.is_one else a for a, b in zip(own, shape))
+        operand = reshape(operand, retagged)
+    if operand.tile.shape == shape:
+        return operand
+    tracer = current_tracer("expand")
+    value = tracer.create(Broadcast, operand.tile.with_shape(shape), x=operand.value)
+    return TileValue(value)
+
+
+def reshape(operand: TileValue, shape: Shape) -> TileValue:
+    """Row-major reinterpretation; the caller has checked the number of elements."""
+    if operand.tile.shape == shape:
+        return operand
+    value = current_tracer("reshape").create(
+        Reshape, operand.tile.with_shape(shape), x=operand.value
+    )
+    return TileValue(value)
+
+
+def permute(operand: TileValue, order: tuple[int, ...]) -> TileValue:
+    """Reorder axes."""
+    if order == tuple(range(len(order))):
+        return operand
+    shape = tuple(operand.tile.shape[axis] for axis in order)
+    value = current_tracer("permute").create(
+        Permute, operand.tile.with_shape(shape), x=operand.value, order=order
+    )
+    return TileValue(value)
+
+
+def apply(fn: str, *operands: Operand, dtype: DType | None = None) -> TileValue:
+    """Apply a scalar function. All operands are first converted to ``dtype`` (default: the first tile's).
+
+    For ``where`` the condition keeps its own type.
+    """
+    if dtype is None:
+        dtype = next(o.tile.dtype for o in operands if isinstance(o, TileValue))
+    tiles = [
+        as_tile(operand, BOOL if fn == "where" and position == 0 else dtype)
+        for position, operand in enumerate(operands)
+    ]
+    shape = broadcast_shapes(tiles)
+    args = tuple(broadcast_to(tile, shape).value for tile in tiles)
+    result = BOOL if SCALAR_FUNCTIONS[fn].result is ResultKind.BOOL else dtype
+    value = current_tracer(fn).create(Elementwise, TileType(result, shape), fn=fn, args=args)
+    is_reduced = any(tile.is_reduced for tile in tiles if tile.tile.shape == shape)
+    return TileValue(value, is_reduced=is_reduced)
+
+
+def reduce(operand: TileValue, axis: int, kind: ReduceKind) -> TileValue:
+    """Combine along one axis, which the result lacks."""
+    shape = operand.tile.shape
+    dtype = I64 if kind.is_arg else operand.tile.dtype
+    result = TileType(dtype, shape[:axis] + shape[axis + 1 :])
+    value = current_tracer(kind.value).create(
+        Reduce, result, x=operand.value, axis=axis, kind=kind.value
+    )
+    return TileValue(value, is_reduced=True)
+
+
+def integer(fn: str, left: Operand, right: Operand) -> Any:
+    """Index arithmetic on scalars: Python numbers stay Python numbers."""
+    tiles = [o for o in (left, right) if isinstance(o, TileValue)]
+    dtype = I64 if any(t.tile.dtype == I64 for t in tiles) else I32
+    return Scalar(apply(fn, left, right, dtype=dtype).value)

@@ -1,0 +1,97 @@
+"""The two functions made from a kernel's source: host code with one launch point, and rewritten device code.
+
+Both are compiled under the user's file name and line numbers, so tracebacks and locations show the user's code.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, cast
+
+from tilesmith.frontend.functionalise import Functionaliser
+from tilesmith.frontend.names import bound_names, definitely_bound, read_names
+from tilesmith.frontend.source import KernelSource
+
+LAUNCH = "__launch"
+
+
+@dataclass(frozen=True)
+class SplitKernel:
+    """Compiled host and device code of a kernel, independent of any arguments."""
+
+    source: KernelSource
+    captured: tuple[str, ...]
+    """Host names that device code reads, in the order both functions use."""
+    host_code: CodeType
+    device_code: CodeType
+
+    def host_function(self) -> Callable[..., Any]:
+        """Host code as ``f(launch, *arguments)``; ``launch`` receives the captured values at the launch point.
+
+        It runs over the user's own module globals, so later changes to them are seen.
+        """
+        scope: dict[str, Any] = {}
+        exec(self.host_code, scope)
+        code = scope[self.source.tree.name].__code__
+        return FunctionType(code, self.source.function.__globals__, self.source.tree.name)
+
+    def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
+        """Device code as a function of the captured names, over the user's globals plus ``overrides``."""
+        scope = {**self.source.function.__globals__, **overrides}
+        exec(self.device_code, scope)
+        return cast("Callable[..., Any]", scope["__device"])
+
+
+def split_kernel(source: KernelSource) -> SplitKernel:
+    """Compile host and device code."""
+    captured = _captured_names(source)
+    host = _compile(_host_tree(source, captured), source.file)
+    device = _compile(_device_tree(source, captured), source.file)
+    return SplitKernel(source, captured, host, device)
+
+
+def _captured_names(source: KernelSource) -> tuple[str, ...]:
+    host = [arg.arg for arg in source.tree.args.args] + list(bound_names(source.before))
+    wanted = read_names(source.loops)
+    return tuple(dict.fromkeys(name for name in host if name in wanted))
+
+
+def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> ast.FunctionDef:
+    """A copy of the function with bare parameters: no decorators, annotations or defaults."""
+    template = cast("ast.FunctionDef", ast.parse("def f(): pass").body[0])
+    template.name = name
+    template.args.args = [ast.arg(arg.arg) for arg in tree.args.args]
+    template.body = body
+    return ast.copy_location(template, tree)
+
+
+def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+    call = f"{LAUNCH}({', '.join(captured)})"
+    launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
+    for node in ast.walk(launch):
+        ast.copy_location(node, source.loops[0])
+    known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
+    # A name bound in one branch of host code only must not stop the launch: device code may never use it.
+    unsure = [name for name in captured if name not in known]
+    defaults = [ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure]
+    body = [*defaults, *copy.deepcopy(source.before), launch, *copy.deepcopy(source.after)]
+    tree = _plain_function(source.tree, source.tree.name, body)
+    tree.args.args.insert(0, ast.arg(LAUNCH))
+    return tree
+
+
+def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+    body = Functionaliser(captured).block(copy.deepcopy(source.loops))
+    tree = _plain_function(source.tree, "__device", body)
+    tree.args.args = [ast.arg(name) for name in captured]
+    return tree
+
+
+def _compile(tree: ast.FunctionDef, file: str) -> CodeType:
+    module = ast.Module([tree], [])
+    ast.fix_missing_locations(module)
+    return compile(module, file, "exec", dont_inherit=True)

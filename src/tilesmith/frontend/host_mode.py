@@ -1,0 +1,57 @@
+"""Under dynamic shapes, sizes and strides that host code reads are marked as runtime values while tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tilesmith.frontend.host_numbers import RuntimeInt
+from tilesmith.frontend.sessions import find_tracer
+
+_SHAPE_GETTER = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
+
+
+class RuntimeSizeMode(TorchFunctionMode):
+    """Active while host code of a dynamic-shape kernel runs for tracing.
+
+    ``origins`` tells, for argument tensors by identity, how to get them from the kernel's arguments.
+    """
+
+    def __init__(self, origins: dict[int, Callable[..., torch.Tensor]]) -> None:
+        super().__init__()
+        self._origins = origins
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Mark what size, stride and shape give; everything else runs as it is."""
+        result = func(*args, **(kwargs or {}))
+        if find_tracer() is not None or not args or not isinstance(args[0], torch.Tensor):
+            return result
+        name = getattr(func, "__name__", "")
+        if name in ("size", "stride"):
+            return self._mark_all(result, args, name)
+        if isinstance(result, torch.Size):
+            return self._mark_all(result, (args[0],), "size")
+        if name == "numel":
+            return RuntimeInt.make(result)
+        return result
+
+    def _mark_all(self, result: Any, args: tuple[Any, ...], kind: str) -> Any:
+        tensor = args[0]
+        if isinstance(result, int):
+            return self._mark(result, tensor, kind, args[1])
+        return tuple(self._mark(value, tensor, kind, axis) for axis, value in enumerate(result))
+
+    def _mark(self, value: int, tensor: torch.Tensor, kind: str, axis: int) -> int:
+        if kind == "size" and value in (0, 1):
+            return value
+        if kind == "stride" and value in (0, 1):
+            return value
+        origin = self._origins.get(id(tensor))
+        if origin is None:
+            return RuntimeInt.make(value)
+        return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis))

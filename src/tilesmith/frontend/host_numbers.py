@@ -1,0 +1,114 @@
+"""Host integers and floats that remember they are not constants.
+
+``RuntimeInt``/``RuntimeFloat`` stand for scalar arguments (and sizes, under dynamic shapes) while host code runs for
+tracing; arithmetic keeps the mark. ``BlockSizeInt`` stands for a registered block size and notes when host
+code looks at its value, because then the trace holds for that value only.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+_BINARY = (
+    "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "lshift", "rshift", "and", "or", "xor",
+)  # fmt: skip
+_UNARY = ("neg", "pos", "abs")
+
+
+class RuntimeInt(int):
+    """An int whose value may differ at the next call with the same specialization key."""
+
+    origin: Callable[..., int] | None = None
+    """Recomputes the value from the kernel's arguments, when it comes from them alone."""
+
+    @classmethod
+    def make(cls, value: int, origin: Callable[..., int] | None = None) -> RuntimeInt:
+        """A marked integer."""
+        number = cls(value)
+        number.origin = origin
+        return number
+
+
+class RuntimeFloat(float):
+    """A float whose value may differ at the next call with the same specialization key."""
+
+
+class BlockSizeInt(int):
+    """The concrete value of a registered block size while host code runs."""
+
+    slot: int
+    on_observed: Callable[[int], None]
+
+    @classmethod
+    def make(cls, value: int, slot: int, on_observed: Callable[[int], None]) -> BlockSizeInt:
+        """A block size that reports when its value is looked at."""
+        number = cls(value)
+        number.slot = slot
+        number.on_observed = on_observed
+        return number
+
+
+def _mark(value: Any, origin: Callable[..., int] | None) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return RuntimeInt.make(value, origin) if isinstance(value, int) else RuntimeFloat(value)
+
+
+def _origin_of(value: Any) -> Callable[..., Any] | None:
+    if isinstance(value, RuntimeInt):
+        return value.origin
+    return (lambda *_: value) if isinstance(value, int) else None
+
+
+def _compose(function: Callable[..., Any], *values: Any) -> Callable[..., Any] | None:
+    origins = [_origin_of(value) for value in values]
+    if any(origin is None for origin in origins):
+        return None
+    return lambda *args: function(*(origin(*args) for origin in origins if origin is not None))
+
+
+def _runtime_operator(name: str, base: type, *, reflected: bool) -> Callable[..., Any]:
+    method = getattr(base, f"__{'r' if reflected else ''}{name}__")
+    function: Callable[..., Any] = getattr(operator, f"{name}_" if name in ("and", "or") else name)
+
+    def apply(self: Any, other: Any) -> Any:
+        result = method(self, other)
+        if result is NotImplemented:
+            return result
+        pair = (other, self) if reflected else (self, other)
+        return _mark(result, _compose(function, *pair))
+
+    return apply
+
+
+def _observing_operator(name: str) -> Callable[..., Any]:
+    method = getattr(int, name)
+
+    def apply(self: BlockSizeInt, *others: Any) -> Any:
+        self.on_observed(self.slot)
+        return method(self, *others)
+
+    return apply
+
+
+def _install() -> None:
+    for name in _BINARY:
+        for reflected in (False, True):
+            dunder = f"__{'r' if reflected else ''}{name}__"
+            for cls, base in ((RuntimeInt, int), (RuntimeFloat, float)):
+                if hasattr(base, dunder):
+                    setattr(cls, dunder, _runtime_operator(name, base, reflected=reflected))
+            setattr(BlockSizeInt, dunder, _observing_operator(dunder))
+    for name in _UNARY:
+        for cls, base in ((RuntimeInt, int), (RuntimeFloat, float)):
+            method = getattr(base, f"__{name}__")
+            setattr(cls, f"__{name}__", lambda self, method=method: _mark(method(self), None))
+        setattr(BlockSizeInt, f"__{name}__", _observing_operator(f"__{name}__"))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne", "index", "int", "float", "bool"):
+        setattr(BlockSizeInt, f"__{name}__", _observing_operator(f"__{name}__"))
+    BlockSizeInt.__hash__ = int.__hash__  # type: ignore[method-assign]
+
+
+_install()

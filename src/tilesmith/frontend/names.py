@@ -1,0 +1,78 @@
+"""Which names statements read and bind, as Python scoping has it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+
+class _Collector(ast.NodeVisitor):
+    def __init__(self) -> None:
+        self.stored: dict[str, ast.AST] = {}
+        self.loaded: dict[str, ast.AST] = {}
+
+    def visit_Name(self, node: ast.Name) -> None:
+        names = self.loaded if isinstance(node.ctx, ast.Load) else self.stored
+        names.setdefault(node.id, node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        # `a += 1` reads `a` too, though the AST marks it as a store only.
+        if isinstance(node.target, ast.Name):
+            self.loaded.setdefault(node.target.id, node.target)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.stored.setdefault(node.name, node)
+        self._visit_scope(node, node.body)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._visit_scope(node, [node.body])
+
+    def _visit_scope(
+        self, node: ast.FunctionDef | ast.Lambda, body: Sequence[ast.AST]
+    ) -> None:
+        inner = _Collector()
+        for child in body:
+            inner.visit(child)
+        own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+        own |= set(inner.stored)
+        for name, place in inner.loaded.items():
+            if name not in own:
+                self.loaded.setdefault(name, place)
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.visit(default)
+
+    def _visit_comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> None:
+        inner = _Collector()
+        inner.generic_visit(node)
+        for name, place in inner.loaded.items():
+            if name not in inner.stored:
+                self.loaded.setdefault(name, place)
+
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = _visit_comprehension
+
+
+def _collect(nodes: Iterable[ast.AST]) -> _Collector:
+    collector = _Collector()
+    for node in nodes:
+        collector.visit(node)
+    return collector
+
+
+def bound_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
+    """Names the nodes bind in their own scope, with the first place of each, in program order."""
+    return _collect(nodes).stored
+
+
+def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
+    """Names the nodes read from their own scope, with the first place of each."""
+    return _collect(nodes).loaded
+
+
+def definitely_bound(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names bound by straight-line statements (not inside branches, loops or try blocks)."""
+    simple = [s for s in statements if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr))]
+    return set(bound_names(simple))

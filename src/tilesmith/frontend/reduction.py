@@ -1,0 +1,279 @@
+"""Torch's reductions and the normalisations built on them. Half types accumulate in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import BOOL, F32, I64, DType
+from tilesmith.frontend.elementwise import divide, multiply, subtract, truth
+from tilesmith.frontend.emission import apply, as_tile, cast, expand_dims, full, reduce, reshape
+from tilesmith.frontend.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.tracer import locate
+from tilesmith.frontend.values import TileValue, shape_text, size_of_dim
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.reduction import ReduceKind
+
+Rule = Callable[..., Any]
+
+
+def resolve_axis(x: TileValue, dim: Any, name: str) -> int:
+    """A dimension argument as a non-negative position."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise errors.InvalidReductionDim(operation=name, dim=repr(dim), loc=locate())
+    rank = x.tile.rank
+    if not -rank <= dim < rank:
+        raise errors.ReductionDimInvalidForShape(
+            operation=name, dim=dim, shape=shape_text(x.tile.shape), loc=locate()
+        )
+    return dim % rank
+
+
+def _axes(x: TileValue, dim: Any, name: str) -> tuple[int, ...]:
+    """Positions to reduce: all of them for None, in descending order so that earlier ones stay valid."""
+    if dim is None or dim == ():
+        return tuple(reversed(range(x.tile.rank)))
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    return tuple(sorted({resolve_axis(x, d, name) for d in dims}, reverse=True))
+
+
+def _reduce_axes(x: TileValue, axes: tuple[int, ...], kind: ReduceKind, keepdim: bool) -> TileValue:
+    for axis in axes:
+        x = reduce(x, axis, kind)
+    return expand_dims(x, tuple(sorted(axes))) if keepdim else x
+
+
+def sum_(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.sum``: integers and bools sum in int64."""
+    result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
+    wide = cast(x, compute_dtype(result))
+    return cast(_reduce_axes(wide, _axes(x, dim, "sum"), ReduceKind.SUM, keepdim), result)
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else I64
+
+
+def valid_count(x: TileValue, axes: tuple[int, ...]) -> Any:
+    """How many valid elements each reduction combines: an int, or a scalar for partial tiles."""
+    count: Any = 1
+    for axis in axes:
+        dim = x.tile.shape[axis]
+        if dim.constant is not None:
+            size: Any = dim.constant
+        elif dim.symbol in current_tracer("mean").sizes:
+            size = size_of_dim(dim)
+        else:
+            # The tile may be partial: count lanes that are valid.
+            tracer = current_tracer("mean")
+            ones = full(1, F32, (dim,))
+            mask = tracer.create(Mask, ones.tile, x=ones.value, fill=0.0, axes=(0,))
+            size = reduce(TileValue(mask), 0, ReduceKind.SUM)
+        count = count * size if isinstance(count, int) and isinstance(size, int) else multiply(count, size)
+    return count
+
+
+def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.mean``: divides by the number of valid elements, whatever the block size."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    if not result.is_float:
+        raise errors.UnsupportedTorchArgument(
+            name="torch.mean", argument=f"a tensor of {x.dtype}", loc=locate()
+        )
+    axes = _axes(x, dim, "mean")
+    total = _reduce_axes(cast(x, compute_dtype(result)), axes, ReduceKind.SUM, keepdim)
+    count = valid_count(x, axes)
+    if isinstance(count, TileValue):
+        count = cast(as_tile(count), total.tile.dtype)
+    return cast(_keep_flag(apply("div", total, count), total), result)
+
+
+def _keep_flag(result: TileValue, source: TileValue) -> TileValue:
+    result.is_reduced = source.is_reduced
+    return result
+
+
+def extremum(kind: ReduceKind) -> Rule:
+    """``amax``/``amin``."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
+        return _reduce_axes(x, _axes(x, dim, kind.value), kind, keepdim)
+
+    return rule
+
+
+def arg_extremum(kind: ReduceKind) -> Rule:
+    """``argmax``/``argmin``: the first position wins ties."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
+        if dim is None and x.tile.rank != 1:
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{kind.value}", argument="dim=None on more than one dimension", loc=locate()
+            )
+        axes = _axes(x, 0 if dim is None else dim, kind.value)
+        return _reduce_axes(x, axes, kind, keepdim)
+
+    return rule
+
+
+def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
+    """``torch.max``/``torch.min`` in their three forms: whole, along a dimension, of two tensors."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, TileValue):
+            dtype = result_dtype("maximum", x, dim)
+            return apply(pairwise, x, dim, dtype=dtype)
+        if dim is None:
+            return extremum(kind)(x)
+        return extremum(kind)(x, dim, keepdim), arg_extremum(arg_kind)(x, dim, keepdim)
+
+    return rule
+
+
+def prod(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.prod``."""
+    result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
+    wide = cast(x, compute_dtype(result))
+    return cast(_reduce_axes(wide, _axes(x, dim, "prod"), ReduceKind.PROD, keepdim), result)
+
+
+def truth_reduction(kind: ReduceKind) -> Rule:
+    """``any``/``all``."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
+        tile = cast(truth(x), BOOL)
+        return _reduce_axes(tile, _axes(x, dim, kind.value), kind, keepdim)
+
+    return rule
+
+
+def var_mean(
+    x: TileValue, dim: Any = None, *, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None
+) -> tuple[TileValue, TileValue]:
+    """``torch.var_mean``: the two-pass form, exact for any extent."""
+    correction = correction if unbiased is None else int(unbiased)
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    axes = _axes(x, dim, "var_mean")
+    average = mean(wide, axes, keepdim=True)
+    centred = subtract(wide, average)
+    total = _reduce_axes(multiply(centred, centred), axes, ReduceKind.SUM, keepdim)
+    count = valid_count(x, axes)
+    degrees = subtract(count, correction) if isinstance(count, TileValue) else count - correction
+    if isinstance(degrees, TileValue):
+        degrees = cast(degrees, total.tile.dtype)
+    variance = apply("div", total, degrees)
+    kept = average if keepdim else mean(wide, axes)
+    return cast(variance, x.tile.dtype), cast(kept, x.tile.dtype)
+
+
+def softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
+    """``torch.softmax`` over a resident axis, computed in fp32 for half types."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
+    exponentials = apply("exp", shifted)
+    total = sum_(exponentials, dim, keepdim=True)
+    return cast(apply("div", exponentials, total), result)
+
+
+def log_softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
+    """``torch.log_softmax`` over a resident axis."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
+    total = sum_(apply("exp", shifted), dim, keepdim=True)
+    return cast(apply("sub", shifted, apply("log", total)), result)
+
+
+def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
+    """``torch.logsumexp``, safe for rows of -inf."""
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    peak = extremum(ReduceKind.MAX)(wide, dim, keepdim=True)
+    finite = apply("where", apply("isinf", peak), 0.0, peak, dtype=wide.tile.dtype)
+    total = sum_(apply("exp", apply("sub", wide, finite)), dim, keepdim=True)
+    result = apply("add", apply("log", total), finite)
+    if not keepdim:
+        axes = _axes(x, dim, "logsumexp")
+        result = _drop(result, axes)
+    return cast(result, x.tile.dtype)
+
+
+def _drop(x: TileValue, axes: tuple[int, ...]) -> TileValue:
+    """Remove axes of size 1."""
+    shape = tuple(dim for axis, dim in enumerate(x.tile.shape) if axis not in axes)
+    return reshape(x, shape)
+
+
+def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
+    if dim is None:
+        raise errors.InvalidReductionDim(operation="softmax", dim="None", loc=locate())
+    return apply("sub", x, extremum(ReduceKind.MAX)(x, dim, keepdim=True))
+
+
+def layer_norm(
+    x: TileValue, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> TileValue:
+    """``F.layer_norm`` over the trailing axes."""
+    axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    variance, average = var_mean(wide, axes, correction=0, keepdim=True)
+    scale = apply("rsqrt", apply("add", variance, eps))
+    return _affine(apply("mul", apply("sub", wide, average), scale), weight, bias, x)
+
+
+def rms_norm(x: TileValue, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> TileValue:
+    """``F.rms_norm`` over the trailing axes."""
+    axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    epsilon = 2.0 ** (1 - x.tile.dtype.precision) if eps is None else eps
+    mean_square = mean(multiply(wide, wide), axes, keepdim=True)
+    return _affine(apply("mul", wide, apply("rsqrt", apply("add", mean_square, epsilon))), weight, None, x)
+
+
+def _affine(y: TileValue, weight: Any, bias: Any, like: TileValue) -> TileValue:
+    if weight is not None:
+        y = apply("mul", y, weight)
+    if bias is not None:
+        y = apply("add", y, bias)
+    return cast(y, like.tile.dtype)
+
+
+def norm(x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False) -> TileValue:
+    """``torch.norm`` for p = 1, 2 and inf."""
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    if p == 1:
+        result = sum_(apply("abs", wide), dim, keepdim)
+    elif p in (2, "fro"):
+        result = apply("sqrt", sum_(multiply(wide, wide), dim, keepdim))
+    elif p == float("inf"):
+        result = extremum(ReduceKind.MAX)(apply("abs", wide), dim, keepdim)
+    else:
+        raise errors.UnsupportedTorchArgument(name="torch.norm", argument=f"p={p}", loc=locate())
+    return cast(result, x.tile.dtype)
+
+
+def normalize(x: TileValue, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> TileValue:
+    """``F.normalize``."""
+    length = norm(cast(x, compute_dtype(x.tile.dtype)), p, dim, keepdim=True)
+    return cast(divide(cast(x, length.tile.dtype), apply("maximum", length, eps)), x.tile.dtype)
+
+
+REDUCTIONS: dict[str, Rule] = {
+    "sum": sum_, "mean": mean, "prod": prod, "amax": extremum(ReduceKind.MAX), "amin": extremum(ReduceKind.MIN),
+    "max": max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum"),
+    "min": max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum"),
+    "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),
+    "any": truth_reduction(ReduceKind.ANY), "all": truth_reduction(ReduceKind.ALL),
+    "count_nonzero": lambda x, dim=None: sum_(cast(truth(x), I64), dim),
+    "nansum": lambda x, dim=None, keepdim=False: sum_(
+        apply("where", apply("isnan", x), 0.0, x, dtype=x.tile.dtype), dim, keepdim
+    ),
+    "var_mean": var_mean,
+    "var": lambda x, dim=None, **kw: var_mean(x, dim, **kw)[0],
+    "std": lambda x, dim=None, **kw: cast(
+        apply("sqrt", var_mean(cast(x, compute_dtype(x.tile.dtype)), dim, **kw)[0]), x.tile.dtype
+    ),
+    "softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp,
+    "layer_norm": layer_norm, "rms_norm": rms_norm, "norm": norm, "normalize": normalize,
+}  # fmt: skip

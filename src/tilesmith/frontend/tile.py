@@ -1,0 +1,151 @@
+"""``Tile``: the loop variable of ``hl.tile``, usable as an index, as a size and for its position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.frontend.emission import apply, integer
+from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.tracer import locate
+from tilesmith.frontend.values import Scalar, TileValue, dispatch, size_of_dim
+from tilesmith.ir.ops.indexing import TileIndex
+from tilesmith.ir.types import ONE, Dim, TileType
+from tilesmith.ir.values import Value
+
+
+class Tile:
+    """One tile of an index range.
+
+    Example:
+        ``for t in hl.tile(n): out[t] = x[t] + t.begin``
+    """
+
+    def __init__(self, block: str | None, begin: Value, first: Value, end: Value) -> None:
+        self.block = block
+        """Name of the block symbol; None when the block size is fixed to 1."""
+        self._begin = begin
+        self._first = first
+        self._end = end
+
+    @property
+    def dim(self) -> Dim:
+        """The axis this tile spans."""
+        return ONE if self.block is None else Dim.of(self.block)
+
+    @property
+    def begin(self) -> Scalar:
+        """First index of this tile."""
+        return Scalar(self._begin)
+
+    @property
+    def block_size(self) -> Any:
+        """The configured size, never clamped."""
+        return size_of_dim(self.dim)
+
+    @property
+    def end(self) -> Scalar:
+        """One past the last valid index."""
+        if self.block is None:
+            return integer("add", self.begin, 1)
+        stop = integer("add", self.begin, self.block_size)
+        result = integer("minimum", stop, Scalar(self._end))
+        result.sum_of = (self.begin, self.block_size)
+        return result
+
+    @property
+    def id(self) -> Scalar:
+        """Position of this tile in the whole index space: ``begin // block_size``."""
+        return self.begin if self.block is None else integer("floordiv", self.begin, self.block_size)
+
+    @property
+    def count(self) -> Scalar:
+        """Number of tiles of the loop."""
+        span = integer("sub", Scalar(self._end), Scalar(self._first))
+        if self.block is None:
+            return span
+        rounded = integer("add", span, integer("sub", self.block_size, 1))
+        return integer("floordiv", rounded, self.block_size)
+
+    @property
+    def index(self) -> TileValue:
+        """``begin + [0, 1, ...)``, not clamped."""
+        tracer = current_tracer("tile.index")
+        dtype = self._begin.tile.dtype
+        if self.block is None:
+            return dispatch("unsqueeze", (TileValue(self._begin), 0), {})
+        value = tracer.create(
+            TileIndex, TileType(dtype, (self.dim,)), begin=self.begin.value, block=self.block
+        )
+        return TileValue(value)
+
+    def __add__(self, other: Any) -> TileValue:
+        if not isinstance(other, (int, Scalar)):
+            raise errors.IncorrectTileUsage(
+                problem=f"tile + {type(other).__name__}", fix="use tile.index for arithmetic", loc=locate()
+            )
+        return apply("add", self.index, other)
+
+    def _no_arithmetic(self, *_: Any) -> Any:
+        raise errors.IncorrectTileUsage(
+            problem="only `tile + integer` is arithmetic on a tile",
+            fix="use tile.index (a tensor) or tile.begin (a number)",
+            loc=locate(),
+        )
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_arithmetic
+    __floordiv__ = __truediv__ = __mod__ = __lt__ = __gt__ = __le__ = __ge__ = _no_arithmetic
+
+    def __index__(self) -> int:
+        return self._no_arithmetic()
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Torch functions given a tile (as an index or a size) arrive here."""
+        return dispatch(func.__name__, args, kwargs or {})
+
+    def __repr__(self) -> str:
+        return f"<tile {self.block or '1'}>"
+
+
+def tile_index(tile: Tile) -> TileValue:
+    """Indices of a tile: ``tile.index``."""
+    return _checked(tile, "tile_index").index
+
+
+def tile_begin(tile: Tile) -> Scalar:
+    """First index of a tile: ``tile.begin``."""
+    return _checked(tile, "tile_begin").begin
+
+
+def tile_end(tile: Tile) -> Scalar:
+    """End of a tile: ``tile.end``."""
+    return _checked(tile, "tile_end").end
+
+
+def tile_block_size(tile: Tile) -> Any:
+    """Block size of a tile: ``tile.block_size``."""
+    return _checked(tile, "tile_block_size").block_size
+
+
+def tile_id(tile: Tile) -> Scalar:
+    """Ordinal of a tile: ``tile.id``."""
+    return _checked(tile, "tile_id").id
+
+
+def _checked(tile: Any, function: str) -> Tile:
+    current_tracer(function)
+    if not isinstance(tile, Tile):
+        raise errors.IncorrectTileUsage(
+            problem=f"hl.{function} takes a tile, found {type(tile).__name__}",
+            fix="pass the variable of a `for ... in hl.tile(...)` loop",
+            loc=locate(),
+        )
+    return tile

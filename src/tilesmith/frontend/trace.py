@@ -1,0 +1,167 @@
+"""Runs host code up to its launch point and device code once with proxies; gives the IR and what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.catalogue import BaseError
+from tilesmith.diagnostics.location import PACKAGE_DIRECTORY, UNKNOWN, SourceLocation, location_of_frame
+from tilesmith.frontend import control_flow
+from tilesmith.frontend.captured import CaptureBorder, Guard
+from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
+from tilesmith.frontend.functionalise import RUNTIME
+from tilesmith.frontend.host_code import SplitKernel
+from tilesmith.frontend.host_mode import RuntimeSizeMode
+from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
+from tilesmith.frontend.host_session import HostSession
+from tilesmith.frontend.sessions import running_host, tracing
+from tilesmith.frontend.torch_functions import DeviceMode, dispatch
+from tilesmith.frontend.tracer import Tracer, TraceOptions
+from tilesmith.ir.function import Function
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """A kernel, its arguments, and the values of the Config that host code may see."""
+
+    kernel: SplitKernel
+    arguments: tuple[Any, ...]
+    constants: frozenset[int] = frozenset()
+    """Positions of arguments that are compile-time constants."""
+    options: TraceOptions = TraceOptions()
+    block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
+    tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The IR of one kernel, and what must hold for it to be used again."""
+
+    function: Function
+    session: HostSession
+    guards: tuple[Guard, ...]
+    """Host values baked in as constants: source expression and value."""
+    constants: tuple[torch.Tensor, ...]
+    """Tensors reached without going through the captured values."""
+
+
+class _Traced(BaseException):
+    """Ends the run of host code at the launch point."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+
+def trace_kernel(request: TraceRequest) -> Trace:
+    """Trace a kernel; raises a located error for anything its code does wrong."""
+    session = HostSession(request.block_sizes, request.tunables)
+
+    def launch(*values: Any) -> None:
+        raise _Traced(_trace_device(request, session, values))
+
+    host = request.kernel.host_function()
+    arguments = [
+        argument if position in request.constants else mark_runtime(argument, position)
+        for position, argument in enumerate(request.arguments)
+    ]
+    mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))
+    try:
+        with running_host(session), mode:
+            host(launch, *arguments)
+    except _Traced as traced:
+        return traced.trace
+    except BaseError as error:
+        raise error.located(_place_in_user_code(error.__traceback__)) from error.__cause__
+    raise errors.NoDeviceLoopsInKernel(
+        function=request.kernel.source.tree.name,
+        loc=request.kernel.source.location(request.kernel.source.tree),
+    )
+
+
+def mark_runtime(argument: Any, position: int) -> Any:
+    """Numbers among the arguments are read at each launch: mark them."""
+    if isinstance(argument, bool):
+        return argument
+    if isinstance(argument, int):
+        return RuntimeInt.make(argument, lambda *args: args[position])
+    if isinstance(argument, float):
+        return RuntimeFloat(argument)
+    if type(argument) in (list, tuple):
+        return type(argument)(_mark_item(item) for item in argument)
+    return argument
+
+
+def _mark_item(item: Any) -> Any:
+    if isinstance(item, bool):
+        return item
+    if isinstance(item, int):
+        return RuntimeInt.make(item)
+    return RuntimeFloat(item) if isinstance(item, float) else item
+
+
+def _origins(request: TraceRequest) -> dict[int, Callable[..., torch.Tensor]]:
+    origins: dict[int, Callable[..., torch.Tensor]] = {}
+    for position, argument in enumerate(request.arguments):
+        if isinstance(argument, torch.Tensor):
+            origins[id(argument)] = lambda *args, position=position: args[position]
+    return origins
+
+
+def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
+    kernel = request.kernel
+    tracer = Tracer(kernel.source.tree.name, session, request.options, dispatch)
+    overrides = {RUNTIME: control_flow, **_builtins_for(kernel)}
+    with tracing(tracer), DeviceMode(tracer), _located_errors():
+        border = CaptureBorder(tracer)
+        device_values = [border.wrap(v, name) for name, v in zip(kernel.captured, values)]
+        kernel.device_function(overrides)(*device_values)
+    body = tracer.take_region(())
+    return Trace(tracer.finish(body), session, tuple(border.guards), tuple(tracer.constants))
+
+
+def _builtins_for(kernel: SplitKernel) -> dict[str, Any]:
+    """Device forms of builtins, where the user's module does not define the name itself."""
+    module = kernel.source.function.__globals__
+    return {name: value for name, value in DEVICE_BUILTINS.items() if name not in module}
+
+
+@contextmanager
+def _located_errors() -> Iterator[None]:
+    """Errors of device code carry the user's line; foreign exceptions are wrapped with it."""
+    try:
+        yield
+    except BaseError as error:
+        raise error.located(_place_in_user_code(error.__traceback__)) from error.__cause__
+    except RecursionError as error:
+        loc = _place_in_user_code(error.__traceback__)
+        raise errors.RecursiveHelper(function=loc.function, problem="", loc=loc) from error
+    except (NameError, UnboundLocalError) as error:
+        loc = _place_in_user_code(error.__traceback__)
+        raise errors.UndefinedVariable(name=getattr(error, "name", None) or str(error), loc=loc) from error
+    except Exception as error:
+        loc = _place_in_user_code(error.__traceback__)
+        raise errors.TorchOpTracingError.wrapping(
+            error, function=loc.function or "device code", loc=loc
+        ) from error
+
+
+def _place_in_user_code(traceback: TracebackType | None) -> SourceLocation:
+    """The innermost frame of a traceback that is neither ours nor torch's."""
+    place = UNKNOWN
+    while traceback is not None:
+        frame = traceback.tb_frame
+        file = frame.f_code.co_filename
+        if not file.startswith((PACKAGE_DIRECTORY, torch.__path__[0])):
+            found = location_of_frame(frame)
+            place = SourceLocation(
+                found.file, traceback.tb_lineno, found.function, frame.f_code, traceback.tb_lasti
+            )
+        traceback = traceback.tb_next
+    return place

@@ -1,0 +1,197 @@
+"""The function under construction while device code runs with proxies: parameters, blocks, open regions."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.location import SourceLocation, capture_location
+from tilesmith.dtypes import I32, I64, DType
+from tilesmith.frontend.host_session import HostSession
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.builder import Builder
+from tilesmith.ir.function import Block, Function, Parameter, Size
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.types import Extent, TensorType, Type, scalar
+from tilesmith.ir.values import Value
+
+_TORCH_DIRECTORY = os.path.dirname(torch.__file__)
+INT32_LIMIT = 2**31 - 1
+Op = TypeVar("Op", bound=Operation)
+
+
+def locate() -> SourceLocation:
+    """Where the user's code is right now."""
+    return capture_location(_TORCH_DIRECTORY)
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """Settings that change the IR."""
+
+    static_shapes: bool = True
+    dot_precision: str = "ieee"
+    index_dtype: DType | None = None
+
+
+@dataclass
+class OpenRegion:
+    """A region being filled. Values made in it must not be used once it is closed."""
+
+    kind: str
+    loc: SourceLocation
+    is_open: bool = True
+    bound_blocks: tuple[str, ...] = ()
+
+
+@dataclass
+class Tracer:
+    """Collects the IR of one kernel."""
+
+    name: str
+    host: HostSession
+    options: TraceOptions
+    dispatch: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
+    """Applies the torch-function table; handed in, since the table's rules use the tracer."""
+    builder: Builder = field(default_factory=lambda: Builder(locate))
+    parameters: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
+    blocks: list[Block] = field(default_factory=list[Block])
+    sizes: dict[str, Size] = field(default_factory=dict[str, Size])
+    regions: list[OpenRegion] = field(default_factory=list[OpenRegion])
+    tensor_refs: dict[int, Any] = field(default_factory=dict[int, Any])
+    """TensorRef of each known tensor, by identity of the tensor."""
+    constants: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    """Tensors that device code reached without going through the arguments (globals of helpers)."""
+    closure_sources: dict[int, tuple[torch.Tensor, str]] = field(
+        default_factory=dict[int, tuple[torch.Tensor, str]]
+    )
+    """Tensors in closure cells of callable arguments, by identity, and how the launcher finds them."""
+    is_eager: bool = False
+    """Set while torch is only asked a question (a result type), not traced."""
+    _alias_groups: dict[int, int] = field(default_factory=dict[int, int])
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        """Torch calls inside the block run as they are."""
+        before, self.is_eager = self.is_eager, True
+        try:
+            yield
+        finally:
+            self.is_eager = before
+
+    def create(self, cls: type[Op], result_type: Type, **fields: object) -> Value:
+        """Append an op with one result."""
+        return self.builder.create(cls, result_type, **fields)
+
+    @property
+    def region(self) -> OpenRegion:
+        """The innermost open region."""
+        return self.regions[-1]
+
+    @contextmanager
+    def open_region(self, kind: str, blocks: tuple[str, ...] = ()) -> Iterator[OpenRegion]:
+        """Ops created inside the block go to a new region; ``take_region`` collects it afterwards."""
+        region = OpenRegion(kind, locate(), bound_blocks=blocks)
+        self.regions.append(region)
+        self.builder.open_region()
+        try:
+            yield region
+        finally:
+            region.is_open = False
+            self.regions.pop()
+
+    def take_region(self, args: tuple[Value, ...]) -> Region:
+        """The region closed last."""
+        return self.builder.close_region(args)
+
+    def bound_blocks(self) -> set[str]:
+        """Blocks bound by the loops that are open now."""
+        return {block for region in self.regions for block in region.bound_blocks}
+
+    def fresh_name(self, hint: str) -> str:
+        """A symbol or parameter name not in use yet."""
+        taken = {block.name for block in self.blocks} | set(self.parameters) | set(self.sizes)
+        name, counter = hint, 1
+        while name in taken:
+            name, counter = f"{hint}_{counter}", counter + 1
+        return name
+
+    def new_block(self, hint: str, **fields: Any) -> Block:
+        """Declare a block symbol."""
+        block = Block(self.fresh_name(hint), loc=locate(), **fields)
+        self.blocks.append(block)
+        return block
+
+    def block_of_slot(self, slot: int) -> Block | None:
+        """The block that takes its size from that config slot, if declared already."""
+        return next((block for block in self.blocks if block.slot == slot), None)
+
+    def next_slot(self) -> int:
+        """The config slot of the next tuned tile axis: registered ones come first."""
+        used = {block.slot for block in self.blocks if block.slot is not None}
+        return max([*used, len(self.host.registered) - 1], default=-1) + 1
+
+    def parameter(self, name: str, source: str, param_type: Type) -> Value:
+        """The parameter read from ``source`` at launch, declared on first use."""
+        existing = self.parameters.get(source)
+        if existing is None:
+            existing = Parameter(Value(param_type, self.fresh_name(name)), source)
+            self.parameters[source] = existing
+        return existing.value
+
+    def extent_of(self, tensor: torch.Tensor, source: str, kind: str, axis: int) -> Extent:
+        """A size or stride: a constant under static shapes (and for 0, 1), else a runtime parameter."""
+        value = tensor.shape[axis] if kind == "size" else tensor.stride(axis)
+        if self.options.static_shapes or value in (0, 1):
+            return int(value)
+        expression = f"{source}.{kind}({axis})"
+        name = f"{_identifier(source)}_{kind}_{axis}"
+        dtype = self.integer_dtype(value)
+        return self.parameter(name, expression, scalar(dtype)).name
+
+    def integer_dtype(self, value: int) -> DType:
+        """The index type that holds ``value``."""
+        if self.options.index_dtype is not None:
+            return self.options.index_dtype
+        return I32 if -INT32_LIMIT <= value <= INT32_LIMIT - (1 << 20) else I64
+
+    def tensor_type(self, tensor: torch.Tensor, source: str) -> TensorType:
+        """The IR type of a tensor that the launcher reads from ``source``."""
+        shape = tuple(self.extent_of(tensor, source, "size", i) for i in range(tensor.dim()))
+        strides = tuple(self.extent_of(tensor, source, "stride", i) for i in range(tensor.dim()))
+        span = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride()) if n > 0)
+        is_wide = span > INT32_LIMIT
+        if is_wide and self.options.index_dtype == I32:
+            raise errors.InputTensorNumelExceedsIndexType(index_dtype="int32", tensor=source)
+        return TensorType(from_torch(tensor.dtype), shape, strides, self._alias(tensor), is_wide)
+
+    def _alias(self, tensor: torch.Tensor) -> int:
+        """Tensors over one storage share a group."""
+        with self.eager():
+            is_meta = tensor.device.type == "meta"
+            address = 0 if is_meta else tensor.untyped_storage().data_ptr()
+        key = address or -id(tensor)
+        return self._alias_groups.setdefault(key, len(self._alias_groups))
+
+    def finish(self, body: Region) -> Function:
+        """The complete function."""
+        return Function(
+            name=self.name,
+            parameters=tuple(self.parameters.values()),
+            blocks=tuple(self.blocks),
+            sizes=tuple(self.sizes.values()),
+            body=body,
+            tunables=tuple(sorted(self.host.tunable_values.items())),
+        )
+
+
+def _identifier(source: str) -> str:
+    """A readable identifier for a launch expression: ``xs[1]`` gives ``xs_1``."""
+    text = "".join(char if char.isalnum() else "_" for char in source)
+    return "_".join(part for part in text.split("_") if part)

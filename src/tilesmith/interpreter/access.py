@@ -1,0 +1,129 @@
+"""One access to a tensor, resolved to either a slice or a gather of its elements.
+
+An access knows lanes and indices but no tensor, so it applies as well to the race detector's
+shadow of one.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tilesmith.interpreter.affine_tile import AffineTile
+from tilesmith.interpreter.torch_dtypes import SIGNED_OF_WIDE_UNSIGNED
+
+
+class SliceAccess:
+    """Every tensor dimension is indexed by a start plus a step along one axis of the tile."""
+
+    __slots__ = ("_terms", "lengths", "mask")
+
+    def __init__(
+        self, tiles: list[AffineTile | int], lengths: tuple[int, ...], mask: torch.Tensor | None
+    ) -> None:
+        self.lengths = lengths
+        self.mask = mask
+        self._terms = [_term(tile, len(lengths)) for tile in tiles]
+
+    @property
+    def is_ascending(self) -> bool:
+        """Whether torch can express it as a view: it has no negative strides."""
+        return all(step >= 0 for _, _, step in self._terms)
+
+    @property
+    def has_duplicates(self) -> bool:
+        """Whether two lanes mean the same element."""
+        varied = {axis for _, axis, step in self._terms if step}
+        return any(n > 1 and axis not in varied for axis, n in enumerate(self.lengths))
+
+    def find_outside(self, shape: torch.Size) -> tuple[int, int] | None:
+        """The first dimension and index out of bounds."""
+        for dimension, (size, (start, axis, step)) in enumerate(zip(shape, self._terms)):
+            last = start if axis is None else start + step * (self.lengths[axis] - 1)
+            if start < 0:
+                return dimension, start
+            if last >= size:
+                return dimension, last if start < size else start
+        return None
+
+    def view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The accessed elements of the tensor itself."""
+        offset = tensor.storage_offset()
+        strides = [0] * len(self.lengths)
+        for stride, (start, axis, step) in zip(tensor.stride(), self._terms):
+            offset += start * stride
+            if axis is not None:
+                strides[axis] += step * stride
+        return tensor.as_strided(self.lengths, strides, offset)
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The accessed elements, masked-off ones as 0: a view where there is no mask."""
+        view = self.view(tensor)
+        return view if self.mask is None else torch.where(self.mask, view, view.new_zeros(()))
+
+    def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Replace the accessed elements."""
+        view = self.view(tensor)
+        view.copy_(value if self.mask is None else torch.where(self.mask, value, view))
+
+
+def _term(tile: AffineTile | int, rank: int) -> tuple[int, int | None, int]:
+    """Start, axis of the accessed shape (index tiles of lower rank align at the right) and step."""
+    if isinstance(tile, int):
+        return tile, None, 0
+    # Along an axis of length 1 the step never counts, and other indices may well vary along it.
+    if tile.axis is None or tile.shape[tile.axis] == 1:
+        return tile.start, None, 0
+    return tile.start, tile.axis + rank - len(tile.shape), tile.step
+
+
+class GatherAccess:
+    """Index tensors, one for each tensor dimension, that broadcast to the accessed shape.
+
+    Indices of masked-off lanes must be valid all the same: such lanes are read but not used.
+    """
+
+    __slots__ = ("_indices", "lengths", "mask")
+
+    def __init__(
+        self,
+        indices: tuple[torch.Tensor, ...],
+        lengths: tuple[int, ...],
+        mask: torch.Tensor | None,
+    ) -> None:
+        self.lengths = lengths
+        self.mask = mask
+        self._indices = indices
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The accessed elements, masked-off ones as 0; never a view."""
+        found = tensor[self._indices].expand(self.lengths)
+        return found if self.mask is None else torch.where(self.mask, found, found.new_zeros(()))
+
+    def write(self, tensor: torch.Tensor, value: torch.Tensor, *, accumulate: bool = False) -> None:
+        """Replace the accessed elements, or add to them one after the other."""
+        target, value = _as_signed(tensor), _as_signed(value.expand(self.lengths))
+        value = value.reshape(-1) if self.mask is None else value[self.mask]
+        target.index_put_(self.lanes(), value, accumulate=accumulate)
+
+    def lanes(self) -> tuple[torch.Tensor, ...]:
+        """The index of every lane that is not masked off, as flat tensors."""
+        full = [index.expand(self.lengths) for index in self._indices]
+        if self.mask is None:
+            return tuple(index.reshape(-1) for index in full)
+        return tuple(index[self.mask] for index in full)
+
+    def has_duplicates(self, tensor: torch.Tensor) -> bool:
+        """Whether two lanes mean the same element."""
+        lanes = self.lanes()
+        offsets = torch.zeros_like(lanes[0])
+        for lane, stride in zip(lanes, tensor.stride()):
+            offsets += lane * stride
+        return torch.unique(offsets).numel() < offsets.numel()
+
+
+def _as_signed(tensor: torch.Tensor) -> torch.Tensor:
+    signed = SIGNED_OF_WIDE_UNSIGNED.get(tensor.dtype)
+    return tensor if signed is None else tensor.view(signed)
+
+
+Access = SliceAccess | GatherAccess

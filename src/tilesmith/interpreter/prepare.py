@@ -1,0 +1,70 @@
+"""What the interpreter wants to know about a function before running it; reusable for every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.memory import Atomic, Store
+from tilesmith.ir.traversal import count_uses, walk, walk_function
+from tilesmith.ir.types import TileType
+from tilesmith.ir.values import Value
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """Which values a loop over blocks must crop to the lanes of the current tile."""
+
+    cropped: tuple[Value, ...]
+    """Values from outside the loop that have one of its blocks as an axis."""
+    has_own_axis: tuple[bool, ...]
+    """For each carried value, whether it has one of the loop's blocks as an axis."""
+    yielded: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class PreparedFunction:
+    """A function and the facts the interpreter needs of it."""
+
+    function: Function
+    loops: dict[Operation, LoopPlan]
+    stored: frozenset[Value]
+    """Tensor parameters written by the function."""
+    used: frozenset[Value]
+    """Values that are an operand of some op."""
+
+
+def prepare_function(function: Function) -> PreparedFunction:
+    """Analyse a function for ``run_prepared``."""
+    ops = list(walk_function(function))
+    return PreparedFunction(
+        function,
+        {op: _plan_loop(op) for op in ops if isinstance(op, Loop)},
+        frozenset(op.tensor for op in ops if isinstance(op, (Store, Atomic))),
+        frozenset(count_uses(function.body)),
+    )
+
+
+def _plan_loop(loop: Loop) -> LoopPlan:
+    blocks = {block for block in loop.blocks if block}
+    own = tuple(_has_axis(value, blocks) for value in loop.carried)
+    return LoopPlan(_cropped_values(loop, blocks), own, loop.body.yielded)
+
+
+def _cropped_values(loop: Loop, blocks: set[str]) -> tuple[Value, ...]:
+    inside = set(loop.body.args)
+    used: dict[Value, None] = {}
+    for op in walk(loop.body):
+        inside.update(op.results)
+        for region in op.regions():
+            inside.update(region.args)
+        used.update(dict.fromkeys(op.operand_values()))
+    return tuple(value for value in used if value not in inside and _has_axis(value, blocks))
+
+
+def _has_axis(value: Value, blocks: set[str]) -> bool:
+    if not isinstance(value.type, TileType):
+        return False
+    return any(symbol in blocks for dim in value.type.shape for symbol in dim.symbols)

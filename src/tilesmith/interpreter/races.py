@@ -1,0 +1,138 @@
+"""Finds elements that two programs use with no order between them, at least one of them writing.
+
+For each storage three shadows hold, element by element, which program stored to it, loaded it, or
+updated it atomically. Atomics do not race with each other. A program that has used an acquiring
+atomic is taken to be synchronised and is not checked from there on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tilesmith.diagnostics.errors import RaceDetected
+from tilesmith.interpreter.access import Access
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+
+_NOBODY, _SEVERAL = 0, -1
+_ACQUIRING = ("acquire", "acq_rel")
+AccessOp = Load | Store | Atomic
+
+
+@dataclass(frozen=True)
+class _Shadow:
+    """For each element, the one program (numbered from 1) that used it so, nobody, or several."""
+
+    stored: torch.Tensor
+    loaded: torch.Tensor
+    updated: torch.Tensor
+
+
+class RaceDetector:
+    """Told of each program's start and of its accesses, before they happen."""
+
+    def __init__(self) -> None:
+        self._shadows: dict[tuple[int, int], _Shadow] = {}
+        self._programs: list[tuple[int, ...]] = [()]
+        self._is_synchronized = False
+        self._is_inside = False
+
+    def begin_program(self, starts: tuple[int, ...]) -> None:
+        """What follows belongs to a new program, whose tiles start there."""
+        self._programs.append(starts)
+        self._is_synchronized = False
+        self._is_inside = True
+
+    def end_grid(self) -> None:
+        """All programs of a grid have run."""
+        self._is_inside = False
+
+    def barrier(self) -> None:
+        """Between grids: everything before happens before everything after."""
+        if not self._is_inside:
+            self._shadows.clear()
+
+    def read(self, op: Load, tensor: torch.Tensor, access: Access) -> None:
+        """A load: races with stores and atomics of other programs."""
+        shadow = self._shadow(tensor)
+        self._check(op, tensor, access, {"stores to": shadow.stored, "updates": shadow.updated})
+        self._mark(shadow.loaded, tensor, access)
+
+    def write(self, op: Store, tensor: torch.Tensor, access: Access) -> None:
+        """A store: races with everything of other programs."""
+        shadow = self._shadow(tensor)
+        others = {
+            "stores to": shadow.stored,
+            "loads": shadow.loaded,
+            "updates": shadow.updated,
+        }
+        self._check(op, tensor, access, others)
+        self._mark(shadow.stored, tensor, access)
+
+    def update(self, op: Atomic, tensor: torch.Tensor, access: Access) -> None:
+        """An atomic: races with plain loads and stores of other programs."""
+        shadow = self._shadow(tensor)
+        self._check(op, tensor, access, {"stores to": shadow.stored, "loads": shadow.loaded})
+        self._mark(shadow.updated, tensor, access)
+        self._is_synchronized = self._is_synchronized or op.order in _ACQUIRING
+
+    def _shadow(self, tensor: torch.Tensor) -> _Shadow:
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr(), tensor.itemsize
+        if key not in self._shadows:
+            count = storage.nbytes() // tensor.itemsize
+            planes = torch.zeros((3, count), dtype=torch.int32, device=tensor.device)
+            self._shadows[key] = _Shadow(*planes)
+        return self._shadows[key]
+
+    def _mark(self, plane: torch.Tensor, tensor: torch.Tensor, access: Access) -> None:
+        me = len(self._programs) - 1
+        shadow = _like(plane, tensor)
+        seen = access.read(shadow)
+        is_mine = (seen == _NOBODY) | (seen == me)
+        mark = torch.where(is_mine, me, _SEVERAL).to(torch.int32)
+        access.write(shadow, mark)
+
+    def _check(
+        self, op: AccessOp, tensor: torch.Tensor, access: Access, others: dict[str, torch.Tensor]
+    ) -> None:
+        if self._is_synchronized:
+            return
+        me = len(self._programs) - 1
+        for verb, plane in others.items():
+            seen = access.read(_like(plane, tensor))
+            is_foreign = (seen != _NOBODY) & (seen != me)
+            if is_foreign.any():
+                self._report(
+                    op, tensor, access, is_foreign, f"{self._name(seen, is_foreign)} {verb}"
+                )
+
+    def _report(
+        self,
+        op: AccessOp,
+        tensor: torch.Tensor,
+        access: Access,
+        is_foreign: torch.Tensor,
+        other: str,
+    ) -> None:
+        positions = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
+        position = access.read(positions)[is_foreign][0]
+        index = tuple(int(part) for part in torch.unravel_index(position, tensor.shape))
+        verb = {Load: "loads", Store: "stores to", Atomic: "updates"}[type(op)]
+        conflict = f"{other} it and {_describe(self._programs[-1])} {verb} it"
+        raise RaceDetected(tensor=op.tensor.name, index=index, conflict=conflict, loc=op.loc)
+
+    def _name(self, seen: torch.Tensor, is_foreign: torch.Tensor) -> str:
+        number = int(seen[is_foreign][0])
+        return "another program" if number == _SEVERAL else _describe(self._programs[number])
+
+
+def _describe(starts: tuple[int, ...]) -> str:
+    return f"the program at ({', '.join(map(str, starts))})"
+
+
+def _like(plane: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The shadow elements of a tensor: the same geometry over the shadow of its storage."""
+    offset = plane.storage_offset() + tensor.storage_offset()
+    return plane.as_strided(tensor.shape, tensor.stride(), offset)

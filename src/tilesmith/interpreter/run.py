@@ -1,0 +1,107 @@
+"""Runs a device function on real tensors: what a launch does, defined op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.interpreter.evaluate_ops import EVALUATORS
+from tilesmith.interpreter.frame import Frame, Tile
+from tilesmith.interpreter.integer_functions import wrap_integer
+from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
+from tilesmith.interpreter.races import RaceDetector
+from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir.function import Function
+from tilesmith.ir.types import TensorType, TileType
+from tilesmith.ir.values import Value
+
+Argument = torch.Tensor | int | float | bool
+
+
+def run_function(
+    function: Function,
+    arguments: Mapping[str, Argument],
+    sizes: Mapping[str, int],
+    *,
+    checked: bool = True,
+    races: bool = False,
+) -> None:
+    """Run every grid of a function, changing the tensors among ``arguments`` (by parameter name).
+
+    ``sizes`` gives every block and runtime size; fixed blocks may be left out. ``checked`` looks
+    for out-of-bounds indices, ``races`` for programs that depend on each other.
+    """
+    run_prepared(prepare_function(function), arguments, sizes, checked=checked, races=races)
+
+
+def run_prepared(
+    prepared: PreparedFunction,
+    arguments: Mapping[str, Argument],
+    sizes: Mapping[str, int],
+    *,
+    checked: bool = True,
+    races: bool = False,
+) -> None:
+    """As ``run_function``, for a function analysed before by ``prepare_function``."""
+    function = prepared.function
+    frame = Frame(prepared, EVALUATORS, _all_sizes(function, sizes), checked=checked)
+    if races:
+        frame.races = RaceDetector()
+    for parameter in function.parameters:
+        _bind(parameter.value, arguments, frame)
+    frame.written = _written_parameters(prepared, frame)
+    frame.run(function.body)
+
+
+def _all_sizes(function: Function, sizes: Mapping[str, int]) -> dict[str, int]:
+    complete = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
+    complete.update(sizes)
+    for symbol in (*function.blocks, *function.sizes):
+        if symbol.name not in complete:
+            raise InternalError(problem=f"no size was given for {symbol.name!r}")
+    return complete
+
+
+def _bind(parameter: Value, arguments: Mapping[str, Argument], frame: Frame) -> None:
+    if parameter.name not in arguments:
+        raise InternalError(problem=f"no argument was given for {parameter.name!r}")
+    argument = arguments[parameter.name]
+    if isinstance(parameter.type, TensorType):
+        frame.values[parameter] = _bind_tensor(parameter.type, argument)
+        frame.device = frame.values[parameter].device
+    else:
+        frame.values[parameter] = _bind_scalar(parameter.type, argument)
+
+
+def _bind_tensor(expected: TensorType, argument: Argument) -> torch.Tensor:
+    if not isinstance(argument, torch.Tensor):
+        raise InternalError(problem=f"expected {expected}, found {argument!r}")
+    if argument.dtype is not to_torch(expected.dtype) or argument.dim() != expected.rank:
+        found = f"{argument.dtype} of rank {argument.dim()}"
+        raise InternalError(problem=f"expected {expected}, found a tensor of {found}")
+    # Kernels write in place and record no gradients: a plain tensor over the same storage will do.
+    is_plain = type(argument) is torch.Tensor and not argument.requires_grad
+    return argument if is_plain else argument.detach()
+
+
+def _bind_scalar(expected: TileType, argument: Argument) -> Tile:
+    plain = argument.item() if isinstance(argument, torch.Tensor) else argument
+    if expected.dtype.is_float:
+        return torch.full((), plain, dtype=to_torch(expected.dtype))
+    return wrap_integer(int(plain), expected.dtype)
+
+
+def _written_parameters(prepared: PreparedFunction, frame: Frame) -> set[Value]:
+    """All tensor parameters that share storage with one the function stores to."""
+    storages = {_storage(frame.values[value]) for value in prepared.stored}
+    return {
+        value
+        for value, tensor in frame.values.items()
+        if isinstance(value.type, TensorType) and _storage(tensor) in storages
+    }
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

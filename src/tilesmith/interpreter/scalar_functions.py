@@ -1,0 +1,176 @@
+"""Scalar functions over torch tensors: the meaning of every row of ``ir.ops.elementwise``.
+
+Arguments have one shape and (but for ``where``'s condition) one dtype; results are rounded to it.
+8-bit floats are computed in fp32. NumPy does what torch lacks: unsigned integers wider than 8 bits,
+and integer division that survives zero and the smallest integer divided by -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
+
+TensorFunction = Callable[..., torch.Tensor]
+
+
+def _numpy_truncate_divide(lhs: Any, rhs: Any) -> Any:
+    return (lhs - np.fmod(lhs, rhs)) // rhs
+
+
+_INTEGER_DIVISIONS: dict[str, Callable[..., Any]] = {
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "truncdiv": _numpy_truncate_divide,
+    "fmod": np.fmod,
+}
+_UNSIGNED: dict[str, Callable[..., Any]] = {
+    **_INTEGER_DIVISIONS,
+    "neg": np.negative,
+    "abs": np.positive,
+    "floor": np.positive,
+    "ceil": np.positive,
+    "round": np.positive,
+    "trunc": np.positive,
+    "not": np.invert,
+    "isnan": lambda x: np.zeros(x.shape, bool),
+    "isinf": lambda x: np.zeros(x.shape, bool),
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "pow": np.power,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "fma": lambda a, b, c: a * b + c,
+    "where": np.where,
+}
+
+
+def _through_numpy(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    with np.errstate(all="ignore"):
+        result = function(*(arg.cpu().numpy() for arg in args))
+    return torch.from_numpy(np.asarray(result)).to(args[-1].device)
+
+
+def _through_float32(function: TensorFunction, args: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    dtype = args[-1].dtype
+    result = function(*(arg.float() if arg.dtype is dtype else arg for arg in args))
+    return result.to(dtype) if result.dtype is torch.float32 else result
+
+
+def _for_all_dtypes(name: str, function: TensorFunction) -> TensorFunction:
+    """Extend a function of the dtypes torch computes with to all of the IR's."""
+
+    def apply(*args: torch.Tensor) -> torch.Tensor:
+        dtype = args[-1].dtype
+        if dtype in FLOAT8:
+            return _through_float32(function, args)
+        if dtype in SIGNED_OF_WIDE_UNSIGNED:
+            return _through_numpy(_UNSIGNED[name], args)
+        return function(*args)
+
+    return apply
+
+
+def _division(name: str, of_floats: TensorFunction) -> TensorFunction:
+    def apply(lhs: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
+        if lhs.dtype.is_floating_point:
+            return of_floats(lhs, rhs)
+        return _through_numpy(_INTEGER_DIVISIONS[name], (lhs, rhs))
+
+    return apply
+
+
+def _fused_multiply_add(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """``a * b + c`` with the product exact (up to fp32) before it is rounded once."""
+    wider = {
+        torch.float32: torch.float64,
+        torch.float16: torch.float32,
+        torch.bfloat16: torch.float32,
+    }
+    dtype = wider.get(c.dtype, c.dtype)
+    return torch.addcmul(c.to(dtype), a.to(dtype), b.to(dtype)).to(c.dtype)
+
+
+def _absolute(x: torch.Tensor) -> torch.Tensor:
+    return x if x.dtype is torch.bool else torch.abs(x)
+
+
+_FUNCTIONS: dict[str, TensorFunction] = {
+    "neg": torch.neg,
+    "abs": _absolute,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "not": torch.bitwise_not,
+    "exp": torch.exp,
+    "exp2": torch.exp2,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log2": torch.log2,
+    "log10": torch.log10,
+    "log1p": torch.log1p,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "asin": torch.asin,
+    "acos": torch.acos,
+    "atan": torch.atan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "tanh": torch.tanh,
+    "asinh": torch.asinh,
+    "acosh": torch.acosh,
+    "atanh": torch.atanh,
+    "erf": torch.erf,
+    "erfc": torch.erfc,
+    "sigmoid": torch.sigmoid,
+    "isnan": torch.isnan,
+    "isinf": torch.isinf,
+    "add": torch.add,
+    "mul": torch.mul,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+    "sub": torch.sub,
+    "div": torch.div,
+    "floordiv": _division("floordiv", lambda a, b: torch.div(a, b, rounding_mode="floor")),
+    "truncdiv": _division("truncdiv", lambda a, b: torch.div(a, b, rounding_mode="trunc")),
+    "mod": _division("mod", torch.remainder),
+    "fmod": _division("fmod", torch.fmod),
+    "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
+    "pow": torch.pow,
+    "atan2": torch.atan2,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "fma": _fused_multiply_add,
+    "where": torch.where,
+}
+SCALAR_FUNCTIONS_TORCH: dict[str, TensorFunction] = {
+    name: _for_all_dtypes(name, function) for name, function in _FUNCTIONS.items()
+}

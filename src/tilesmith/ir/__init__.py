@@ -1,0 +1,1 @@
+"""The tile IR: immutable SSA with nested regions. Standard library only."""

@@ -1,0 +1,160 @@
+"""The base class of ops. Fields declare their role once; walking, cloning and printing follow.
+
+An op class is made with ``@op(name, traits)``; each field is ``operand()``, ``operands()``,
+``attribute()`` or ``region()``. ``ir/ops/catalog.py`` lists the classes, so nothing depends on
+import order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeVar, cast
+
+from typing_extensions import Self, dataclass_transform
+
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.values import Value
+
+ROLE = "role"
+OPERAND, OPERANDS, ATTRIBUTE, REGION = "operand", "operands", "attribute", "region"
+
+
+def operand(*, optional: bool = False) -> Any:
+    """A field holding one value (or None when optional)."""
+    if optional:
+        return field(default=None, metadata={ROLE: OPERAND})
+    return field(metadata={ROLE: OPERAND})
+
+
+def operands() -> Any:
+    """A field holding a tuple of values."""
+    return field(default=(), metadata={ROLE: OPERANDS})
+
+
+def attribute(**kwargs: Any) -> Any:
+    """A field holding plain data: int, float, bool, str, None or tuples of them."""
+    return field(metadata={ROLE: ATTRIBUTE}, **kwargs)
+
+
+def region() -> Any:
+    """A field holding a nested ``Region``."""
+    return field(metadata={ROLE: REGION})
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A list of ops with arguments; its last op is a terminator when the owner has results."""
+
+    args: tuple[Value, ...]
+    ops: tuple[Operation, ...]
+
+    @property
+    def terminator(self) -> Operation:
+        """The op that ends this region."""
+        return self.ops[-1]
+
+    @property
+    def yielded(self) -> tuple[Value, ...]:
+        """The values handed to the owner; none where an owner without results has no terminator."""
+        if not self.ops or Trait.TERMINATOR not in self.ops[-1].traits:
+            return ()
+        return tuple(self.ops[-1].operand_values())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operation:
+    """One op: operands and attributes declared by the subclass, plus results and a location."""
+
+    name: ClassVar[str]
+    traits: ClassVar[Trait]
+    num_results: ClassVar[int | None] = 1
+    """How many results the op has; None when it follows from the operands (loops, branches)."""
+
+    results: tuple[Value, ...] = ()
+    loc: SourceLocation = field(default=UNKNOWN, repr=False)
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    @classmethod
+    def fields_of(cls, role: str) -> tuple[Field[Any], ...]:
+        """The declared fields with that role, in order."""
+        cache: dict[str, list[Field[Any]]] | None = cls.__dict__.get("_fields_by_role")
+        if cache is None:
+            cache = {}
+            for item in fields(cls):
+                if ROLE in item.metadata:
+                    cache.setdefault(item.metadata[ROLE], []).append(item)
+            cls._fields_by_role = cache  # type: ignore[attr-defined]
+        return tuple(cache.get(role, ()))
+
+    def operand_values(self) -> Iterator[Value]:
+        """All operands, single ones first, then the variadic ones, in order of declaration."""
+        for item in self.fields_of(OPERAND):
+            value = getattr(self, item.name)
+            if value is not None:
+                yield value
+        for item in self.fields_of(OPERANDS):
+            yield from getattr(self, item.name)
+
+    def regions(self) -> tuple[Region, ...]:
+        """The nested regions, in order of declaration."""
+        return tuple(getattr(self, item.name) for item in self.fields_of(REGION))
+
+    def attributes(self) -> dict[str, Any]:
+        """The attribute values by name."""
+        return {item.name: getattr(self, item.name) for item in self.fields_of(ATTRIBUTE)}
+
+    def with_operands(self, substitution: Callable[[Value], Value]) -> Self:
+        """The same op over substituted operands (self if none changed); regions are not entered."""
+        changes: dict[str, Any] = {}
+        for item in self.fields_of(OPERAND):
+            value = getattr(self, item.name)
+            if value is not None and (new := substitution(value)) is not value:
+                changes[item.name] = new
+        for item in self.fields_of(OPERANDS):
+            values = cast("tuple[Value, ...]", getattr(self, item.name))
+            new_values = tuple(map(substitution, values))
+            if any(new is not old for new, old in zip(new_values, values)):
+                changes[item.name] = new_values
+        return replace(self, **changes) if changes else self
+
+    def with_regions(self, new_regions: tuple[Region, ...]) -> Self:
+        """The same op with its regions replaced."""
+        names = [item.name for item in self.fields_of(REGION)]
+        if all(new is getattr(self, name) for name, new in zip(names, new_regions)):
+            return self
+        return replace(self, **dict(zip(names, new_regions)))
+
+    def verify(self) -> str | None:
+        """A sentence saying what is wrong with this op alone, or None."""
+        return None
+
+
+OpClass = TypeVar("OpClass", bound=type[Operation])
+
+
+@dataclass_transform(
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(operand, operands, attribute, region),
+)
+def op(
+    name: str, traits: Trait = Trait.NONE, num_results: int | None = 1
+) -> Callable[[OpClass], OpClass]:
+    """Freeze an op class and give it its IR name, traits and number of results."""
+
+    def decorate(cls: OpClass) -> OpClass:
+        cls = cast("OpClass", dataclass(frozen=True, eq=False, kw_only=True)(cls))
+        cls.name, cls.traits, cls.num_results = name, traits, num_results
+        for item in fields(cls):
+            if item.name not in ("results", "loc") and ROLE not in item.metadata:
+                raise TypeError(f"field {cls.__name__}.{item.name} has no role")
+        return cls
+
+    return decorate

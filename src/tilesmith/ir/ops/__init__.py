@@ -1,0 +1,1 @@
+"""Op declarations, one file per family; ``catalog.py`` lists them all."""

@@ -1,0 +1,23 @@
+"""Every op of the IR, by name. Parser, interpreter and backends are checked against this list."""
+
+from __future__ import annotations
+
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+
+FAMILIES: dict[str, tuple[type[Operation], ...]] = {
+    "elementwise": (Elementwise, Cast),
+    "indexing": (Full, TileIndex, Arange, BlockSize, Mask),
+    "memory": (Load, Store, Atomic, ProgramBarrier),
+    "matmul": (Dot,),
+    "reduction": (Reduce,),
+    "shape": (ExpandDims, Broadcast, Reshape, Permute),
+    "control_flow": (Grid, Loop, While, If, Yield),
+}
+OPS_BY_NAME = {cls.name: cls for family in FAMILIES.values() for cls in family}

@@ -1,0 +1,96 @@
+"""Reads and writes of tensors. Lanes outside the valid range of a tile axis are never touched.
+
+``indices`` has one integer tile per tensor dimension; they broadcast to the accessed shape, so
+``x[tile_m, tile_n]`` is ``indices=([tile_m, 1], [1, tile_n])``. ``slot`` numbers accesses in
+program order and binds the per-access lists of a Config; copies made by passes keep their slot.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from typing_extensions import override
+
+from tilesmith.ir.operation import Operation, attribute, op, operand, operands
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.values import Value
+
+
+class AtomicKind(str, Enum):
+    """Read-modify-write functions."""
+
+    ADD = "add"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+    MAX = "max"
+    MIN = "min"
+    XCHG = "xchg"
+
+
+MEMORY_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
+
+
+def _verify_access(tensor: Value, indices: tuple[Value, ...]) -> str | None:
+    if len(indices) != tensor.tensor.rank:
+        return f"{len(indices)} indices for a tensor of rank {tensor.tensor.rank}"
+    if not all(index.tile.dtype.is_integer for index in indices):
+        return "indices must be integers"
+    return None
+
+
+@op("load", Trait.READS)
+class Load(Operation):
+    """Read the indexed elements; masked-off lanes read as 0."""
+
+    tensor: Value = operand()
+    mask: Value | None = operand(optional=True)
+    indices: tuple[Value, ...] = operands()
+    slot: int = attribute(default=-1)
+    eviction: str = attribute(default="")
+    """``evict_first``/``evict_last`` when the source asks; such a load has no config slot."""
+
+    @override
+    def verify(self) -> str | None:
+        return _verify_access(self.tensor, self.indices)
+
+
+@op("store", Trait.WRITES, num_results=0)
+class Store(Operation):
+    """Write ``value`` (already of the tensor's element type and of the accessed shape)."""
+
+    tensor: Value = operand()
+    value: Value = operand()
+    mask: Value | None = operand(optional=True)
+    indices: tuple[Value, ...] = operands()
+    slot: int = attribute(default=-1)
+
+    @override
+    def verify(self) -> str | None:
+        if self.value.tile.dtype != self.tensor.tensor.dtype:
+            return "stored value must have the tensor's element type"
+        return _verify_access(self.tensor, self.indices)
+
+
+@op("atomic", Trait.READS | Trait.WRITES)
+class Atomic(Operation):
+    """Read-modify-write each indexed element once; gives the previous values."""
+
+    tensor: Value = operand()
+    value: Value = operand()
+    mask: Value | None = operand(optional=True)
+    indices: tuple[Value, ...] = operands()
+    kind: str = attribute()
+    order: str = attribute(default="relaxed")
+    slot: int = attribute(default=-1)
+
+    @override
+    def verify(self) -> str | None:
+        if self.kind not in {kind.value for kind in AtomicKind} or self.order not in MEMORY_ORDERS:
+            return f"unknown atomic {self.kind!r} or order {self.order!r}"
+        return _verify_access(self.tensor, self.indices)
+
+
+@op("program_barrier", Trait.READS | Trait.WRITES, num_results=0)
+class ProgramBarrier(Operation):
+    """Makes earlier stores of this program visible to its later loads, whichever thread loads."""

@@ -1,0 +1,62 @@
+"""Views of tiles: the elements stay, their arrangement changes."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from tilesmith.ir.operation import Operation, attribute, op, operand
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.values import Value
+
+
+@op("expand_dims", Trait.PURE | Trait.CHEAP)
+class ExpandDims(Operation):
+    """Insert axes of size 1 at ``axes`` (positions in the result, ascending)."""
+
+    x: Value = operand()
+    axes: tuple[int, ...] = attribute()
+
+    @override
+    def verify(self) -> str | None:
+        kept = [dim for i, dim in enumerate(self.result.tile.shape) if i not in self.axes]
+        ones = all(self.result.tile.shape[axis].is_one for axis in self.axes)
+        return None if ones and tuple(kept) == self.x.tile.shape else "wrong result shape"
+
+
+@op("broadcast", Trait.PURE | Trait.CHEAP)
+class Broadcast(Operation):
+    """Repeat axes of size 1 to the result's shape (same rank)."""
+
+    x: Value = operand()
+
+    @override
+    def verify(self) -> str | None:
+        pairs = zip(self.x.tile.shape, self.result.tile.shape)
+        fits = all(old == new or old.is_one for old, new in pairs)
+        return (
+            None
+            if fits and self.x.tile.rank == self.result.tile.rank
+            else "shapes do not broadcast"
+        )
+
+
+@op("reshape", Trait.PURE | Trait.CHEAP)
+class Reshape(Operation):
+    """Row-major reinterpretation in the result's shape, which has the same number of elements."""
+
+    x: Value = operand()
+
+
+@op("permute", Trait.PURE | Trait.CHEAP)
+class Permute(Operation):
+    """Reorder axes: result axis ``i`` is operand axis ``order[i]``."""
+
+    x: Value = operand()
+    order: tuple[int, ...] = attribute()
+
+    @override
+    def verify(self) -> str | None:
+        if sorted(self.order) != list(range(self.x.tile.rank)):
+            return f"{self.order} is no permutation"
+        expected = tuple(self.x.tile.shape[axis] for axis in self.order)
+        return None if expected == self.result.tile.shape else "wrong result shape"

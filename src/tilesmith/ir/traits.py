@@ -1,0 +1,21 @@
+"""What a pass may ask of an op it does not know by name."""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+
+
+class Trait(Flag):
+    """Properties of an op class."""
+
+    NONE = 0
+    PURE = auto()
+    """No effect, result depends on operands only: may be merged, moved and removed."""
+    READS = auto()
+    """Reads memory."""
+    WRITES = auto()
+    """Writes memory."""
+    TERMINATOR = auto()
+    """Ends a region and hands its operands to the enclosing op."""
+    CHEAP = auto()
+    """Costs next to nothing to compute again (index arithmetic, views)."""

@@ -1,0 +1,136 @@
+"""Types of SSA values: tiles (computed values) and tensors (memory the caller owns).
+
+A tile's dimension is a product of constants and symbols. A symbol is the name of a block (a tuned
+or fixed block size) or of a runtime size; both are declared in the ``Function``. Two dimensions
+are the same axis exactly when they are equal, so tiles of different loops never align by accident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.dtypes import DType
+
+Extent = int | str
+"""A size or stride of a tensor: a constant, or the name of a runtime scalar parameter."""
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One tile dimension: an ordered product of integers and symbol names."""
+
+    factors: tuple[int | str, ...]
+
+    @staticmethod
+    def of(extent: Extent) -> Dim:
+        """The dimension of one constant or one symbol."""
+        return Dim(()) if extent == 1 else Dim((extent,))
+
+    @property
+    def constant(self) -> int | None:
+        """The size if it contains no symbol, else None."""
+        if any(isinstance(factor, str) for factor in self.factors):
+            return None
+        return prod(factor for factor in self.factors if isinstance(factor, int))
+
+    @property
+    def is_one(self) -> bool:
+        """Whether this is the constant 1, which broadcasts."""
+        return not self.factors
+
+    @property
+    def symbol(self) -> str | None:
+        """The symbol's name if the dimension is just that symbol, else None."""
+        if len(self.factors) == 1 and isinstance(self.factors[0], str):
+            return self.factors[0]
+        return None
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """All symbol names, in order."""
+        return tuple(factor for factor in self.factors if isinstance(factor, str))
+
+    def __mul__(self, other: Dim) -> Dim:
+        merged: list[int | str] = list(self.factors)
+        for factor in other.factors:
+            if merged and isinstance(factor, int) and isinstance(merged[-1], int):
+                merged[-1] *= factor
+            else:
+                merged.append(factor)
+        return Dim(tuple(merged))
+
+    def substitute(self, replacements: dict[str, Dim]) -> Dim:
+        """The same product with symbols replaced."""
+        result = ONE
+        for factor in self.factors:
+            if isinstance(factor, str) and factor in replacements:
+                result = result * replacements[factor]
+            else:
+                result = result * Dim((factor,))
+        return result
+
+    def __str__(self) -> str:
+        return "*".join(str(factor) for factor in self.factors) or "1"
+
+
+ONE = Dim(())
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class TileType:
+    """A value held by one program: element type and shape. Rank 0 is a scalar."""
+
+    dtype: DType
+    shape: Shape = ()
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def with_dtype(self, dtype: DType) -> TileType:
+        """The same shape with another element type."""
+        return TileType(dtype, self.shape)
+
+    def with_shape(self, shape: Shape) -> TileType:
+        """The same element type with another shape."""
+        return TileType(self.dtype, shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor in memory, addressed through its strides (in elements).
+
+    ``alias`` groups tensors that share storage: two with equal non-negative alias may overlap.
+    """
+
+    dtype: DType
+    shape: tuple[Extent, ...]
+    strides: tuple[Extent, ...]
+    alias: int = 0
+    wide: bool = False
+    """Whether offsets into it may pass 2^31 - 1 elements, so they need 64-bit arithmetic."""
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        strides = ", ".join(map(str, self.strides))
+        wide = ", wide" if self.wide else ""
+        return f"tensor<{self.dtype}[{shape}], strides=[{strides}], alias={self.alias}{wide}>"
+
+
+Type = TileType | TensorType
+
+
+def scalar(dtype: DType) -> TileType:
+    """The type of a rank-0 tile."""
+    return TileType(dtype, ())

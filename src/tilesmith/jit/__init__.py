@@ -1,0 +1,1 @@
+"""The objects a user holds: the kernel decorator, specialization keys and bound kernels."""

@@ -1,0 +1,132 @@
+"""Traces of one specialization. Usually there is one; host code that looks at the Config or at data makes more."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilesmith.compiler.compile import optimise
+from tilesmith.frontend.host_code import SplitKernel
+from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
+from tilesmith.frontend.tracer import TraceOptions
+from tilesmith.ir.function import Function
+from tilesmith.ir.types import TensorType
+from tilesmith.runtime.arguments import compile_guard
+from tilesmith.schedule.config import Config
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One trace after the standard passes, with the check that it still fits."""
+
+    trace: Trace
+    function: Function
+    guard: Callable[..., bool] | None
+
+    def fits(self, config: Config) -> bool:
+        """Whether the trace was made with the block sizes and tunables that a Config gives to host code."""
+        session = self.trace.session
+        blocks = config.get("block_sizes", [])
+        return all(
+            block.value == blocks[block.slot]
+            for block in session.registered
+            if block.slot in session.observed_slots and block.slot < len(blocks)
+        ) and all(
+            config.get(name, session.tunable_fragments[name].default()) == value
+            for name, value in session.tunable_values.items()
+        )
+
+
+class ArgumentTemplate:
+    """Arguments kept for tracing again without keeping the user's tensors alive."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self._items = [_remember(argument) for argument in arguments]
+
+    def materialise(self) -> tuple[Any, ...]:
+        """The same arguments if they still exist, else fresh tensors with the same metadata."""
+        return tuple(item() for item in self._items)
+
+
+def _remember(argument: Any) -> Callable[[], Any]:
+    if isinstance(argument, torch.Tensor):
+        reference = weakref.ref(argument)
+        size, stride = tuple(argument.shape), argument.stride()
+        dtype, device = argument.dtype, argument.device
+
+        def recall() -> torch.Tensor:
+            alive = reference()
+            if alive is not None:
+                return alive
+            return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+        return recall
+    if type(argument) in (list, tuple):
+        items = [_remember(item) for item in argument]
+        return lambda: type(argument)(item() for item in items)
+    return lambda: argument
+
+
+class VariantStore:
+    """All traces of one specialization, made on demand."""
+
+    def __init__(
+        self,
+        kernel: SplitKernel,
+        arguments: tuple[Any, ...],
+        constants: frozenset[int],
+        options: TraceOptions,
+    ) -> None:
+        self._kernel = kernel
+        self._template = ArgumentTemplate(arguments)
+        self._constants = constants
+        self._options = options
+        self.default = self._trace(arguments, {}, {})
+        self._variants = [self.default]
+
+    def find(self, config: Config) -> Variant:
+        """A trace that fits the Config."""
+        for variant in self._variants:
+            if variant.fits(config):
+                return variant
+        return self.trace_for(config, self._template.materialise())
+
+    def trace_for(self, config: Config, arguments: tuple[Any, ...]) -> Variant:
+        """A new trace for a Config and these arguments."""
+        blocks = dict(enumerate(config.get("block_sizes", [])))
+        fragments = self.default.trace.session.tunable_fragments
+        tunables = {name: config[name] for name in fragments if name in config}
+        variant = self._trace(arguments, blocks, tunables)
+        self._variants.insert(0, variant)
+        return variant
+
+    def _trace(
+        self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]
+    ) -> Variant:
+        request = TraceRequest(
+            self._kernel, arguments, self._constants, self._options, blocks, tunables
+        )
+        trace = trace_kernel(request)
+        function = optimise(trace.function)
+        guards = [*trace.guards, *_tensor_guards(function, self._kernel)]
+        return Variant(trace, function, compile_guard(self._kernel.captured, guards))
+
+
+def _tensor_guards(function: Function, kernel: SplitKernel) -> list[tuple[str, Any]]:
+    """Tensors made by host code must look as they did when traced; arguments are covered by the key."""
+    arguments = {arg.arg for arg in kernel.source.tree.args.args}
+    guards: list[tuple[str, Any]] = []
+    for parameter in function.parameters:
+        if not isinstance(parameter.value.type, TensorType) or parameter.source in arguments:
+            continue
+        if not parameter.source.isidentifier():
+            continue
+        tensor = parameter.value.tensor
+        if all(isinstance(extent, int) for extent in (*tensor.shape, *tensor.strides)):
+            guards.append((f"tuple({parameter.source}.shape)", tensor.shape))
+            guards.append((f"{parameter.source}.stride()", tensor.strides))
+    return guards

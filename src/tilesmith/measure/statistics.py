@@ -1,0 +1,114 @@
+"""Summaries of repeated timings: median, spread, and the interval a ratio of medians lies in.
+
+Samples go in as plain floats in any one unit; nothing here knows a clock or a device.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BOOTSTRAP_ROUNDS = 1000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median and quartile-like marks of a series of timings, in the unit of the samples."""
+
+    median: float
+    low: float
+    """20th percentile."""
+    high: float
+    """80th percentile."""
+    fastest: float
+    num_samples: int
+
+    @property
+    def spread(self) -> float:
+        """Distance of the 80th from the 20th percentile, as a share of the median."""
+        return (self.high - self.low) / self.median if self.median else 0.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the bounds it lies between at the stated confidence."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        """Whether ``value`` is compatible with the estimate."""
+        return self.low <= value <= self.high
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """The value below which ``share`` (0 to 1) of the samples lie, interpolated linearly.
+
+    Example:
+        >>> quantile([1.0, 2.0, 4.0], 0.5)
+        2.0
+    """
+    if not samples:
+        raise ValueError("no samples")
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"share must lie in [0, 1], found {share}")
+    ordered = sorted(samples)
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    fraction = position - below
+    # Equal neighbours are returned as they are: interpolation would turn inf into NaN.
+    if fraction == 0.0 or ordered[below] == ordered[above]:
+        return ordered[below]
+    return ordered[below] + fraction * (ordered[above] - ordered[below])
+
+
+def median(samples: Sequence[float]) -> float:
+    """The middle of the samples."""
+    return quantile(samples, 0.5)
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """Median, 20th and 80th percentile, minimum and count."""
+    return Summary(
+        median=median(samples),
+        low=quantile(samples, 0.2),
+        high=quantile(samples, 0.8),
+        fastest=min(samples),
+        num_samples=len(samples),
+    )
+
+
+def ratio_interval(
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval of ``median(numerator) / median(denominator)``, repeatable by seed.
+
+    An interval that contains 1.0 means that neither is shown to be faster.
+    """
+    generator = random.Random(seed)
+    ratios = [
+        median(_resample(numerator, generator)) / median(_resample(denominator, generator))
+        for _ in range(BOOTSTRAP_ROUNDS)
+    ]
+    tail = (1.0 - confidence) / 2
+    return Interval(
+        estimate=median(numerator) / median(denominator),
+        low=quantile(ratios, tail),
+        high=quantile(ratios, 1.0 - tail),
+    )
+
+
+def is_faster(candidate: Sequence[float], baseline: Sequence[float]) -> bool:
+    """Whether the candidate's times are shown to be below the baseline's, noise considered."""
+    return ratio_interval(candidate, baseline).high < 1.0
+
+
+def _resample(samples: Sequence[float], generator: random.Random) -> list[float]:
+    return generator.choices(samples, k=len(samples))

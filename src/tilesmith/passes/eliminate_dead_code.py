@@ -1,0 +1,202 @@
+"""Removes what no effect depends on: ops, carried values, branch results and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilesmith.analysis.effects import is_removable
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import TensorType, Type
+from tilesmith.ir.values import Value
+
+CONTROL_FLOW = (Grid, Loop, While, If)
+
+
+def eliminate_dead_code(function: Function) -> Function:
+    """Keep the ops that effects depend on.
+
+    Before::
+
+        %a = load(%x, none, [%i]) : f32[t]
+        %b = elementwise(%a) {fn="exp"} : f32[t]
+        store(%out, %a, none, [%i])
+
+    After::
+
+        %a = load(%x, none, [%i]) : f32[t]
+        store(%out, %a, none, [%i])
+
+    Carried values and branch results that nothing needs leave their loop or branch; so do
+    parameters that are neither used nor name a size or stride of what is.
+    """
+    live = _Liveness(function)
+    result = function.with_body(_prune(function.body, live))
+    return _drop_parameters(result)
+
+
+class _Liveness:
+    """The values and ops that some effect depends on."""
+
+    def __init__(self, function: Function) -> None:
+        self._sources: dict[Value, tuple[Operation, tuple[Value, ...]]] = {}
+        self._parents: dict[Operation, Operation] = {}
+        self.values: set[Value] = set()
+        self.ops: set[Operation] = set()
+        self._waiting: list[Value] = []
+        roots = [op for op in self._index(function.body, None) if _is_root(op)]
+        for op in roots:
+            self._mark_op(op)
+        while self._waiting:
+            self._mark_value(self._waiting.pop())
+
+    def _index(self, region: Region, parent: Operation | None) -> Iterator[Operation]:
+        for op in region.ops:
+            if parent is not None:
+                self._parents[op] = parent
+            for value, needed in _value_sources(op):
+                self._sources[value] = (op, needed)
+            yield op
+            for inner in op.regions():
+                yield from self._index(inner, op)
+
+    def _mark_op(self, op: Operation) -> None:
+        if op in self.ops:
+            return
+        self.ops.add(op)
+        self._waiting.extend(_always_needed(op))
+        if op in self._parents:
+            self._mark_op(self._parents[op])
+
+    def _mark_value(self, value: Value) -> None:
+        if value in self.values:
+            return
+        self.values.add(value)
+        if value in self._sources:
+            op, needed = self._sources[value]
+            self._mark_op(op)
+            self._waiting.extend(needed)
+
+
+def _is_root(op: Operation) -> bool:
+    if isinstance(op, CONTROL_FLOW) or Trait.TERMINATOR in op.traits:
+        return False
+    return not is_removable(op)
+
+
+def _always_needed(op: Operation) -> Iterator[Value]:
+    """What a live op needs whichever of its results are used."""
+    if isinstance(op, (Grid, Loop)):
+        yield from (*op.begins, *op.ends)
+        yield from op.steps if isinstance(op, Loop) else ()
+    elif isinstance(op, While):
+        yield from op.condition.yielded
+    elif isinstance(op, If):
+        yield op.condition
+    else:
+        yield from op.operand_values()
+        for region in op.regions():
+            yield from region.yielded
+
+
+def _value_sources(op: Operation) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    """For each value an op introduces, the values it is handed from inside or outside the op."""
+    if isinstance(op, Loop):
+        yield from _carried_sources(op.init, op.body, (op.carried, op.results))
+        for arg in op.body.args[: op.rank]:
+            yield arg, ()
+    elif isinstance(op, While):
+        yield from _carried_sources(op.init, op.body, (op.condition.args, op.body.args, op.results))
+    elif isinstance(op, If):
+        yield from zip(op.results, zip(op.then.yielded, op.otherwise.yielded))
+    else:
+        for result in op.results:
+            yield result, ()
+
+
+def _carried_sources(
+    init: tuple[Value, ...], body: Region, places: tuple[tuple[Value, ...], ...]
+) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    for i, pair in enumerate(zip(init, body.yielded)):
+        for values in places:
+            yield values[i], pair
+
+
+def _prune(region: Region, live: _Liveness) -> Region:
+    new_ops = tuple(
+        _prune_op(op, live) for op in region.ops if op in live.ops or Trait.TERMINATOR in op.traits
+    )
+    if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
+        return region
+    return Region(region.args, new_ops)
+
+
+def _prune_op(op: Operation, live: _Liveness) -> Operation:
+    op = op.with_regions(tuple(_prune(region, live) for region in op.regions()))
+    if isinstance(op, (Loop, While, If)):
+        # A carried value is needed when its result or any argument is: all share one source.
+        places = _result_places(op)
+        kept = [any(v in live.values for v in values) for values in places]
+        if not all(kept):
+            return _keep_results(op, kept)
+    return op
+
+
+def _result_places(op: Loop | While | If) -> list[tuple[Value, ...]]:
+    if isinstance(op, Loop):
+        return list(zip(op.results, op.carried))
+    if isinstance(op, While):
+        return list(zip(op.results, op.body.args, op.condition.args))
+    return [(value,) for value in op.results]
+
+
+def _select(values: tuple[Value, ...], kept: list[bool]) -> tuple[Value, ...]:
+    return tuple(value for value, keep in zip(values, kept) if keep)
+
+
+def _yield_kept(region: Region, kept: list[bool]) -> Region:
+    end = region.terminator
+    values = _select(tuple(end.operand_values()), kept)
+    return Region(region.args, (*region.ops[:-1], Yield(values=values, loc=end.loc)))
+
+
+def _keep_results(op: Loop | While | If, kept: list[bool]) -> Operation:
+    results = _select(op.results, kept)
+    if isinstance(op, If):
+        then, otherwise = _yield_kept(op.then, kept), _yield_kept(op.otherwise, kept)
+        return replace(op, results=results, then=then, otherwise=otherwise)
+    init = _select(op.init, kept)
+    body = _yield_kept(op.body, kept)
+    if isinstance(op, While):
+        body = Region(_select(body.args, kept), body.ops)
+        condition = Region(_select(op.condition.args, kept), op.condition.ops)
+        return replace(op, results=results, init=init, body=body, condition=condition)
+    body = Region((*body.args[: op.rank], *_select(op.carried, kept)), body.ops)
+    return replace(op, results=results, init=init, body=body)
+
+
+def _symbols_of(type_: Type) -> Iterator[str]:
+    if isinstance(type_, TensorType):
+        yield from (e for e in (*type_.shape, *type_.strides) if isinstance(e, str))
+    else:
+        for dim in type_.shape:
+            yield from dim.symbols
+
+
+def _values_of(function: Function) -> Iterator[Value]:
+    for op in walk_function(function):
+        yield from op.operand_values()
+        yield from op.results
+        for region in op.regions():
+            yield from region.args
+
+
+def _drop_parameters(function: Function) -> Function:
+    values = set(_values_of(function))
+    named = {symbol for value in values for symbol in _symbols_of(value.type)}
+    kept = tuple(p for p in function.parameters if p.value in values or p.value.name in named)
+    return function if len(kept) == len(function.parameters) else replace(function, parameters=kept)

@@ -1,0 +1,157 @@
+"""Resets invalid lanes before they can meet valid ones: in reductions, dots and carried values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilesmith.analysis.masked_lanes import Lanes, find_masked_lanes
+from tilesmith.analysis.scalar_arithmetic import Constant, normalize
+from tilesmith.analysis.scopes import bound_blocks
+from tilesmith.dtypes import BOOL
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop, Yield
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.traversal import definitions
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+
+_NEVER_PADDED_FROM = 32
+"""Backends may pad smaller powers of two where a dot needs more lanes, but no larger ones."""
+
+
+def mask_partial_tiles(function: Function) -> Function:
+    """Put a mask wherever an invalid lane could reach a valid one and is not neutral there.
+
+    Before::
+
+        %e = elementwise(%x) {fn="exp"} : f32[m, n]
+        %s = reduce(%e) {axis=1, kind="sum"} : f32[m]
+
+    After::
+
+        %e = elementwise(%x) {fn="exp"} : f32[m, n]
+        %0 = mask(%e) {fill=0.0, axes=[1]} : f32[m, n]
+        %s = reduce(%0) {axis=1, kind="sum"} : f32[m]
+
+    A dot's operands are reset to 0 along the contracted axis, both of them since 0 * NaN is
+    NaN. A carried value with an axis of the loop's own block keeps its old content in lanes
+    beyond the end of an iteration's tile.
+    """
+    return _Masking(function).run()
+
+
+def may_be_partial(dim: Dim) -> bool:
+    """Whether some of an axis's lanes may be invalid under some schedule."""
+    size = dim.constant
+    if size is None:
+        return True
+    return not (size == 1 or (size >= _NEVER_PADDED_FROM and size & (size - 1) == 0))
+
+
+class _Masking:
+    """One run of the pass."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._lanes = find_masked_lanes(function)
+        self._defined_by = definitions(function.body)
+
+    def run(self) -> Function:
+        return self._function.with_body(self._mask_region(self._function.body))
+
+    def _mask_region(self, region: Region) -> Region:
+        new_ops = [new for op in region.ops for new in self._mask_op(op)]
+        if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
+            return region
+        return Region(region.args, tuple(new_ops))
+
+    def _mask_op(self, op: Operation) -> Iterator[Operation]:
+        if isinstance(op, Reduce):
+            yield from self._mask_reduce(op)
+        elif isinstance(op, Dot):
+            yield from self._mask_dot(op)
+        elif isinstance(op, Loop):
+            yield op.with_regions((self._mask_body(op),))
+        else:
+            yield self._mask_inside(op)
+
+    def _mask_inside(self, op: Operation) -> Operation:
+        return op.with_regions(tuple(map(self._mask_region, op.regions())))
+
+    def _needs_mask(self, op: Operation, value: Value, axis: int, neutral: Constant) -> bool:
+        if not may_be_partial(value.tile.shape[axis]):
+            return False
+        held = self._lanes[op].get(value, Lanes((None,) * value.tile.rank)).axes[axis]
+        return held is None or held != normalize(neutral, value.tile.dtype)
+
+    def _mask_reduce(self, op: Reduce) -> Iterator[Operation]:
+        fill = op.reduction.identity(op.x.tile.dtype)
+        if self._needs_mask(op, op.x, op.axis, fill):
+            mask = _make_mask(op.x, fill, (op.axis,))
+            yield mask
+            op = replace(op, x=mask.result)
+        yield op
+
+    def _mask_dot(self, op: Dot) -> Iterator[Operation]:
+        new: dict[str, Value] = {}
+        for name, value, axis in (
+            ("lhs", op.lhs, op.lhs.tile.rank - 1),
+            ("rhs", op.rhs, op.rhs.tile.rank - 2),
+        ):
+            zero = 0.0 if value.tile.dtype.is_float else 0
+            if self._needs_mask(op, value, axis, zero):
+                mask = _make_mask(value, zero, (axis,))
+                yield mask
+                new[name] = mask.result
+        yield replace(op, **new) if new else op
+
+    def _mask_body(self, loop: Loop) -> Region:
+        body = self._mask_region(loop.body)
+        end = body.terminator
+        added: list[Operation] = []
+        yielded: list[Value] = []
+        for old, new in zip(loop.carried, body.yielded):
+            axes = _own_axes(loop, old)
+            if not axes or new is old or self._keeps_old(old, new):
+                yielded.append(new)
+                continue
+            kept = _keep_invalid_lanes(old, new, axes)
+            added.extend(kept)
+            yielded.append(kept[-1].result)
+        if not added:
+            return body
+        return Region(
+            body.args, (*body.ops[:-1], *added, Yield(values=tuple(yielded), loc=end.loc))
+        )
+
+    def _keeps_old(self, old: Value, new: Value) -> bool:
+        """Whether ``new`` is already a selection as ``_keep_invalid_lanes`` makes it."""
+        op = self._defined_by.get(new)
+        if not isinstance(op, Elementwise) or op.fn != "where" or op.args[2] is not old:
+            return False
+        return isinstance(self._defined_by.get(op.args[0]), Mask)
+
+
+def _own_axes(loop: Loop, value: Value) -> tuple[int, ...]:
+    blocks = bound_blocks(loop)
+    shape = value.tile.shape
+    return tuple(axis for axis, dim in enumerate(shape) if blocks & set(dim.symbols))
+
+
+def _make_mask(value: Value, fill: Constant, axes: tuple[int, ...]) -> Mask:
+    return Mask(x=value, fill=fill, axes=axes, results=(value.like(),), loc=value.loc)
+
+
+def _keep_invalid_lanes(old: Value, new: Value, axes: tuple[int, ...]) -> list[Operation]:
+    condition = old.tile.with_dtype(BOOL)
+    true = Full(value=True, results=(Value(condition, "", new.loc),), loc=new.loc)
+    valid = _make_mask(true.result, False, axes)
+    select = Elementwise(
+        args=(valid.result, new, old), fn="where", results=(new.like(),), loc=new.loc
+    )
+    return [true, valid, select]

@@ -1,0 +1,40 @@
+"""From the values host code hands over at the launch point to kernel parameters and guard checks.
+
+Launch expressions such as ``x``, ``xs[1]`` or ``x.size(0)`` come from the compiler; they are compiled once into one function
+of the captured names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def compile_reader(
+    captured: Sequence[str], expressions: Sequence[str], constants: Sequence[Any] = ()
+) -> Callable[..., tuple[Any, ...]]:
+    """A function of the captured values that gives the value of every expression.
+
+    Example:
+        >>> compile_reader(["a", "b"], ["b", "a + 1"])(1, 2)
+        (2, 2)
+    """
+    listed = "".join(f"{expression}, " for expression in expressions)
+    text = f"lambda {', '.join(captured)}: ({listed})"
+    return eval(text, {"__constants__": tuple(constants), "float": float})
+
+
+def compile_guard(
+    captured: Sequence[str], guards: Sequence[tuple[str, Any]]
+) -> Callable[..., bool] | None:
+    """A function of the captured values that tells whether every guarded expression still has its value.
+
+    None when there is nothing to check.
+    """
+    if not guards:
+        return None
+    expected = {f"__expected_{i}": value for i, (_, value) in enumerate(guards)}
+    tests = " and ".join(
+        f"{expression} == __expected_{i}" for i, (expression, _) in enumerate(guards)
+    )
+    return eval(f"lambda {', '.join(captured)}: {tests}", expected)

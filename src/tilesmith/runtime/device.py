@@ -1,0 +1,30 @@
+"""Which target a torch device is, and what a live device can say about itself."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.targets import CPU, Target, cuda_target, hip_target
+
+
+@lru_cache(maxsize=64)
+def target_of(device: torch.device) -> Target:
+    """The compilation target of a device."""
+    if device.type in ("cpu", "meta"):
+        return CPU
+    if device.type != "cuda":
+        raise errors.BackendUnsupported(operation=f"device {device.type}", backend="triton")
+    properties = torch.cuda.get_device_properties(device)
+    if torch.version.hip is not None:
+        return hip_target(properties.gcnArchName.split(":")[0])
+    return cuda_target(properties.major * 10 + properties.minor)
+
+
+@lru_cache(maxsize=64)
+def get_num_sm(device: torch.device, *, reserved_sms: int = 0) -> int:
+    """Number of streaming multiprocessors (compute units on AMD) less the reserved ones, at least 1."""
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    return max(1, count - reserved_sms)

@@ -1,0 +1,1 @@
+"""One launcher for each kind of Artifact."""

@@ -1,0 +1,1 @@
+"""How a function is run: Config, what a kernel accepts, and the Schedule that backends read."""

@@ -1,0 +1,99 @@
+"""When an option has an effect: under which values of other keys a position of a Config matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilesmith.schedule.config_keys import KEYS_BY_NAME, RANGE_KEYS
+from tilesmith.schedule.pid_types import is_persistent
+from tilesmith.schedule.slots import Entries
+from tilesmith.schedule.structure import AnyLoop
+
+PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")
+
+
+def _flag(values: Mapping[str, Any], key: str, index: int) -> bool:
+    items = values.get(key) or []
+    return index < len(items) and bool(items[index])
+
+
+def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
+    """Whether the loop's axes are merged into one."""
+    return any(
+        other is loop and _flag(values, "flatten_loops", i)
+        for i, other in enumerate(entries.flattened)
+    )
+
+
+def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
+    """Whether the loop is unrolled completely: all its axes must be marked."""
+    positions = entries.static_of(loop)
+    if len(positions) != len(loop.blocks):
+        return False
+    return all(_flag(values, "static_ranges", i) for i in positions)
+
+
+def is_active(entries: Entries, values: Mapping[str, Any], key: str, index: int | None) -> bool:
+    """Whether the entry has an effect, given the other values."""
+    if key in PERSISTENT_KEYS:
+        return is_persistent(values["pid_type"])
+    if key == "xcd_remap":
+        return values["pid_type"] != "xyz"
+    if index is None:
+        return True
+    if key in RANGE_KEYS:
+        return _is_range_active(entries, values, index)
+    if key == "loop_orders":
+        return not is_flattened(entries, values, entries.ordered[index])
+    if key == "l2_groupings":
+        return not is_flattened(entries, values, entries.grouped[index])
+    return True
+
+
+def _is_range_active(entries: Entries, values: Mapping[str, Any], index: int) -> bool:
+    entry = entries.ranges[index]
+    if entry.is_persistent_loop:
+        # All grids share one persistent loop, which takes the options of the first.
+        return is_persistent(values["pid_type"]) and index == 0
+    return not is_static(entries, values, entry.loop)
+
+
+def neutral(key: str, loop_rank: int = 0) -> Any:
+    """The value of an entry without effect."""
+    if key == "loop_orders":
+        return list(range(loop_rank))
+    if key == "l2_groupings":
+        return 1
+    if key in RANGE_KEYS:
+        return 0 if key in ("range_unroll_factors", "range_num_stages") else None
+    return KEYS_BY_NAME[key].default
+
+
+def reset_inactive(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
+    """The same values with entries of no effect at their neutral value."""
+    result = dict(values)
+    for key in ("loop_orders", "l2_groupings", *RANGE_KEYS):
+        items = list(values.get(key) or [])
+        for index in range(len(items)):
+            if not is_active(entries, values, key, index):
+                rank = len(entries.ordered[index].blocks) if key == "loop_orders" else 0
+                items[index] = neutral(key, rank)
+        if key in values:
+            result[key] = items
+    for key in (*PERSISTENT_KEYS, "xcd_remap"):
+        if key in result and not is_active(entries, values, key, None):
+            del result[key]
+    return _single_warp_specialization(result)
+
+
+def _single_warp_specialization(values: dict[str, Any]) -> dict[str, Any]:
+    """Only the first warp-specialised loop stays so, and it is not unrolled."""
+    marks = list(values.get("range_warp_specializes") or [])
+    if True not in marks:
+        return values
+    first = marks.index(True)
+    unrolls = list(values["range_unroll_factors"])
+    unrolls[first] = 0
+    marks = [mark if i <= first or mark is not True else None for i, mark in enumerate(marks)]
+    return {**values, "range_warp_specializes": marks, "range_unroll_factors": unrolls}

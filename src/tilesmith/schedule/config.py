@@ -1,0 +1,197 @@
+"""Config: one choice of schedule, as an immutable mapping from keys to values.
+
+Keys are those of ``config_keys.KEYS`` and the user's tunables. Nothing is checked here; a kernel's
+``ConfigSpec`` checks a Config against the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, overload
+
+from typing_extensions import Self, override
+
+from tilesmith.schedule.config_keys import KEYS_BY_NAME
+
+Value_co = TypeVar("Value_co", covariant=True)
+
+
+class Specification(Protocol):
+    """What ``Config.minimize`` needs of a ConfigSpec."""
+
+    def normalize(self, config: Config) -> Config:
+        """The same choice with every key in full."""
+        ...
+
+    def base_config(self) -> Config:
+        """What a Config that names only block sizes stands for."""
+        ...
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(item) for item in cast("list[Any]", value))
+    return value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_thaw(item) for item in cast("tuple[Any, ...]", value)]
+    return value
+
+
+class _KeyProperty(Generic[Value_co]):
+    """Attribute access to one built-in key, giving its default when the Config does not have it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.__doc__ = f"The value of ``{name}``, or its default."
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, config: Config, owner: type) -> Value_co: ...
+    def __get__(self, config: Config | None, owner: type) -> Self | Value_co:
+        if config is None:
+            return self
+        if self.name == "block_sizes":
+            return cast("Value_co", config[self.name])
+        return cast("Value_co", config.get(self.name, _thaw(KEYS_BY_NAME[self.name].default)))
+
+
+class Config(Mapping[str, Any]):
+    """One schedule for a kernel, e.g. ``Config(block_sizes=[64, 64], num_warps=8)``.
+
+    Compared and hashed by content. Values that are None count as not given; unknown keywords are
+    the user's own tunables. Lists come out as fresh lists, so nobody can change a Config in place.
+    """
+
+    __slots__ = ("_values",)
+    _values: dict[str, Any]
+
+    block_sizes = _KeyProperty[list[int]]("block_sizes")
+    loop_orders = _KeyProperty[list[list[int]]]("loop_orders")
+    flatten_loops = _KeyProperty[list[bool]]("flatten_loops")
+    l2_groupings = _KeyProperty[list[int]]("l2_groupings")
+    reduction_loops = _KeyProperty["list[int | None]"]("reduction_loops")
+    range_unroll_factors = _KeyProperty[list[int]]("range_unroll_factors")
+    range_warp_specializes = _KeyProperty["list[bool | None]"]("range_warp_specializes")
+    range_num_stages = _KeyProperty[list[int]]("range_num_stages")
+    range_multi_buffers = _KeyProperty["list[bool | None]"]("range_multi_buffers")
+    range_flattens = _KeyProperty["list[bool | None]"]("range_flattens")
+    static_ranges = _KeyProperty[list[bool]]("static_ranges")
+    num_warps = _KeyProperty[int]("num_warps")
+    num_stages = _KeyProperty[int]("num_stages")
+    indexing = _KeyProperty["str | list[str]"]("indexing")
+    atomic_indexing = _KeyProperty["str | list[str]"]("atomic_indexing")
+    pid_type = _KeyProperty[str]("pid_type")
+    num_sm_multiplier = _KeyProperty[int]("num_sm_multiplier")
+    load_eviction_policies = _KeyProperty[list[str]]("load_eviction_policies")
+    load_cache_modifiers = _KeyProperty[list[str]]("load_cache_modifiers")
+    store_cache_modifiers = _KeyProperty[list[str]]("store_cache_modifiers")
+    waves_per_eu = _KeyProperty[int]("waves_per_eu")
+    matrix_instr_nonkdim = _KeyProperty[int]("matrix_instr_nonkdim")
+    xcd_remap = _KeyProperty[bool]("xcd_remap")
+    maxnreg = _KeyProperty["int | None"]("maxnreg")
+
+    def __init__(self, **values: Any) -> None:
+        given = {name: _freeze(value) for name, value in values.items() if value is not None}
+        object.__setattr__(self, "_values", given)
+
+    if not TYPE_CHECKING:  # a type checker would take this for "any attribute may be set"
+
+        def __setattr__(self, name: str, value: object) -> NoReturn:
+            raise AttributeError(f"a Config is immutable; use Config(**config, {name}=...) instead")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The keys and values as a fresh dictionary."""
+        return {name: _thaw(value) for name, value in self._values.items()}
+
+    @override
+    def __getitem__(self, name: str) -> Any:
+        return _thaw(self._values[name])
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._values == other._values
+
+    @override
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    @override
+    def __str__(self) -> str:
+        """The Config as keyword arguments, sorted by key."""
+        arguments = (f"{name}={self[name]!r}" for name in sorted(self._values))
+        return f"Config({', '.join(arguments)})"
+
+    @override
+    def __repr__(self) -> str:
+        """An expression to paste below ``import tilesmith as helion``."""
+        return f"helion.{self}"
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Config.from_dict, (self.config,)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Config:
+        """The Config with these keys and values."""
+        return Config(**values)
+
+    def to_json(self) -> str:
+        """The Config as JSON text."""
+        return json.dumps(self.config, indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> Config:
+        """Read back what ``to_json`` wrote."""
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"a Config is a JSON object, found {type(values).__name__}")
+        return Config.from_dict(cast("dict[str, Any]", values))
+
+    def save(self, path: str | Path) -> None:
+        """Write the Config as JSON; a reader never sees a half-written file."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(self.to_json())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @staticmethod
+    def load(path: str | Path) -> Config:
+        """Read a Config that ``save`` wrote."""
+        return Config.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def updated(self, **values: Any) -> Config:
+        """The same Config with some values replaced; None removes a key."""
+        return Config.from_dict({**self.config, **values})
+
+    def minimize(self, spec: Specification) -> Config:
+        """Leave out every key that the kernel's specification would fill in by itself."""
+        full, defaults = spec.normalize(self), spec.base_config()
+        kept = {
+            name: value
+            for name, value in full.items()
+            if name == "block_sizes" or name not in defaults or defaults[name] != value
+        }
+        return Config.from_dict(kept)

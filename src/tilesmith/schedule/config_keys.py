@@ -1,0 +1,95 @@
+"""The built-in keys of a Config: spelling, kind, default, and which targets know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.targets import Target
+
+
+@dataclass(frozen=True)
+class Key:
+    """One built-in key. ``default`` is what a Config without the key stands for."""
+
+    name: str
+    default: Any = None
+    singular: str = ""
+    """The accepted spelling for one value, which stands for a list of it."""
+    is_list: bool = False
+
+
+def _list(name: str, singular: str = "") -> Key:
+    return Key(name, (), singular, is_list=True)
+
+
+KEYS = (
+    _list("block_sizes", "block_size"),
+    _list("loop_orders", "loop_order"),
+    _list("flatten_loops", "flatten_loop"),
+    _list("l2_groupings", "l2_grouping"),
+    _list("reduction_loops", "reduction_loop"),
+    _list("range_unroll_factors", "range_unroll_factor"),
+    _list("range_warp_specializes", "range_warp_specialize"),
+    _list("range_num_stages", "range_num_stage"),
+    _list("range_multi_buffers", "range_multi_buffer"),
+    _list("range_flattens", "range_flatten"),
+    _list("static_ranges", "static_range"),
+    Key("num_warps", 4),
+    Key("num_stages", 1),
+    Key("indexing", "pointer", is_list=True),
+    Key("atomic_indexing", "pointer", is_list=True),
+    Key("pid_type", "flat"),
+    Key("num_sm_multiplier", 1),
+    _list("load_eviction_policies"),
+    _list("load_cache_modifiers"),
+    _list("store_cache_modifiers"),
+    Key("waves_per_eu", 0),
+    Key("matrix_instr_nonkdim", 0),
+    Key("xcd_remap", False),
+    Key("maxnreg", None),
+)
+"""In the order in which a Config is searched and reported."""
+
+KEYS_BY_NAME = {key.name: key for key in KEYS}
+PLURALS = {key.singular: key.name for key in KEYS if key.singular}
+
+RANGE_KEYS = (
+    "range_unroll_factors",
+    "range_warp_specializes",
+    "range_num_stages",
+    "range_multi_buffers",
+    "range_flattens",
+)
+
+PORTABLE_KEYS = ("epilogue_subtile", "advanced_controls_file", "num_ctas", "occupancy")
+"""Known to tuned configs from elsewhere, without effect here: accepted and dropped."""
+
+FOREIGN_PREFIXES = ("cute_", "tcgen05_", "pallas_")
+FOREIGN_KEYS = ("num_threads",)
+"""Keys that only another code generator understands: a config with them is not for this one."""
+
+_CDNA_KEYS = ("load_cache_modifiers", "store_cache_modifiers", "matrix_instr_nonkdim", "xcd_remap")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether the key belongs to a code generator that we do not have."""
+    return name in FOREIGN_KEYS or name.startswith(FOREIGN_PREFIXES)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a user tunable must not have this name."""
+    return name in KEYS_BY_NAME or name in PLURALS or name in PORTABLE_KEYS or is_foreign(name)
+
+
+def applies_to(name: str, target: Target) -> bool:
+    """Whether the key changes anything on this target; elsewhere it is accepted and dropped."""
+    if name in _CDNA_KEYS:
+        return target.is_cdna
+    if name == "waves_per_eu":
+        return target.kind == "hip"
+    if name == "maxnreg":
+        return target.kind == "cuda"
+    if name == "range_warp_specializes":
+        return target.capability >= 100
+    return True

@@ -1,0 +1,1 @@
+"""Schedules from facts, without a search: one file per family of kernels."""

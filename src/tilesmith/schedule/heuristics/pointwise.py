@@ -1,0 +1,63 @@
+"""Schedules of elementwise kernels: wide along memory, a few vectors per thread."""
+
+from __future__ import annotations
+
+from tilesmith.schedule.block_bounds import power_of_2_floor
+from tilesmith.schedule.facts import PointwiseFact
+from tilesmith.schedule.heuristics.seed import Seed, Situation
+
+MOVED_BYTES = 16384
+"""Bytes one program moves: enough vectors in flight for each thread to reach full bandwidth."""
+REGISTER_BYTES = 65536
+PROGRAMS_PER_SM = 8
+LEAST_ELEMENTS = 256
+
+
+def _target_elements(situation: Situation, fact: PointwiseFact) -> int:
+    slab = max(1, fact.slab)
+    most = REGISTER_BYTES / (slab * 4)
+    wanted = min(MOVED_BYTES / (slab * max(1, fact.storage_bytes)), most)
+    if fact.total is not None:
+        wanted = min(wanted, fact.total / (situation.target.num_sms * PROGRAMS_PER_SM))
+    floor = min(LEAST_ELEMENTS // min(LEAST_ELEMENTS, slab), most)
+    return power_of_2_floor(max(wanted, floor))
+
+
+def _spread(situation: Situation, names: list[str], elements: int) -> dict[str, int]:
+    """Give the elements to the blocks in turn, each as many as its axis takes."""
+    blocks: dict[str, int] = {}
+    for name in names:
+        blocks[name] = min(situation.whole(name), max(1, elements))
+        elements //= blocks[name]
+    return blocks
+
+
+def _square(situation: Situation, names: list[str], elements: int) -> dict[str, int]:
+    """Equal sides for axes that all run along some tensor's memory (transposes)."""
+    side = power_of_2_floor(elements ** (1 / len(names)))
+    return {name: min(situation.whole(name), max(16, side)) for name in names}
+
+
+def _warps(fact: PointwiseFact, elements: int) -> int:
+    wanted = 16 if fact.num_transcendentals >= 9 else 8 if fact.num_transcendentals >= 3 else 4
+    return max(4, min(wanted, power_of_2_floor(elements / 64)))
+
+
+def pointwise_seeds(situation: Situation) -> list[Seed]:
+    """A seed, and one with twice the elements per program."""
+    fact = situation.facts.pointwise
+    if fact is None or not situation.entries.blocks:
+        return []
+    elements = _target_elements(situation, fact)
+    return [_seed(situation, fact, elements), _seed(situation, fact, elements * 2)]
+
+
+def _seed(situation: Situation, fact: PointwiseFact, elements: int) -> Seed:
+    names = list(situation.entries.blocks)
+    along = [name for name in names if name in fact.contiguous_blocks]
+    if len(along) > 1:
+        blocks = _square(situation, along, elements)
+    else:
+        others = [name for name in reversed(names) if name not in along]
+        blocks = _spread(situation, along + others, elements)
+    return Seed(blocks, _warps(fact, elements * max(1, fact.slab)))

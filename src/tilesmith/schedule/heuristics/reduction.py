@@ -1,0 +1,83 @@
+"""Schedules of row reductions: whole rows in registers where they fit, long chunks where not."""
+
+from __future__ import annotations
+
+from tilesmith.schedule.block_bounds import power_of_2_floor
+from tilesmith.schedule.facts import ReductionFact
+from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.schedule import next_power_of_2
+
+RESIDENT_ELEMENTS = 32768
+"""The longest row kept in registers when it is needed again after its reduction."""
+RESIDENT_ELEMENTS_ONCE = 16384
+CHUNK = 8192
+TILE_ELEMENTS = 2048
+LOOP_TILE_ELEMENTS = 4096
+
+
+def _warps(elements: int) -> int:
+    for limit, warps in ((1024, 4), (4096, 8), (16384, 16)):
+        if elements <= limit:
+            return warps
+    return 32
+
+
+def _rows_blocks(situation: Situation, fact: ReductionFact) -> list[str]:
+    """Tunable blocks that share a tile with the reduced axis, outermost first."""
+    dim = fact.axis.dim
+    tiles = [v.tile.shape for v in situation.structure.tile_values if dim in v.tile.shape]
+    symbols = {symbol for shape in tiles for other in shape for symbol in other.symbols}
+    own = set(dim.symbols)
+    return [name for name in situation.entries.blocks if name in symbols - own]
+
+
+def _num_rows(situation: Situation, blocks: list[str], width: int) -> int:
+    """Rows per program: enough work for the lanes, but eight programs for each multiprocessor."""
+    total = 1
+    for block in blocks:
+        total *= situation.extent(block)
+    share = power_of_2_floor(total / (8 * situation.target.num_sms))
+    return max(1, min(TILE_ELEMENTS // width, share))
+
+
+def _whole_row_seed(situation: Situation, fact: ReductionFact, chunk: int | None) -> Seed:
+    width = chunk or next_power_of_2(fact.axis.extent_or(1024))
+    rows_blocks = _rows_blocks(situation, fact)
+    rows = _num_rows(situation, rows_blocks, width)
+    blocks = {rows_blocks[-1]: rows} if rows_blocks else {}
+    for name in situation.loop_blocks:
+        blocks.setdefault(name, min(situation.whole(name), max(1, LOOP_TILE_ELEMENTS // width)))
+    is_read_once = not fact.is_reread and len(situation.entries.evictable) == 1
+    options = {"load_eviction_policies": ["first"]} if is_read_once else {}
+    chunks = {} if chunk is None else {fact.axis.dim: chunk}
+    return Seed(blocks, _warps(width), 1, 1, chunks, options)
+
+
+def _tile_seed(situation: Situation) -> Seed:
+    """Reductions over tiles that the user's own loops walk."""
+    blocks: dict[str, int] = {}
+    for name in situation.loop_blocks:
+        blocks[name] = min(situation.whole(name), LOOP_TILE_ELEMENTS)
+    if not blocks and situation.entries.blocks:
+        last = situation.entries.blocks[-1]
+        blocks[last] = min(situation.whole(last), 1024)
+    widest = max(blocks.values(), default=1024)
+    return Seed(blocks, _warps(widest), 1)
+
+
+def reduction_seeds(situation: Situation) -> list[Seed]:
+    """A seed for the longest reduction, and the other form of it where there is one."""
+    facts = situation.facts.reductions
+    if not facts or situation.facts.matmuls:
+        return []
+    rows = [fact for fact in facts if fact.kind != "tile"]
+    if not rows:
+        return [_tile_seed(situation)]
+    primary = max(rows, key=lambda fact: fact.axis.extent_or(1024))
+    length = next_power_of_2(primary.axis.extent_or(1024))
+    resident = _whole_row_seed(situation, primary, None)
+    if primary.kind != "rollable" or length <= 64:
+        return [resident]
+    looped = _whole_row_seed(situation, primary, min(CHUNK, length // 2))
+    most = RESIDENT_ELEMENTS if primary.is_reread else RESIDENT_ELEMENTS_ONCE
+    return [resident, looped] if length <= most else [looped, resident]

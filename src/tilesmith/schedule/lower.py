@@ -1,0 +1,149 @@
+"""Config to Schedule: applies the choices that change the IR and resolves all others by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
+from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
+from tilesmith.schedule.conditions import is_flattened, is_static
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.pid_types import is_persistent
+from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions, Schedule
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.schedule.structural_choices import apply_structural_choices
+from tilesmith.schedule.structure import AnyLoop, Structure
+from tilesmith.schedule.tile_sizes import dot_minimums, pad_constants
+
+BACKEND_KEYS = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
+
+
+def schedule_function(
+    function: Function, spec: ConfigSpec, config: Config, reserved_sms: int = 0
+) -> tuple[Function, Schedule]:
+    """The function as this Config wants it, and how to run it.
+
+    ``spec`` must be of the same function; the Config may be partial, it is normalised first.
+    """
+    values = spec.normalize(config)
+    lowered, new_symbols = apply_structural_choices(function, spec.entries, values)
+    if lowered is not function:
+        lowered = eliminate_dead_code(merge_common_subexpressions(lowered))
+    minimums = dot_minimums(spec.facts.matmuls)
+    schedule = Schedule(
+        target=spec.target,
+        symbols={**spec.sizes(values).symbols, **new_symbols},
+        padded=pad_constants(Structure(lowered), minimums),
+        grids=_grid_options(spec, values),
+        loops=_loop_options(spec, values),
+        persistent_loop=_persistent_options(spec, values),
+        accesses=_access_options(spec, values),
+        atomics=_atomic_options(spec, values),
+        pid_type=values.pid_type,
+        num_warps=values.num_warps,
+        num_stages=values.num_stages,
+        num_sm_multiplier=values.num_sm_multiplier,
+        maxnreg=values.maxnreg,
+        reserved_sms=reserved_sms,
+        backend_options={key: values[key] for key in BACKEND_KEYS if values.get(key)},
+    )
+    return lowered, schedule
+
+
+def _at(values: Mapping[str, Any], key: str, index: int, default: Any) -> Any:
+    items = values.get(key) or []
+    return items[index] if index < len(items) else default
+
+
+def _order(spec: ConfigSpec, values: Config, loop: AnyLoop) -> tuple[int, ...]:
+    if is_flattened(spec.entries, values, loop):
+        return (0,)
+    identity = tuple(range(len(loop.blocks)))
+    for i, other in enumerate(spec.entries.ordered):
+        if other is loop:
+            return tuple(_at(values, "loop_orders", i, identity))
+    return identity
+
+
+def _grid_options(spec: ConfigSpec, values: Config) -> dict[int, GridOptions]:
+    groupings = {id(grid): i for i, grid in enumerate(spec.entries.grouped)}
+    found: dict[int, GridOptions] = {}
+    for grid in spec.structure.grids:
+        position = groupings.get(id(grid))
+        grouping = 1 if position is None else _at(values, "l2_groupings", position, 1)
+        found[grid.slot] = GridOptions(_order(spec, values, grid), grouping)
+    return found
+
+
+def _range_options(values: Config, position: int) -> LoopOptions:
+    return LoopOptions(
+        unroll_factor=_at(values, "range_unroll_factors", position, 0),
+        num_stages=_at(values, "range_num_stages", position, 0),
+        multi_buffer=_at(values, "range_multi_buffers", position, None),
+        flatten=_at(values, "range_flattens", position, None),
+        warp_specialize=_at(values, "range_warp_specializes", position, None),
+    )
+
+
+def _persistent_options(spec: ConfigSpec, values: Config) -> LoopOptions:
+    if not is_persistent(values.pid_type) or not spec.entries.ranges:
+        return LoopOptions()
+    return _keep_safe(_range_options(values, 0), values)
+
+
+def _loop_options(spec: ConfigSpec, values: Config) -> dict[int, LoopOptions]:
+    return {loop.slot: _one_loop(spec, values, loop) for loop in spec.structure.loops}
+
+
+def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:
+    order = _order(spec, values, loop)
+    if is_static(spec.entries, values, loop):
+        return LoopOptions(order=order, is_static=True)
+    # A loop of several axes takes the options of its innermost one, where the work is.
+    position = spec.entries.ranges_of(loop)[order[-1]]
+    options = replace(_range_options(values, position), order=order)
+    if loop.is_ordered:
+        options = replace(options, num_stages=1)
+    return _keep_safe(options, values)
+
+
+def _keep_safe(options: LoopOptions, values: Config) -> LoopOptions:
+    """Drop combinations that Triton compiles wrongly or not at all.
+
+    With tensor descriptors a loop must not have its own number of stages, nor be unrolled inside a
+    pipelined kernel.
+    """
+    if "tensor_descriptor" not in (values.get("indexing") or []):
+        return options
+    unroll = 0 if values.num_stages > 1 else options.unroll_factor
+    stages = options.num_stages if options.num_stages == 1 else 0
+    return replace(options, num_stages=stages, unroll_factor=unroll)
+
+
+def _access_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions]:
+    entries = spec.entries
+    evictions = {id(op): i for i, op in enumerate(entries.evictable)}
+    loads = {id(op): i for i, op in enumerate(entries.loads)}
+    stores = {id(op): i for i, op in enumerate(entries.stores)}
+    found: dict[int, AccessOptions] = {}
+    for i, op in enumerate(entries.accesses):
+        eviction, cache = "", ""
+        if id(op) in evictions:
+            eviction = _at(values, "load_eviction_policies", evictions[id(op)], "")
+        if id(op) in loads:
+            cache = _at(values, "load_cache_modifiers", loads[id(op)], "")
+        if id(op) in stores:
+            cache = _at(values, "store_cache_modifiers", stores[id(op)], "")
+        found[op.slot] = AccessOptions(_at(values, "indexing", i, "pointer"), eviction, cache)
+    return found
+
+
+def _atomic_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions]:
+    return {
+        op.slot: AccessOptions(_at(values, "atomic_indexing", i, "pointer"))
+        for i, op in enumerate(spec.entries.atomics)
+    }

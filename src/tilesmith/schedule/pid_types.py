@@ -1,0 +1,45 @@
+"""Which ways of numbering programs a kernel can run with, and why not the others."""
+
+from __future__ import annotations
+
+from tilesmith.schedule.structure import Structure
+
+PID_TYPES = ("flat", "xyz", "persistent_blocked", "persistent_interleaved")
+MAX_LAUNCH_SIDE = 65535
+"""The most programs along the second and third launch axis."""
+
+
+def is_persistent(pid_type: str) -> bool:
+    """Whether each program walks over many tiles."""
+    return pid_type.startswith("persistent")
+
+
+def _why_not_xyz(structure: Structure) -> str | None:
+    if len(structure.grids) != 1:
+        return f"the kernel has {len(structure.grids)} top-level loops, which share one launch axis"
+    (grid,) = structure.grids
+    if not 2 <= len(grid.blocks) <= 3:
+        return f"the top-level loop has {len(grid.blocks)} axes, xyz needs 2 or 3"
+    return None
+
+
+def find_disallowed(structure: Structure, has_barrier: bool = False) -> dict[str, str]:
+    """For each unusable type the reason."""
+    reasons: dict[str, str] = {}
+    why_not_xyz = _why_not_xyz(structure)
+    if why_not_xyz:
+        reasons["xyz"] = why_not_xyz
+    bounds = [bound for grid in structure.grids for bound in (*grid.begins, *grid.ends)]
+    if any(map(structure.is_data_dependent, bounds)):
+        # The host does not know how many programs there are.
+        for name in ("flat", "xyz"):
+            reasons[name] = "the range of the top-level loop is read from a tensor"
+    if has_barrier:
+        for name in ("flat", "xyz", "persistent_interleaved"):
+            reasons[name] = "hl.barrier() needs all programs resident, each with its own tiles"
+    return reasons
+
+
+def allowed_types(reasons: dict[str, str]) -> tuple[str, ...]:
+    """The usable types; the first is the default."""
+    return tuple(name for name in PID_TYPES if name not in reasons)

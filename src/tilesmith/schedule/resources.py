@@ -1,0 +1,223 @@
+"""What a schedule needs of the device, in closed form: tile sizes, registers and shared memory.
+
+The formulas reproduce the compiler's allocation for software-pipelined matrix products: a ring of
+``stages`` buffers for each loaded operand where the tensor core reads shared memory (Hopper on, 64
+rows and 4 warps or more), one fewer where copies are waited for a step earlier; a multiprocessor
+has 65536 registers and a thread at most 255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.values import Value
+from tilesmith.schedule.structure import Site, Structure
+from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS, TileSizes, distinct_tiles
+from tilesmith.targets import Target
+
+OVERHEAD_REGISTERS = 24
+MAX_UNROLLED_PRODUCTS = 4096
+"""Multiply-adds per thread of a product without matrix units; more takes very long to compile."""
+_VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The part of a Config that resources depend on, besides sizes."""
+
+    num_warps: int
+    num_stages: int
+    loop_stages: Mapping[int, int]
+    """Stages of single loops, by slot, where they differ."""
+    maxnreg: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a target gives one program."""
+
+    registers: int
+    """Per thread, in 32-bit words; 0 for no limit."""
+    shared_bytes: int
+
+    @staticmethod
+    def of(target: Target, launch: Launch) -> Limits:
+        """The limits for programs of that many warps."""
+        if target.kind == "cuda":
+            most = min(launch.maxnreg or 255, 255)
+            return Limits(min(most, 65536 // (32 * launch.num_warps)), target.shared_bytes)
+        if target.kind == "hip":
+            # Each of 4 SIMD units has 512 registers per lane for the waves it holds.
+            return Limits(512 // max(1, launch.num_warps // 4), target.shared_bytes)
+        return Limits(0, 0)
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """An estimate, with the value that asks for most where there is one."""
+
+    tile_elements: int
+    largest_tile: Value | None
+    registers: int
+    largest_resident: Value | None
+    shared_bytes: int
+    shared_tiles: tuple[Value, ...]
+    unrolled_products: int
+    limits: Limits
+
+    @property
+    def has_legal_tiles(self) -> bool:
+        """Whether every tile is within what the language allows."""
+        return self.tile_elements <= MAX_TILE_ELEMENTS
+
+    @property
+    def fits_registers(self) -> bool:
+        """Whether tiles stay in registers and products are of a reasonable length."""
+        limit = self.limits.registers
+        return not limit or (
+            self.registers <= limit and self.unrolled_products <= MAX_UNROLLED_PRODUCTS
+        )
+
+    @property
+    def fits_shared(self) -> bool:
+        """Whether the operands of matrix products fit shared memory."""
+        return not self.limits.shared_bytes or self.shared_bytes <= self.limits.shared_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the kernel can be expected to build and to run without spilling."""
+        return self.has_legal_tiles and self.fits_registers and self.fits_shared
+
+
+class ResourceModel:
+    """Estimates the resources of one function under different Configs."""
+
+    def __init__(self, structure: Structure, target: Target) -> None:
+        self._structure = structure
+        self._target = target
+        self._tiles = distinct_tiles(structure)
+        self._dots = [site for site in structure.sites if isinstance(site.op, Dot)]
+        self._sites = {id(site.op): site for site in structure.sites}
+        operands = self._operand_chains()
+        self._carried = {v for loop in structure.loops for v in loop.carried if v.tile.rank}
+        by_type = {v.type: v for v in structure.tile_values if v not in operands}
+        self._resident = tuple(by_type.values())
+
+    def estimate(self, sizes: TileSizes, launch: Launch) -> ResourceUse:
+        """The resources under one Config."""
+        largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
+        registers, resident = self._registers(sizes, launch)
+        shared = self._shared(sizes, launch)
+        return ResourceUse(
+            tile_elements=sizes.numel(largest.tile.shape) if largest else 1,
+            largest_tile=largest,
+            registers=registers,
+            largest_resident=resident,
+            shared_bytes=max(sum(shared.values()), self._epilogue_bytes(sizes)),
+            shared_tiles=tuple(shared),
+            unrolled_products=self._unrolled_products(sizes, launch),
+            limits=Limits.of(self._target, launch),
+        )
+
+    def _operand_chains(self) -> set[Value]:
+        """Values on the way from a load to a matrix product: they live in shared memory."""
+        found: set[Value] = set()
+        for site in self._dots:
+            for operand in _operands(site.op):
+                chain, source = self._trace(operand)
+                if isinstance(source, Load):
+                    found.update(chain)
+        return found
+
+    def _trace(self, value: Value) -> tuple[list[Value], Operation | None]:
+        chain = [value]
+        op = self._structure.definitions.get(value)
+        while isinstance(op, _VIEWS):
+            chain.append(op.x)
+            op = self._structure.definitions.get(op.x)
+        return chain, op
+
+    def _registers(self, sizes: TileSizes, launch: Launch) -> tuple[int, Value | None]:
+        """Per thread: all carried tiles of a loop nest, the largest other tile, and an overhead."""
+        threads = launch.num_warps * self._target.warp_size
+
+        def words(value: Value) -> int:
+            return -(-_tile_bytes(sizes, value) // (4 * threads))
+
+        nests = [_carried_in_nest(site) for site in self._structure.sites]
+        total = max((sum(map(words, values)) for values in nests), default=0)
+        # An updated accumulator takes the place of the old one; it is no second copy.
+        accumulators = {value.type for value in self._carried}
+        others = [v for v in self._resident if v.type not in accumulators]
+        rest = max(map(words, others), default=0)
+        largest = max(self._resident, key=words, default=None)
+        return total + rest + OVERHEAD_REGISTERS, largest
+
+    def _shared(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
+        """Bytes for each tile that matrix products read from shared memory."""
+        found: dict[Value, int] = {}
+        for site in self._dots:
+            lhs, rhs = _operands(site.op)
+            for operand in (lhs, rhs):
+                _, source = self._trace(operand)
+                if isinstance(source, Load):
+                    bytes_ = _tile_bytes(sizes, source.result)
+                    buffers = self._buffers(site, source, sizes, launch)
+                    found[source.result] = max(found.get(source.result, 0), bytes_ * buffers)
+                elif operand is rhs:
+                    found[operand] = _tile_bytes(sizes, operand)
+        return found
+
+    def _buffers(self, site: Site, load: Load, sizes: TileSizes, launch: Launch) -> int:
+        loop = site.innermost
+        if loop is None or loop.is_ordered or self._sites[id(load)].innermost is not loop:
+            return 1
+        stages = launch.loop_stages.get(loop.slot) or launch.num_stages
+        return max(1, stages if self._is_asynchronous(site.op, sizes, launch) else stages - 1)
+
+    def _is_asynchronous(self, dot: Operation, sizes: TileSizes, launch: Launch) -> bool:
+        """Whether the product runs while the next one's operands arrive (Hopper on)."""
+        rows = sizes.size(dot.result.tile.shape[-2])
+        return self._target.capability >= 90 and rows >= 64 and launch.num_warps >= 4
+
+    def _epilogue_bytes(self, sizes: TileSizes) -> int:
+        """A product's tile changes its layout through shared memory before it is stored."""
+        if not self._dots:
+            return 0
+        stores = self._structure.ops(Store)
+        return max((_tile_bytes(sizes, op.value) for op in stores), default=0)
+
+    def _unrolled_products(self, sizes: TileSizes, launch: Launch) -> int:
+        threads = launch.num_warps * self._target.warp_size
+        most = 0
+        for site in self._dots:
+            lhs, rhs = _operands(site.op)
+            dot = site.op
+            is_exact = lhs.tile.dtype.bits >= 32 and getattr(dot, "precision", "") == "ieee"
+            if is_exact:
+                products = sizes.numel(lhs.tile.shape) * sizes.size(rhs.tile.shape[-1])
+                most = max(most, products // threads)
+        return most
+
+
+def _operands(dot: Operation) -> tuple[Value, Value]:
+    assert isinstance(dot, Dot)
+    return dot.lhs, dot.rhs
+
+
+def _carried_in_nest(site: Site) -> list[Value]:
+    """Tiles carried by a loop and by the loops around it."""
+    loops = [loop for loop in (*site.loops, site.op) if isinstance(loop, Loop)]
+    return [v for loop in loops for v in loop.carried if v.tile.rank]
+
+
+def _tile_bytes(sizes: TileSizes, value: Value) -> int:
+    return sizes.numel(value.tile.shape) * value.tile.dtype.itemsize

@@ -1,0 +1,72 @@
+"""From ``block_sizes`` and ``reduction_loops`` to the physical size of every dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilesmith.ir.types import Dim
+from tilesmith.schedule.block_bounds import block_minimum
+from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.normalize import round_chunk
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.slots import Entries
+from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.tile_sizes import TileSizes, dot_minimums, pad_constants, size_symbols
+
+
+class SizeResolver:
+    """Sizes of one function's blocks and tiles under different Configs."""
+
+    def __init__(self, structure: Structure, facts: Facts, entries: Entries) -> None:
+        self._structure = structure
+        self._entries = entries
+        minimums = dot_minimums(facts.matmuls)
+        self._padded = pad_constants(structure, minimums)
+        self._runtime_sizes = size_symbols(structure, minimums)
+        self._lows = {
+            name: next_power_of_2(block_minimum(structure, facts, name)) for name in entries.blocks
+        }
+        slots = {structure.function.block(name).slot: name for name in entries.blocks}
+        self._representative = {
+            block.name: slots[block.slot]
+            for block in structure.function.blocks
+            if block.slot is not None
+        }
+
+    def settle_blocks(self, sizes: list[int]) -> list[int]:
+        """Raise blocks to their minimum, then clamp inner blocks to the tile they walk."""
+        by_name = {
+            name: max(size, self._lows[name]) for name, size in zip(self._entries.blocks, sizes)
+        }
+        for name, bound in self._structure.outer_bounds.items():
+            own = self._representative.get(name)
+            if own is not None:
+                outer = bound if isinstance(bound, int) else self._block_size(by_name, bound)
+                clamped = min(by_name[own], next_power_of_2(outer))
+                by_name[own] = max(self._lows[own], clamped)
+        return list(by_name.values())
+
+    def settle_chunks(self, chunks: list[int | None]) -> list[int | None]:
+        """Round chunks; one that covers the row means the whole row."""
+        return [
+            round_chunk(chunk, self._structure.extent(dim))
+            for dim, chunk in zip(self._entries.rolled, chunks)
+        ]
+
+    def _block_size(self, by_name: Mapping[str, int], name: str) -> int:
+        if name in self._representative:
+            return by_name[self._representative[name]]
+        block = self._structure.function.block(name)
+        return next_power_of_2(block.fixed or block.extent or 1)
+
+    def sizes(self, values: Mapping[str, Any]) -> TileSizes:
+        """Physical sizes of all dimensions under settled values."""
+        by_name = dict(zip(self._entries.blocks, values.get("block_sizes") or []))
+        symbols = {
+            block.name: self._block_size(by_name, block.name)
+            for block in self._structure.function.blocks
+        }
+        chunks = zip(self._entries.rolled, values.get("reduction_loops") or [])
+        rolled: dict[Dim, int] = {dim: chunk for dim, chunk in chunks if chunk is not None}
+        return TileSizes({**symbols, **self._runtime_sizes}, self._padded, rolled)

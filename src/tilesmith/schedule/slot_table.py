@@ -1,0 +1,237 @@
+"""Builds the slots of every key for one function on one target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilesmith.ir.types import Dim
+from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.block_bounds import block_fragment
+from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.fragments import (
+    BooleanFragment,
+    EnumFragment,
+    Fragment,
+    IntegerFragment,
+    NumWarpsFragment,
+    PermutationFragment,
+    PowerOfTwoFragment,
+)
+from tilesmith.schedule.pid_types import PID_TYPES
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.slots import Entries, RangeEntry, Slot, label_of_access, label_of_loop
+from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS
+from tilesmith.targets import Target
+
+INDEXING = ("pointer", "tensor_descriptor", "block_ptr")
+ATOMIC_INDEXING = ("pointer", "tensor_descriptor")
+EVICTION = ("", "first", "last")
+LOAD_CACHE = ("", ".cg")
+STORE_CACHE = ("", ".cs", ".wt")
+TRISTATE = (None, False, True)
+DEFAULT_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the slots are made for."""
+
+    structure: Structure
+    facts: Facts
+    entries: Entries
+    target: Target
+    pid_types: tuple[str, ...]
+    """Those that this kernel can run with; the first is the default."""
+    allow_warp_specialize: bool = True
+
+    def fact_of(self, kind: str, slot: int) -> AccessFact:
+        """The fact of one access."""
+        is_atomic = kind == "atomic"
+        return next(
+            fact
+            for fact in self.facts.accesses
+            if fact.slot == slot and (fact.kind == "atomic") == is_atomic
+        )
+
+
+def _only(value: object) -> Fragment:
+    return EnumFragment((value,))
+
+
+def _block_slots(kernel: Kernel) -> list[Slot]:
+    slots: list[Slot] = []
+    for name in kernel.entries.blocks:
+        fragment = block_fragment(kernel.structure, kernel.facts, kernel.target, name)
+        slots.append(Slot.make(name, fragment))
+    return slots
+
+
+def _order_slots(kernel: Kernel) -> list[Slot]:
+    return [
+        Slot.make(label_of_loop(loop), PermutationFragment(len(loop.blocks)))
+        for loop in kernel.entries.ordered
+    ]
+
+
+def _flatten_slots(kernel: Kernel) -> list[Slot]:
+    return [Slot.make(label_of_loop(loop), BooleanFragment()) for loop in kernel.entries.flattened]
+
+
+def _grouping_slots(kernel: Kernel) -> list[Slot]:
+    slots: list[Slot] = []
+    for grid in kernel.entries.grouped:
+        wide = [axis for axis in kernel.structure.axes_of(grid) if axis.extent != 1]
+        search = PowerOfTwoFragment(1, 64) if len(wide) > 1 and kernel.target.is_gpu else _only(1)
+        slots.append(Slot.make(label_of_loop(grid), PowerOfTwoFragment(1, 64), search))
+    return slots
+
+
+def _reduction_slots(kernel: Kernel) -> list[Slot]:
+    return [_reduction_slot(kernel, dim) for dim in kernel.entries.rolled]
+
+
+def _reduction_slot(kernel: Kernel, dim: Dim) -> Slot:
+    extent = next_power_of_2(kernel.structure.extent(dim) or 1)
+    searched = [1 << e for e in range(6, 15) if 1 << e < extent]
+    valid = ReductionLoopFragment([None, *[1 << e for e in range(31)]])
+    is_possible = extent <= MAX_TILE_ELEMENTS
+    search = EnumFragment([None, *searched] if is_possible else searched)
+    default = None if is_possible else DEFAULT_CHUNK
+    return Slot(f"the reduction over {dim}", valid, search, default)
+
+
+class ReductionLoopFragment(EnumFragment):
+    """None (the whole row at once) or a chunk size."""
+
+    @property
+    def expects(self) -> str:
+        """The set in words."""
+        return "None (the whole row at once) or a chunk size, a power of two of 8 or more"
+
+
+def _range_slots(kernel: Kernel, valid: Fragment, can: Callable[[RangeEntry], bool]) -> list[Slot]:
+    neutral = _only(valid.default)
+    return [
+        Slot.make(label_of_loop(entry.loop), valid, valid if can(entry) else neutral)
+        for entry in kernel.entries.ranges
+    ]
+
+
+def _can_pipeline(entry: RangeEntry) -> bool:
+    """Loads of a loop with ordered stores must not run ahead of them."""
+    return entry.is_persistent_loop or not getattr(entry.loop, "is_ordered", False)
+
+
+def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
+    allowed = kernel.allow_warp_specialize and kernel.target.capability >= 100
+    return _range_slots(kernel, EnumFragment(TRISTATE), lambda entry: allowed)
+
+
+def _range_key_slots(kernel: Kernel) -> dict[str, list[Slot]]:
+    is_gpu = kernel.target.is_gpu
+    has_dots = bool(kernel.facts.matmuls)
+    return {
+        "range_unroll_factors": _range_slots(kernel, IntegerFragment(0, 4), lambda _: is_gpu),
+        "range_warp_specializes": _warp_specialize_slots(kernel),
+        "range_num_stages": _range_slots(
+            kernel, IntegerFragment(0, 4), lambda entry: is_gpu and _can_pipeline(entry)
+        ),
+        # Only accumulators of matrix products are ever double-buffered.
+        "range_multi_buffers": _range_slots(
+            kernel, EnumFragment(TRISTATE), lambda _: is_gpu and has_dots
+        ),
+        "range_flattens": _range_slots(kernel, EnumFragment(TRISTATE), lambda _: is_gpu),
+    }
+
+
+def _static_slots(kernel: Kernel) -> list[Slot]:
+    search = None if kernel.target.is_gpu else _only(False)
+    return [
+        Slot.make(label_of_loop(axis.loop), BooleanFragment(), search)
+        for axis in kernel.entries.static
+    ]
+
+
+def _indexing_slots(kernel: Kernel) -> list[Slot]:
+    slots: list[Slot] = []
+    for op in kernel.entries.accesses:
+        fact = kernel.fact_of(op.name, op.slot)
+        can = kernel.target.has_tensor_descriptors and _fits_descriptor(fact)
+        search = EnumFragment(INDEXING[:2]) if can else _only("pointer")
+        slots.append(Slot.make(label_of_access(op), EnumFragment(INDEXING), search))
+    return slots
+
+
+def _fits_descriptor(fact: AccessFact) -> bool:
+    """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes."""
+    is_dense = fact.strides.count(1) == 1 and fact.contiguous_dim is not None
+    others = [stride for stride in fact.strides if stride != 1]
+    is_aligned = all(
+        isinstance(stride, int) and stride * fact.dtype.itemsize % 16 == 0 for stride in others
+    )
+    return fact.is_rectangle and 2 <= len(fact.strides) <= 5 and is_dense and is_aligned
+
+
+def _atomic_slots(kernel: Kernel) -> list[Slot]:
+    slots: list[Slot] = []
+    for op in kernel.entries.atomics:
+        can = kernel.target.has_tensor_descriptors and op.order == "relaxed" and op.kind != "xchg"
+        fits = can and _fits_descriptor(kernel.fact_of(op.name, op.slot))
+        valid = EnumFragment(ATOMIC_INDEXING)
+        slots.append(Slot.make(label_of_access(op), valid, None if fits else _only("pointer")))
+    return slots
+
+
+def _hint_slots(ops: Sequence[object], choices: tuple[str, ...], search: bool) -> list[Slot]:
+    valid = EnumFragment(choices)
+    narrowed = None if search else _only("")
+    return [Slot.make(label_of_access(op), valid, narrowed) for op in ops]  # type: ignore[arg-type]
+
+
+def list_slots(kernel: Kernel) -> dict[str, tuple[Slot, ...]]:
+    """The slots of every list key."""
+    entries, target = kernel.entries, kernel.target
+    slots = {
+        "block_sizes": _block_slots(kernel),
+        "loop_orders": _order_slots(kernel),
+        "flatten_loops": _flatten_slots(kernel),
+        "l2_groupings": _grouping_slots(kernel),
+        "reduction_loops": _reduction_slots(kernel),
+        **_range_key_slots(kernel),
+        "static_ranges": _static_slots(kernel),
+        "indexing": _indexing_slots(kernel),
+        "atomic_indexing": _atomic_slots(kernel),
+        "load_eviction_policies": _hint_slots(entries.evictable, EVICTION, target.kind == "cuda"),
+        "load_cache_modifiers": _hint_slots(entries.loads, LOAD_CACHE, target.is_cdna),
+        "store_cache_modifiers": _hint_slots(entries.stores, STORE_CACHE, target.is_cdna),
+    }
+    return {key: tuple(items) for key, items in slots.items()}
+
+
+def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, Slot]:
+    """The slots of every scalar key, the user's tunables last."""
+    target, has_dots = kernel.target, bool(kernel.facts.matmuls)
+    max_warps = 1024 // target.warp_size
+    warps = NumWarpsFragment(1, max_warps, 4)
+    searched_warps = NumWarpsFragment(1, min(16, max_warps) if has_dots else max_warps, 4)
+    max_stages = 4 if target.is_cdna else 8
+    loops = bool(kernel.structure.loops) or bool(kernel.entries.rolled)
+    stages = IntegerFragment(1, max_stages, 1) if loops else _only(1)
+    built_in = {
+        "num_warps": (warps, searched_warps),
+        "num_stages": (IntegerFragment(1, 8, 1), stages),
+        "num_sm_multiplier": (PowerOfTwoFragment(1, 128), PowerOfTwoFragment(1, 16)),
+        "waves_per_eu": (IntegerFragment(0, 4), None),
+        "matrix_instr_nonkdim": (EnumFragment((0, 16, 32)), None if has_dots else _only(0)),
+        "xcd_remap": (BooleanFragment(), None),
+        "maxnreg": (EnumFragment((None, 32, 64, 128, 256)), None),
+    }
+    slots = {
+        name: Slot.make(name, valid, search if target.is_gpu else _only(valid.default))
+        for name, (valid, search) in built_in.items()
+    }
+    allowed = EnumFragment(kernel.pid_types)
+    slots["pid_type"] = Slot("pid_type", EnumFragment(PID_TYPES), allowed, allowed.default)
+    return {**slots, **{name: Slot.make(name, item) for name, item in tunables.items()}}

@@ -1,0 +1,150 @@
+"""Slots: one for each tunable thing of a function, in the order in which a Config lists them.
+
+``Entries`` binds positions of a Config's lists to loops, axes and accesses; ``Slot`` says what
+values a position takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.types import Dim
+from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.structure import AnyLoop, LoopAxis, Structure
+
+MAX_STATIC_TRIPS = 8
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One position of a list, or one scalar key.
+
+    ``valid`` is what a Config may say, ``search`` what a search tries (one choice: nothing to try).
+    """
+
+    label: str
+    valid: Fragment
+    search: Fragment
+    default: Any
+
+    @staticmethod
+    def make(label: str, valid: Fragment, search: Fragment | None = None) -> Slot:
+        """A slot with the default of ``valid``."""
+        return Slot(label, valid, search or valid, valid.default)
+
+
+@dataclass(frozen=True)
+class RangeEntry:
+    """An entry of the ``range_*`` lists: the persistent loop of a grid, or one axis of a loop."""
+
+    loop: AnyLoop
+    position: int = 0
+
+    @property
+    def is_persistent_loop(self) -> bool:
+        """Whether it is about the loop over program ids."""
+        return isinstance(self.loop, Grid)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What each position of each list stands for."""
+
+    blocks: tuple[str, ...]
+    ordered: tuple[AnyLoop, ...]
+    """Loops of two or more axes: ``loop_orders``."""
+    flattened: tuple[AnyLoop, ...]
+    grouped: tuple[Grid, ...]
+    """Grids of two or more axes: ``l2_groupings``."""
+    rolled: tuple[Dim, ...]
+    ranges: tuple[RangeEntry, ...]
+    static: tuple[LoopAxis, ...]
+    accesses: tuple[Load | Store, ...]
+    atomics: tuple[Atomic, ...]
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads among the accesses."""
+        return tuple(op for op in self.accesses if isinstance(op, Load))
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The stores among the accesses."""
+        return tuple(op for op in self.accesses if isinstance(op, Store))
+
+    @property
+    def evictable(self) -> tuple[Load, ...]:
+        """Loads whose source does not say how to keep them in the cache."""
+        return tuple(op for op in self.loads if not op.eviction)
+
+    def ranges_of(self, loop: AnyLoop) -> list[int]:
+        """Positions of a loop's axes in the ``range_*`` lists."""
+        return [i for i, entry in enumerate(self.ranges) if entry.loop is loop]
+
+    def static_of(self, loop: AnyLoop) -> list[int]:
+        """Positions of a loop's axes in ``static_ranges``."""
+        return [i for i, axis in enumerate(self.static) if axis.loop is loop]
+
+
+def collect_entries(
+    structure: Structure, rolled: tuple[Dim, ...], flattened: tuple[AnyLoop, ...]
+) -> Entries:
+    """Bind the positions of all lists for one function."""
+    loops = structure.all_loops
+    ranges: list[RangeEntry] = []
+    for loop in loops:
+        positions = (0,) if isinstance(loop, Grid) else range(len(loop.blocks))
+        ranges.extend(RangeEntry(loop, position) for position in positions)
+    return Entries(
+        blocks=structure.block_slots,
+        ordered=tuple(loop for loop in loops if len(loop.blocks) > 1),
+        flattened=flattened,
+        grouped=tuple(grid for grid in structure.grids if len(grid.blocks) > 1),
+        rolled=rolled,
+        ranges=tuple(ranges),
+        static=tuple(
+            axis
+            for loop in structure.loops
+            for axis in structure.axes_of(loop)
+            if _is_short(structure, loop, axis)
+        ),
+        accesses=structure.accesses,
+        atomics=structure.atomics,
+    )
+
+
+def _is_short(structure: Structure, loop: Loop, axis: LoopAxis) -> bool:
+    """Whether the axis has constant bounds, a constant step and few trips, whatever the Config."""
+    bounds = (loop.begins[axis.position], loop.ends[axis.position])
+    if axis.extent is None or any(structure.find_constant(bound) is None for bound in bounds):
+        return False
+    step = constant_step(structure, loop, axis)
+    return step is not None and -(-axis.extent // step) <= MAX_STATIC_TRIPS
+
+
+def constant_step(structure: Structure, loop: Loop, axis: LoopAxis) -> int | None:
+    """The step of an axis that no Config changes, or None."""
+    if axis.block:
+        fixed = structure.function.block(axis.block).fixed
+        return None if fixed is None else next_power_of_2(fixed)
+    steps = iter(loop.steps)
+    by_position = {i: next(steps) for i, block in enumerate(loop.blocks) if not block}
+    return structure.find_constant(by_position[axis.position])
+
+
+def label_of_loop(loop: AnyLoop) -> str:
+    """A loop in the user's words: its kind, its line and its blocks."""
+    kind = "program loop" if isinstance(loop, Grid) else "loop"
+    names = ", ".join(block or "index" for block in loop.blocks)
+    place = f" at {loop.loc}" if loop.loc.line else ""
+    return f"{kind} over [{names}]{place}"
+
+
+def label_of_access(op: Load | Store | Atomic) -> str:
+    """An access in the user's words."""
+    place = f" at {op.loc}" if op.loc.line else ""
+    return f"{op.name} of {op.tensor.name or 'a tensor'}{place}"

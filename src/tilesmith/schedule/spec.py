@@ -1,0 +1,222 @@
+"""ConfigSpec: what a Config may say about one function on one target, and what it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from tilesmith.diagnostics.errors import InvalidConfig, TunableNameConflict
+from tilesmith.ir.function import Function
+from tilesmith.ir.values import Value
+from tilesmith.schedule.conditions import reset_inactive
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.config_keys import KEYS_BY_NAME, applies_to, is_reserved
+from tilesmith.schedule.default_config import seed_configs
+from tilesmith.schedule.dimensions import Dimension, collect_dimensions, sample_values
+from tilesmith.schedule.facts import collect_facts
+from tilesmith.schedule.fitting import fit
+from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.normalize import (
+    check_combinations,
+    check_list,
+    check_pid_type,
+    check_value,
+    exceeds_registers,
+    in_order,
+    keep_known,
+    spell_out,
+)
+from tilesmith.schedule.pid_types import allowed_types, find_disallowed
+from tilesmith.schedule.resources import Launch, ResourceModel, ResourceUse
+from tilesmith.schedule.size_resolution import SizeResolver
+from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
+from tilesmith.schedule.slots import collect_entries
+from tilesmith.schedule.structural_choices import find_flattenable_loops, find_rollable
+from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS, TileSizes
+from tilesmith.targets import Target
+
+Values = dict[str, Any]
+
+
+class ConfigSpec:
+    """The Configs of one function (after the standard passes) on one target.
+
+    ``normalize`` checks a Config and writes it out in full; ``default_config`` needs no search;
+    ``dimensions`` and ``random_config`` are for searches.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        target: Target,
+        tunables: Mapping[str, Fragment] | None = None,
+        *,
+        has_barrier: bool = False,
+        allow_warp_specialize: bool = True,
+    ) -> None:
+        self.function = function
+        self.target = target
+        self.tunables = dict(tunables or {})
+        for name in filter(is_reserved, self.tunables):
+            raise TunableNameConflict(name=name)
+        self.structure = Structure(function)
+        rollable = find_rollable(function)
+        self.facts = collect_facts(self.structure, rollable)
+        flattened = find_flattenable_loops(self.structure)
+        self.entries = collect_entries(self.structure, rollable, flattened)
+        self.disallowed_pid_types = find_disallowed(self.structure, has_barrier)
+        allowed = allowed_types(self.disallowed_pid_types)
+        kernel = Kernel(
+            self.structure, self.facts, self.entries, target, allowed, allow_warp_specialize
+        )
+        self.lists = list_slots(kernel)
+        self.scalars = scalar_slots(kernel, self.tunables)
+        self._resolver = SizeResolver(self.structure, self.facts, self.entries)
+        self._resources = ResourceModel(self.structure, target)
+
+    @cached_property
+    def supported_keys(self) -> tuple[str, ...]:
+        """Keys that may change the code of this kernel on this target."""
+        lists = [key for key, slots in self.lists.items() if slots]
+        return tuple(key for key in (*lists, *self.scalars) if applies_to(key, self.target))
+
+    def normalize(self, config: Config | Mapping[str, Any]) -> Config:
+        """The same choice with every key in full; raises ``InvalidConfig`` when it does not fit.
+
+        Keys that only other targets know are dropped, so that one Config serves several devices.
+        """
+        values = self._check(config)
+        check_combinations(values, self.target)
+        values = self._settle(values)
+        self._check_tiles(values)
+        return Config.from_dict(in_order(values))
+
+    def settle(self, values: Mapping[str, Any]) -> Values:
+        """As ``normalize``, but options without effect are reset and tiles may be of any size."""
+        settled = self._settle(self._check(values))
+        if exceeds_registers(settled, self.target):
+            del settled["maxnreg"]
+        return settled
+
+    def _check(self, given: Mapping[str, Any]) -> Values:
+        """Every key and value on its own, with defaults for those not given."""
+        values = spell_out(given, len(self.entries.rolled))
+        values = keep_known(values, self.target, self.tunables)
+        checked: Values = {}
+        for key, slots in self.lists.items():
+            if applies_to(key, self.target):
+                checked[key] = check_list(key, slots, values.get(key, []))
+        for key, slot in self.scalars.items():
+            if applies_to(key, self.target):
+                given_value = values.get(key)
+                checked[key] = check_value(
+                    key, slot, slot.default if given_value is None else given_value
+                )
+        default = self.scalars["pid_type"].default
+        check_pid_type(checked["pid_type"], self.disallowed_pid_types, default)
+        return checked
+
+    def _settle(self, values: Values) -> Values:
+        settled = reset_inactive(self.entries, values)
+        settled["block_sizes"] = self._resolver.settle_blocks(values["block_sizes"])
+        settled["reduction_loops"] = self._resolver.settle_chunks(values["reduction_loops"])
+        for key in ("num_sm_multiplier", "maxnreg"):
+            if settled.get(key) == KEYS_BY_NAME[key].default:
+                settled.pop(key, None)
+        return settled
+
+    def _check_tiles(self, values: Values) -> None:
+        use = self.resources(values)
+        if not use.has_legal_tiles and use.largest_tile is not None:
+            self._raise_tile_too_large(use.largest_tile, use.tile_elements)
+
+    def _raise_tile_too_large(self, tile: Value, elements: int) -> None:
+        shape = tile.tile.shape
+        symbols = {symbol for dim in shape for symbol in dim.symbols}
+        blocks = enumerate(self.entries.blocks)
+        remedies = [f"block_sizes[{i}] ({name})" for i, name in blocks if name in symbols]
+        rolled = enumerate(self.entries.rolled)
+        remedies += [f"reduction_loops[{i}]" for i, dim in rolled if dim in shape]
+        raise InvalidConfig(
+            problem=f"tile {tile.name} {tile.type} would hold {elements} elements",
+            loc=tile.loc,
+            expected=f"at most {MAX_TILE_ELEMENTS} elements in one tile",
+            fix="lower " + " or ".join(remedies) if remedies else "split this axis into tiles",
+        )
+
+    def sizes(self, values: Mapping[str, Any]) -> TileSizes:
+        """Physical sizes of all dimensions under a normalised Config."""
+        return self._resolver.sizes(values)
+
+    def resources(self, values: Mapping[str, Any]) -> ResourceUse:
+        """An estimate of what a normalised Config needs of the device."""
+        counts = zip(self.entries.ranges, values.get("range_num_stages") or [])
+        loop_stages = {
+            entry.loop.slot: count
+            for entry, count in counts
+            if not entry.is_persistent_loop and count
+        }
+        warps, stages = values["num_warps"], values["num_stages"]
+        launch = Launch(warps, stages, loop_stages, values.get("maxnreg"))
+        return self._resources.estimate(self.sizes(values), launch)
+
+    def fit(self, values: Mapping[str, Any]) -> Config:
+        """The Config, with blocks and stages reduced until it can be expected to build."""
+        return fit(self, values)
+
+    def _defaults(self) -> Values:
+        return {key: [slot.default for slot in slots] for key, slots in self.lists.items()}
+
+    def base_config(self) -> Config:
+        """A Config with the default of every key, block sizes included."""
+        return self.fit(self._defaults())
+
+    @cached_property
+    def _seeds(self) -> tuple[Config, ...]:
+        return seed_configs(self)
+
+    def default_config(self) -> Config:
+        """A sensible Config that builds, without any search."""
+        return self._seeds[0]
+
+    def seed_configs(self) -> tuple[Config, ...]:
+        """Good Configs to start a search from, the default first."""
+        return self._seeds
+
+    @cached_property
+    def _dimensions(self) -> tuple[Dimension, ...]:
+        return collect_dimensions(self.lists, self.scalars, self.target)
+
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What a search may vary: the entries with more than one choice that change the code."""
+        return self._dimensions
+
+    def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
+        """The dimensions that change the code, given the other choices of the Config."""
+        values = dict(self.normalize(config))
+        return tuple(item for item in self._dimensions if item.is_active(self.entries, values))
+
+    def unflatten(self, choices: Mapping[Dimension, Any]) -> Config:
+        """The nearest buildable Config with these choices, everything else at its default."""
+        values = self._defaults()
+        for dimension, value in choices.items():
+            dimension.put(values, value)
+        return self.fit(values)
+
+    def flatten(self, config: Config) -> dict[Dimension, Any]:
+        """The choices a Config makes along the dimensions."""
+        full = self.normalize(config)
+        return {dimension: dimension.get(full) for dimension in self._dimensions}
+
+    def random_config(self, rng: Random) -> Config:
+        """A random Config that can be expected to build."""
+        return self.unflatten(sample_values(self._dimensions, rng))
+
+    def fingerprint(self) -> str:
+        """Changes whenever Configs of this kernel change their meaning: keys, lengths, choices."""
+        lines = [f"{item} {item.fragment.expects} {item.default!r}" for item in self._dimensions]
+        return sha256("\n".join([str(self.target), *lines]).encode()).hexdigest()[:16]

@@ -1,0 +1,244 @@
+"""The loops and memory accesses of a function in program order, as a schedule sees them.
+
+``Structure`` is read-only and made once per function; all that builds slots, facts or resource
+estimates asks it rather than walking the IR again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.types import Dim, TensorType, TileType
+from tilesmith.ir.values import Value
+
+AnyLoop = Grid | Loop
+Access = Load | Store | Atomic
+Op = TypeVar("Op", bound=Operation)
+
+
+@dataclass(frozen=True)
+class Site:
+    """An op and the loops around it, outermost first."""
+
+    op: Operation
+    loops: tuple[AnyLoop, ...]
+
+    @property
+    def innermost(self) -> Loop | None:
+        """The sequential loop that holds the op, if any."""
+        last = self.loops[-1] if self.loops else None
+        return last if isinstance(last, Loop) else None
+
+
+@dataclass(frozen=True)
+class LoopAxis:
+    """One axis of a loop. ``extent`` is the number of elements it ranges over, where known."""
+
+    loop: AnyLoop
+    position: int
+    block: str
+    """The block it steps by; "" for an axis of plain indices."""
+    extent: int | None
+
+    @property
+    def index(self) -> Value:
+        """The region argument that holds the first index of the axis's tile."""
+        return self.loop.body.args[self.position]
+
+
+def _walk(region: Region, loops: tuple[AnyLoop, ...]) -> Iterator[Site]:
+    for op in region.ops:
+        yield Site(op, loops)
+        inner = (*loops, op) if isinstance(op, (Grid, Loop)) else loops
+        for nested in op.regions():
+            yield from _walk(nested, inner)
+
+
+class Structure:
+    """Loops, accesses and definitions of one function."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.sites = tuple(_walk(function.body, ()))
+        self.definitions = {value: site.op for site in self.sites for value in site.op.results}
+        self._roots: dict[Value, frozenset[Value]] = {}
+
+    def ops(self, cls: type[Op]) -> tuple[Op, ...]:
+        """All ops of a class, in program order."""
+        return tuple(site.op for site in self.sites if isinstance(site.op, cls))
+
+    @cached_property
+    def grids(self) -> tuple[Grid, ...]:
+        """The top-level loops."""
+        return self.ops(Grid)
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """The sequential loops."""
+        return self.ops(Loop)
+
+    @cached_property
+    def all_loops(self) -> tuple[AnyLoop, ...]:
+        """Grids and sequential loops, in program order."""
+        return tuple(site.op for site in self.sites if isinstance(site.op, (Grid, Loop)))
+
+    @cached_property
+    def accesses(self) -> tuple[Load | Store, ...]:
+        """Loads and stores, one for each slot (copies share their original's), by slot."""
+        by_slot: dict[int, Load | Store] = {}
+        for site in self.sites:
+            if isinstance(site.op, (Load, Store)):
+                by_slot.setdefault(site.op.slot, site.op)
+        return tuple(by_slot[slot] for slot in sorted(by_slot))
+
+    @cached_property
+    def atomics(self) -> tuple[Atomic, ...]:
+        """Atomics, one for each slot."""
+        by_slot: dict[int, Atomic] = {}
+        for op in self.ops(Atomic):
+            by_slot.setdefault(op.slot, op)
+        return tuple(by_slot[slot] for slot in sorted(by_slot))
+
+    @cached_property
+    def tile_values(self) -> tuple[Value, ...]:
+        """Results and region arguments that are tiles of rank 1 or more."""
+        values = [value for site in self.sites for value in site.op.results]
+        for site in self.sites:
+            values.extend(arg for region in site.op.regions() for arg in region.args)
+        return tuple(
+            value for value in values if isinstance(value.type, TileType) and value.type.rank
+        )
+
+    @cached_property
+    def axes(self) -> dict[int, tuple[LoopAxis, ...]]:
+        """The axes of every loop, by the identity of the loop op."""
+        return {id(loop): self._axes_of(loop) for loop in self.all_loops}
+
+    def axes_of(self, loop: AnyLoop) -> tuple[LoopAxis, ...]:
+        """The axes of one loop."""
+        return self.axes[id(loop)]
+
+    def _axes_of(self, loop: AnyLoop) -> tuple[LoopAxis, ...]:
+        return tuple(
+            LoopAxis(loop, i, block, self._axis_extent(loop, i))
+            for i, block in enumerate(loop.blocks)
+        )
+
+    def _axis_extent(self, loop: AnyLoop, position: int) -> int | None:
+        begin = self.find_constant(loop.begins[position])
+        end = self.find_constant(loop.ends[position])
+        if begin is not None and end is not None:
+            return max(0, end - begin)
+        bound = self.find_length_bound(loop, position)
+        if isinstance(bound, int):
+            return bound
+        block = loop.blocks[position]
+        if block:
+            return self.function.block(block).extent
+        name = loop.ends[position].name
+        return next((size.hint for size in self.function.sizes if size.name == name), None)
+
+    def find_constant(self, value: Value) -> int | None:
+        """The value of a scalar integer constant, or None."""
+        op = self.definitions.get(value)
+        if isinstance(op, Cast):
+            return self.find_constant(op.x)
+        if isinstance(op, BlockSize):
+            return self.function.block(op.block).fixed
+        return int(op.value) if isinstance(op, Full) else None
+
+    def find_length_bound(self, loop: AnyLoop, position: int) -> int | str | None:
+        """The most elements the axis can range over: a constant, or the block of an outer tile.
+
+        Recognises ``[b, min(b + s, e))``, the range of an outer tile that begins at ``b``.
+        """
+        return self._length_from(loop.begins[position], loop.ends[position])
+
+    def _length_from(self, begin: Value, end: Value) -> int | str | None:
+        op = self.definitions.get(end)
+        if isinstance(op, Cast):
+            return self._length_from(begin, op.x)
+        if not isinstance(op, Elementwise):
+            is_zero = self.find_constant(begin) == 0
+            return op.block if isinstance(op, BlockSize) and is_zero else None
+        if op.fn == "minimum":
+            found = [self._length_from(begin, arg) for arg in op.args]
+            return next((length for length in found if length is not None), None)
+        if op.fn == "add" and begin in op.args:
+            other = next((arg for arg in op.args if arg is not begin), begin)
+            return self._length(other)
+        return None
+
+    def _length(self, value: Value) -> int | str | None:
+        constant = self.find_constant(value)
+        op = self.definitions.get(value)
+        return op.block if constant is None and isinstance(op, BlockSize) else constant
+
+    @cached_property
+    def outer_bounds(self) -> dict[str, int | str]:
+        """What limits a block: the outer block (or the constant) whose tile its loop walks."""
+        found: dict[str, int | str] = {}
+        for loop in self.loops:
+            for position, block in enumerate(loop.blocks):
+                bound = self.find_length_bound(loop, position)
+                if block and bound is not None:
+                    found.setdefault(block, bound)
+        return found
+
+    @cached_property
+    def grid_blocks(self) -> tuple[str, ...]:
+        """Blocks that a top-level loop steps by."""
+        return tuple(dict.fromkeys(block for grid in self.grids for block in grid.blocks if block))
+
+    @cached_property
+    def block_slots(self) -> tuple[str, ...]:
+        """For each entry of ``block_sizes`` the name of (the first of) its blocks."""
+        by_slot: dict[int, str] = {}
+        for block in self.function.blocks:
+            if block.slot is not None:
+                by_slot.setdefault(block.slot, block.name)
+        return tuple(by_slot[slot] for slot in sorted(by_slot))
+
+    def extent(self, dim: Dim) -> int | None:
+        """How many elements the axis spans in all: over all tiles of its loop, where known."""
+        total = 1
+        for factor in dim.factors:
+            size = factor if isinstance(factor, int) else self._symbol_extent(factor)
+            if size is None:
+                return None
+            total *= size
+        return total
+
+    def _symbol_extent(self, symbol: str) -> int | None:
+        if not self.function.is_block(symbol):
+            return self.function.hint(symbol)
+        extents = [
+            axis.extent
+            for loop in self.all_loops
+            for axis in self.axes_of(loop)
+            if axis.block == symbol and axis.extent is not None
+        ]
+        return max(extents, default=self.function.block(symbol).extent)
+
+    def roots(self, value: Value) -> frozenset[Value]:
+        """Region arguments and parameters that the value is computed from."""
+        op = self.definitions.get(value)
+        if op is None:
+            return frozenset((value,))
+        if value not in self._roots:
+            found = (self.roots(operand) for operand in op.operand_values())
+            self._roots[value] = frozenset[Value]().union(*found)
+        return self._roots[value]
+
+    def is_data_dependent(self, value: Value) -> bool:
+        """Whether the value is computed from something loaded (tensors are only ever read)."""
+        return any(isinstance(root.type, TensorType) for root in self.roots(value))

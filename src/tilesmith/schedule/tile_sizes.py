@@ -1,0 +1,84 @@
+"""Physical sizes of tiles: block symbols take their configured size, constants are padded.
+
+Backends hold tiles whose sides are powers of two; matrix products need sides of 16 or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tilesmith.ir.types import Dim, Shape
+from tilesmith.ir.values import Value
+from tilesmith.schedule.facts import MatmulFact
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.structure import Structure
+
+MAX_TILE_ELEMENTS = 1 << 20
+"""The most elements that Triton allows in one tile."""
+MIN_DOT_SIDE = 16
+
+
+@dataclass(frozen=True)
+class TileSizes:
+    """Sizes under one Config. ``rolled`` dimensions are walked in chunks of the given size."""
+
+    symbols: Mapping[str, int]
+    padded: Mapping[int, int]
+    rolled: Mapping[Dim, int] = field(default_factory=dict[Dim, int])
+
+    def size(self, dim: Dim) -> int:
+        """The physical size of one dimension."""
+        if dim in self.rolled:
+            return self.rolled[dim]
+        factors = (
+            self.symbols[factor] if isinstance(factor, str) else self.padded.get(factor, factor)
+            for factor in dim.factors
+        )
+        return prod(factors)
+
+    def numel(self, shape: Shape) -> int:
+        """The physical number of elements of a tile."""
+        return prod(map(self.size, shape))
+
+
+def dot_minimums(matmuls: tuple[MatmulFact, ...]) -> dict[Dim, int]:
+    """The least physical size of every dimension that takes part in a matrix product."""
+    found: dict[Dim, int] = {}
+    for fact in matmuls:
+        minimums = (MIN_DOT_SIDE, MIN_DOT_SIDE, fact.min_k)
+        for axis, minimum in zip(fact.axes, minimums):
+            if not axis.dim.is_one:
+                found[axis.dim] = max(minimum, found.get(axis.dim, 1))
+    return found
+
+
+def pad_constants(structure: Structure, minimums: Mapping[Dim, int]) -> dict[int, int]:
+    """The physical size of every constant factor above 1 in any tile's shape."""
+    padded: dict[int, int] = {}
+    for value in structure.tile_values:
+        for dim in value.tile.shape:
+            for factor in dim.factors:
+                if isinstance(factor, int) and factor > 1:
+                    least = minimums.get(Dim((factor,)), 1)
+                    padded[factor] = max(next_power_of_2(factor), least)
+    return padded
+
+
+def size_symbols(structure: Structure, minimums: Mapping[Dim, int]) -> dict[str, int]:
+    """The physical size of every runtime size, at its hint."""
+    return {
+        size.name: max(next_power_of_2(size.hint), minimums.get(Dim.of(size.name), 1))
+        for size in structure.function.sizes
+    }
+
+
+def distinct_tiles(structure: Structure) -> tuple[Value, ...]:
+    """One value for each shape that occurs, the largest ranks first."""
+    by_shape: dict[Shape, Value] = {}
+    for value in structure.tile_values:
+        known = by_shape.get(value.tile.shape)
+        if known is None or (value.name and not known.name):
+            by_shape[value.tile.shape] = value
+    return tuple(sorted(by_shape.values(), key=lambda value: -value.tile.rank))

@@ -1,0 +1,89 @@
+"""What code is made for: vendor, architecture and limits. Parsed once, passed everywhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_CUDA_SHARED_BYTES = {
+    80: 166_912,
+    86: 101_376,
+    89: 101_376,
+    90: 232_448,
+    100: 232_448,
+    120: 101_376,
+}
+_CUDA_SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 120: 188}
+_HIP_SHARED_BYTES = {"gfx942": 65_536, "gfx950": 163_840}
+_HIP_CUS = {"gfx942": 304, "gfx950": 256}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of device. A live device may refine ``num_sms`` and ``shared_bytes``."""
+
+    kind: str
+    """``cuda``, ``hip`` or ``cpu``."""
+    arch: str
+    """``sm_90``, ``gfx942``; empty for the CPU."""
+    warp_size: int = 32
+    num_sms: int = 1
+    shared_bytes: int = 0
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels for it go through Triton."""
+        return self.kind in ("cuda", "hip")
+
+    @property
+    def capability(self) -> int:
+        """NVIDIA compute capability as two or three digits (90 for sm_90), 0 elsewhere."""
+        return int(self.arch[3:]) if self.kind == "cuda" else 0
+
+    @property
+    def has_tensor_descriptors(self) -> bool:
+        """Whether loads through tensor descriptors use a hardware engine (TMA)."""
+        return self.kind == "cuda" and self.capability >= 90
+
+    @property
+    def is_cdna(self) -> bool:
+        """Whether this is an AMD data-centre GPU (gfx908 up to below gfx1000)."""
+        match = re.fullmatch(r"gfx9[0-9a-f]{2}", self.arch)
+        return self.kind == "hip" and match is not None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.arch.removeprefix('sm_')}" if self.is_gpu else self.kind
+
+
+CPU = Target("cpu", "")
+
+
+def cuda_target(capability: int) -> Target:
+    """The NVIDIA target of a capability such as 90; unknown ones take the next lower's limits."""
+    known = max((c for c in _CUDA_SHARED_BYTES if c <= capability), default=80)
+    return Target("cuda", f"sm_{capability}", 32, _CUDA_SMS[known], _CUDA_SHARED_BYTES[known])
+
+
+def hip_target(arch: str) -> Target:
+    """The AMD target of an architecture such as gfx942."""
+    warp_size = 64 if arch.startswith("gfx9") else 32
+    return Target(
+        "hip", arch, warp_size, _HIP_CUS.get(arch, 64), _HIP_SHARED_BYTES.get(arch, 65_536)
+    )
+
+
+def parse_target(text: str) -> Target:
+    """Read ``cpu``, ``cuda:90`` or ``hip:gfx942``.
+
+    Example:
+        >>> parse_target("cuda:90").arch
+        'sm_90'
+    """
+    kind, _, arch = text.partition(":")
+    if kind == "cpu" and not arch:
+        return CPU
+    if kind == "cuda" and re.fullmatch(r"(sm_)?\d{2,3}", arch):
+        return cuda_target(int(arch.removeprefix("sm_")))
+    if kind == "hip" and re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
+        return hip_target(arch)
+    raise ValueError(f"unknown target {text!r}: expected cpu, cuda:<capability> or hip:<gfx name>")

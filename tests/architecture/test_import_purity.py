@@ -1,0 +1,45 @@
+"""Importing the package loads no compiler: not triton, not torch's private ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UNWANTED = ("torch._inductor", "torch._dynamo", "triton", "sympy")
+PUBLIC_MODULES = ("language", "exc", "runtime", "autotuner")
+
+
+@cache
+def modules_loaded_by(*names: str) -> frozenset[str]:
+    code = "import json, sys\n" + "".join(f"import {name}\n" for name in names)
+    result = subprocess.run(
+        [sys.executable, "-c", code + "print(json.dumps(sorted(sys.modules)))"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return frozenset(json.loads(result.stdout.splitlines()[-1]))
+
+
+def is_part_of(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+@pytest.mark.parametrize("package", UNWANTED)
+def test_importing_the_package_loads_nothing_heavy_beyond_torch(package: str):
+    public = [f"tilesmith.{name}" for name in PUBLIC_MODULES]
+    added = modules_loaded_by("tilesmith", *public) - modules_loaded_by("torch")
+    assert not [module for module in sorted(added) if is_part_of(module, package)]
+
+
+def test_a_loaded_module_is_noticed():
+    assert "sympy" in modules_loaded_by("sympy")

@@ -1,0 +1,45 @@
+"""Every op and every scalar function has its rule in the interpreter and in the Triton emitter.
+
+The tables are compared with the catalog, so an op added to the IR and forgotten elsewhere fails
+here with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tilesmith.backends.triton.elementwise import SCALAR_TEMPLATES
+from tilesmith.backends.triton.rules import RULES
+from tilesmith.interpreter.evaluate_ops import EVALUATORS
+from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.catalog import OPS_BY_NAME
+from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
+
+
+def names(ops: Mapping[type[Operation], Callable[..., object]]) -> set[str]:
+    return {op.name for op in ops}
+
+
+@pytest.mark.parametrize("table", [EVALUATORS, RULES], ids=["interpreter", "triton"])
+def test_every_op_has_exactly_one_rule(table: Mapping[type[Operation], Callable[..., object]]):
+    assert names(table) == set(OPS_BY_NAME)
+
+
+@pytest.mark.parametrize(
+    "table", [SCALAR_FUNCTIONS_TORCH, SCALAR_TEMPLATES], ids=["interpreter", "triton"]
+)
+def test_every_scalar_function_has_exactly_one_row(table: Mapping[str, object]):
+    assert set(table) == set(SCALAR_FUNCTIONS)
+
+
+@pytest.mark.parametrize("op", OPS_BY_NAME.values(), ids=lambda op: op.name)
+def test_every_op_is_documented(op: type[Operation]):
+    assert op.__doc__
+    assert not op.__doc__.startswith(op.__name__ + "("), "the docstring dataclass makes by default"
+
+
+def test_catalog_keys_are_the_names_of_the_ops():
+    assert all(name == op.name for name, op in OPS_BY_NAME.items())

@@ -1,0 +1,83 @@
+"""Options, markers and fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+try:
+    import hypothesis
+except ImportError:  # a device machine may lack it; no device test uses it
+    hypothesis = None
+
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write expected output instead of comparing"
+    )
+    parser.addoption(
+        "--full", action="store_true", help="also run tests marked full, with more random examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hypothesis is None:
+        return
+    # The short run is the same every time; the long one looks for what nobody has seen yet.
+    hypothesis.settings.register_profile(
+        "short", max_examples=30, deadline=None, derandomize=True, database=None
+    )
+    hypothesis.settings.register_profile("full", max_examples=300, deadline=None)
+    hypothesis.settings.load_profile("full" if config.getoption("--full") else "short")
+
+
+@cache
+def has_device() -> bool:
+    """Whether torch sees a GPU; asked only when a device test is collected."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS / "device"):
+            item.add_marker(pytest.mark.device)
+        if item.get_closest_marker("device") and not has_device():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+        if item.get_closest_marker("full") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason="runs only with --full"))
+
+
+def golden_path(test_file: Path, test_name: str, part: str = "") -> Path:
+    """``tests/golden/<folder of the test>/<test>[-part].txt``."""
+    folder = GOLDEN / test_file.parent.relative_to(TESTS)
+    stem = re.sub(r"[^\w.-]+", "_", test_name.removeprefix("test_")).strip("_")
+    return folder / (f"{stem}-{part}.txt" if part else f"{stem}.txt")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare text with the recorded text of this test; ``--update-golden`` records it.
+
+    ``golden(text)``, or ``golden(text, part="ir")`` where one test records several texts.
+    """
+    update = request.config.getoption("--update-golden")
+
+    def check(text: str, part: str = "") -> None:
+        path = golden_path(request.path, request.node.name, part)
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return
+        assert path.exists(), f"no golden file {path.relative_to(TESTS)}; run with --update-golden"
+        assert text == path.read_text(), f"differs from {path.relative_to(TESTS)}"
+
+    return check

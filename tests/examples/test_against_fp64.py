@@ -1,0 +1,83 @@
+"""Every example kernel on the CPU against its fp64 reference, at boundary sizes and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.examples.cases import EXAMPLES, Case, Size, as_outputs
+from tilesmith.numerics.compare import AccuracyError
+from tilesmith.numerics.inputs import misaligned, strided, transposed
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+Layout = Callable[[torch.Tensor], torch.Tensor]
+
+
+def case_sizes() -> list[Any]:
+    return [
+        pytest.param(case, size, id=f"{case.name}-{'x'.join(map(str, size))}")
+        for case in EXAMPLES
+        for size in case.sizes
+    ]
+
+
+def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args)
+
+
+def relaid(args: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:
+    return tuple(layout(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
+
+
+def transposed_matrices(values: torch.Tensor) -> torch.Tensor:
+    return transposed(values) if values.dim() >= 2 else values
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("case", "size"), case_sizes())
+def test_small_blocks_agree_with_fp64(case: Case, size: Size, dtype: torch.dtype) -> None:
+    args = case.make_inputs(size, dtype, "cpu")
+    before = copies(args)
+    compiled = case.kernel.bind(args).compile_config(case.config)
+    case.check(compiled(*args), before, size, dtype)
+    for arg, kept in zip(args, before):
+        if isinstance(arg, torch.Tensor):
+            assert torch.equal(arg, kept)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_plain_call_agrees_with_fp64(case: Case, dtype: torch.dtype) -> None:
+    size = case.sizes[-1]
+    args = case.make_inputs(size, dtype, "cpu")
+    case.check(case.kernel(*args), args, size, dtype)
+
+
+@pytest.mark.parametrize("layout", [transposed_matrices, strided, misaligned])
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_any_layout_agrees_with_fp64(case: Case, layout: Layout) -> None:
+    size = case.sizes[-1]
+    args = relaid(case.make_inputs(size, torch.float32, "cpu"), layout)
+    compiled = case.kernel.bind(args).compile_config(case.config)
+    case.check(compiled(*args), args, size, torch.float32)
+
+
+def test_names_are_unique() -> None:
+    names = [case.name for case in EXAMPLES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_a_wrong_result_is_noticed(case: Case) -> None:
+    size = case.sizes[-1]
+    args = case.make_inputs(size, torch.float32, "cpu")
+    exact = as_outputs(case.reference(*args))
+    first, *others = (out if out is None else out.float() for out in exact)
+    assert first is not None
+    case.check((first, *others), args, size, torch.float32)
+    wrong = first + 1e-3 * first.abs().max()
+    with pytest.raises(AccuracyError):
+        case.check((wrong, *others), args, size, torch.float32)

@@ -1,0 +1,63 @@
+"""Runs IR given as text on real tensors: declares the parameters, verifies, interprets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from tilesmith.interpreter.run import Argument, run_function
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.function import Function
+from tilesmith.ir.parser import parse_function
+from tilesmith.ir.verifier import verify_function
+
+
+def tensor_type(tensor: torch.Tensor, alias: int = 0) -> str:
+    shape, strides = list(tensor.shape), list(tensor.stride())
+    return f"tensor<{from_torch(tensor.dtype)}{shape}, strides={strides}, alias={alias}>"
+
+
+def _declare(name: str, argument: Argument) -> str:
+    if isinstance(argument, torch.Tensor):
+        return f'  param %{name}: {tensor_type(argument)} from "{name}"'
+    dtype = {bool: "bool", int: "i64", float: "f32"}[type(argument)]
+    return f'  param %{name}: {dtype}[] from "{name}"'
+
+
+def build(body: str, arguments: Mapping[str, Argument], blocks: Mapping[str, int]) -> Function:
+    """A verified function of that body, with a parameter for each argument."""
+    lines = [_declare(name, argument) for name, argument in arguments.items()]
+    lines += [f"  block {name}" for name in blocks]
+    lines += ["  %zero = full() {value=0} : i64[]", "  %one = full() {value=1} : i64[]"]
+    function = parse_function("\n".join(["func @f {", *lines, body, "}"]))
+    verify_function(function)
+    return function
+
+
+def run_text(
+    body: str,
+    arguments: Mapping[str, Argument],
+    blocks: Mapping[str, int],
+    *,
+    checked: bool = True,
+    races: bool = False,
+) -> None:
+    """Run top-level ops given as text. ``%zero`` and ``%one`` are there to use."""
+    function = build(body, arguments, blocks)
+    run_function(function, arguments, blocks, checked=checked, races=races)
+
+
+def in_program(body: str) -> str:
+    """A grid of one program around the ops."""
+    return f'grid([%zero], [%one]) {{blocks=[""]}} (%pid: i64[]) {{\n{body}\n}}'
+
+
+def over_tiles(body: str, end: int, block: str = "m") -> str:
+    """A grid over ``[0, end)`` in tiles of ``block``, with ``%i`` the indices of the tile."""
+    return f"""
+  %end = full() {{value={end}}} : i64[]
+  grid([%zero], [%end]) {{blocks=["{block}"]}} (%begin: i64[]) {{
+    %i = tile_index(%begin) {{block="{block}"}} : i64[{block}]
+{body}
+  }}"""

@@ -1,0 +1,87 @@
+"""Summaries of timings against hand-computed figures and known distributions."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+
+from tilesmith.measure.statistics import (
+    is_faster,
+    median,
+    quantile,
+    ratio_interval,
+    summarize,
+)
+
+
+def noisy(center: float, count: int, seed: int) -> list[float]:
+    generator = random.Random(seed)
+    return [center * (1 + 0.05 * generator.gauss(0, 1)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 101])
+def test_median_agrees_with_the_standard_library(count):
+    samples = noisy(3.0, count, seed=count)
+    assert median(samples) == pytest.approx(statistics.median(samples))
+
+
+def test_quantiles_interpolate_between_neighbours():
+    samples = [4.0, 1.0, 3.0, 2.0]
+    assert quantile(samples, 0.0) == 1.0
+    assert quantile(samples, 1.0) == 4.0
+    assert quantile(samples, 0.5) == 2.5
+    assert quantile(samples, 0.2) == pytest.approx(1.6)
+
+
+def test_quantiles_agree_with_the_standard_library():
+    samples = noisy(1.0, 41, seed=2)
+    cuts = statistics.quantiles(samples, n=10, method="inclusive")
+    assert [quantile(samples, share / 10) for share in range(1, 10)] == pytest.approx(cuts)
+
+
+def test_no_samples_and_bad_shares_are_refused():
+    with pytest.raises(ValueError, match="no samples"):
+        median([])
+    with pytest.raises(ValueError, match="share"):
+        quantile([1.0], 1.5)
+
+
+def test_infinite_samples_do_not_become_nan():
+    assert quantile([1.0, float("inf"), float("inf")], 0.8) == float("inf")
+
+
+def test_summary_holds_the_marks_and_the_relative_spread():
+    summary = summarize([float(value) for value in range(1, 12)])
+    assert (summary.median, summary.low, summary.high) == (6.0, 3.0, 9.0)
+    assert summary.fastest == 1.0
+    assert summary.num_samples == 11
+    assert summary.spread == 1.0
+
+
+def test_a_single_outlier_moves_neither_median_nor_spread_much():
+    calm = summarize([1.0] * 20)
+    disturbed = summarize([1.0] * 19 + [100.0])
+    assert disturbed.median == calm.median
+    assert disturbed.spread == calm.spread == 0.0
+
+
+def test_the_interval_contains_the_true_ratio_about_as_often_as_promised():
+    hits = sum(
+        ratio_interval(noisy(2.0, 25, 2 * seed), noisy(1.0, 25, 2 * seed + 1)).contains(2.0)
+        for seed in range(40)
+    )
+    assert hits >= 34
+
+
+def test_the_interval_is_repeatable_and_holds_its_estimate():
+    first = ratio_interval(noisy(2.0, 15, 0), noisy(1.0, 15, 1))
+    assert first == ratio_interval(noisy(2.0, 15, 0), noisy(1.0, 15, 1))
+    assert first.contains(first.estimate)
+
+
+def test_faster_needs_more_than_noise():
+    assert is_faster(noisy(0.8, 30, 1), noisy(1.0, 30, 2))
+    assert not is_faster(noisy(1.0, 30, 2), noisy(0.8, 30, 1))
+    assert not is_faster(noisy(1.0, 30, 3), noisy(1.0, 30, 4))
