@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from benchmarks.workloads import WORKLOADS, Tensors, Workload
 from tilesmith.measure.timer import Timing, Work, capture_graph, time_on_cpu, time_on_device
 from tilesmith.numerics.compare import ErrorReport, measure_error
 
+Settings = dict[str, Any]
 OURS = "tilesmith"
 COPY = "copy"
 ROOT = Path(__file__).parents[1]
@@ -46,7 +47,7 @@ class Row:
     relative_norm: float | None = None
     max_ulp: float | None = None
     is_accurate: bool | None = None
-    config: str = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
     timer: str = ""
     problem: str = ""
 
@@ -60,21 +61,23 @@ class Options:
     skip_compile: bool
 
 
-def prepare_ours(workload: Workload, inputs: Tensors) -> tuple[Work, str]:
+def prepare_ours(workload: Workload, inputs: Tensors) -> tuple[Work, Settings]:
     """Our kernel with its default config, and that config."""
-    bound = workload.load_kernel().bind(inputs)
+    kernel = workload.load_kernel()
+    arguments = kernel.normalize_args(*inputs)
+    bound = kernel.bind(arguments)
     config = bound.config_spec.default_config()
     compiled = bound.compile_config(config)
-    return lambda: compiled(*inputs), str(config)
+    return lambda: compiled(*arguments), dict(config)
 
 
-def prepare_compiled(workload: Workload, inputs: Tensors) -> tuple[Work, str]:
+def prepare_compiled(workload: Workload, inputs: Tensors) -> tuple[Work, Settings]:
     """What torch.compile makes of the eager form."""
     compiled = torch.compile(workload.eager, dynamic=False)
-    return lambda: compiled(*inputs), ""
+    return lambda: compiled(*inputs), {}
 
 
-def prepare_sdpa(backend: SDPBackend, inputs: Tensors) -> tuple[Work, str]:
+def prepare_sdpa(backend: SDPBackend, inputs: Tensors) -> tuple[Work, Settings]:
     """PyTorch's attention held to one of its backends."""
     q, k, v = inputs
 
@@ -82,16 +85,16 @@ def prepare_sdpa(backend: SDPBackend, inputs: Tensors) -> tuple[Work, str]:
         with sdpa_kernel(backend):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
-    return work, ""
+    return work, {}
 
 
 def preparations(
     workload: Workload, inputs: Tensors, options: Options
-) -> dict[str, Callable[[], tuple[Work, str]]]:
+) -> dict[str, Callable[[], tuple[Work, Settings]]]:
     """Implementations by name, each still to be made."""
-    wanted: dict[str, Callable[[], tuple[Work, str]]] = {
+    wanted: dict[str, Callable[[], tuple[Work, Settings]]] = {
         OURS: lambda: prepare_ours(workload, inputs),
-        "eager": lambda: (lambda: workload.eager(*inputs), ""),
+        "eager": lambda: (lambda: workload.eager(*inputs), {}),
     }
     if not options.skip_compile:
         wanted["torch.compile"] = lambda: prepare_compiled(workload, inputs)
@@ -131,7 +134,7 @@ def describe(error: Exception) -> str:
 
 
 def check_implementation(
-    row: Row, prepare: Callable[[], tuple[Work, str]], workload: Workload, inputs: Tensors
+    row: Row, prepare: Callable[[], tuple[Work, Settings]], workload: Workload, inputs: Tensors
 ) -> tuple[Row, Work | None]:
     """Build one implementation, run it, judge it; a failure ends up in the row."""
     try:
@@ -269,6 +272,15 @@ def environment() -> dict[str, str]:
     }
 
 
+def short_config(config: dict[str, Any]) -> str:
+    """Block sizes, warps, stages and program order; the JSON rows have everything."""
+    if not config:
+        return ""
+    blocks = str(config.get("block_sizes", [])).replace(" ", "")
+    short = f"{blocks} w{config.get('num_warps', '?')} s{config.get('num_stages', '?')}"
+    return f"{short} {config.get('pid_type', '')}".strip()
+
+
 def number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
@@ -287,7 +299,7 @@ def cells(row: Row) -> list[str]:
         number(row.max_ulp, ".3g"),
         accuracy,
         row.timer or "-",
-        row.problem or row.config,
+        row.problem or short_config(row.config),
     ]
 
 

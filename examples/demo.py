@@ -26,8 +26,7 @@ from tilesmith.numerics.compare import ErrorReport, measure_error
 from tilesmith.numerics.inputs import random_tensor
 
 Tensors = tuple[torch.Tensor, ...]
-SHORT_KEYS = {"block_sizes": "blocks", "num_warps": "warps", "num_stages": "stages"}
-CPU_REPEATS = 3
+CPU_REPEATS = 5
 DEVICE_REPEATS = 30
 PLAIN_WIDTH = 130
 
@@ -185,8 +184,9 @@ def time_both(
 
 
 def short_config(config: Mapping[str, object]) -> str:
-    """The keys that say most about a config."""
-    return " ".join(f"{short}={config[key]}" for key, short in SHORT_KEYS.items() if key in config)
+    """What says most about a config: block sizes, warps and stages."""
+    blocks = str(config.get("block_sizes", [])).replace(" ", "")
+    return f"{blocks} w{config.get('num_warps', '?')} s{config.get('num_stages', '?')}"
 
 
 def write_source(name: str, text: str) -> str:
@@ -201,7 +201,7 @@ def write_source(name: str, text: str) -> str:
 def demonstrate(demonstration: Demonstration, device: torch.device) -> Outcome:
     """Run one kernel; whatever goes wrong is part of the outcome."""
     known: dict[str, Any] = {
-        "name": demonstration.kernel,
+        "name": demonstration.module,
         "shape": shape_text(demonstration.shapes[device.type]),
         "dtype": str(demonstration.dtypes[device.type]).removeprefix("torch."),
     }
@@ -218,15 +218,16 @@ def collect_facts(demonstration: Demonstration, device: torch.device) -> Iterato
     module = load_example(demonstration.module)
     kernel = getattr(module, demonstration.kernel)
     inputs = demonstration.inputs(device)
-    bound = kernel.bind(inputs)
+    arguments = kernel.normalize_args(*inputs)
+    bound = kernel.bind(arguments)
     config = bound.config_spec.default_config()
     yield {"config": short_config(config)}
-    yield {"source": write_source(demonstration.kernel, bound.to_triton_code(config))}
+    yield {"source": write_source(demonstration.module, bound.to_triton_code(config))}
     compiled = bound.compile_config(config)
-    actual = run_poisoned(lambda: compiled(*inputs))
+    actual = run_poisoned(lambda: compiled(*arguments))
     error = judge(demonstration, actual, first_tensor(module.reference(*inputs)), inputs)
     yield {"error": error}
-    yield time_both(lambda: compiled(*inputs), lambda: demonstration.eager(*inputs), device)
+    yield time_both(lambda: compiled(*arguments), lambda: demonstration.eager(*inputs), device)
     if not error.is_within_budget:
         yield {"problem": f"beyond the error budget: {first_line(error)}"}
 
@@ -242,12 +243,11 @@ def first_line(text: object) -> str:
 
 
 def time_text(timing: Timing | None) -> str:
-    """Median, in the unit that reads best, with its spread."""
+    """Median, in the unit that reads best."""
     if timing is None:
         return "-"
-    milliseconds, spread = timing.median_ms, timing.summary.spread
-    amount = f"{milliseconds * 1e3:.1f} us" if milliseconds < 1 else f"{milliseconds:.2f} ms"
-    return f"{amount} ±{spread / 2:.0%}"
+    milliseconds = timing.median_ms
+    return f"{milliseconds * 1e3:.1f} us" if milliseconds < 1 else f"{milliseconds:.2f} ms"
 
 
 def ratio_text(outcome: Outcome) -> str:
@@ -287,6 +287,7 @@ def show(console: Console, outcomes: Sequence[Outcome], device: torch.device) ->
     for outcome in outcomes:
         if outcome.problem:
             console.print(f"[red]{outcome.name} failed:[/] {escape(outcome.problem)}")
+    console.print("config: block sizes, warps (w) and pipeline stages (s) of the GPU code.")
     console.print("rel. norm, max ulp: error against a float64 reference on the same inputs.")
     console.print(
         "Error near zero after cancellation is many ulps of a tiny number: read the norm."
@@ -313,7 +314,7 @@ def device_name(device: torch.device) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all, print the table; the exit status is 1 if any kernel failed."""
-    names = [item.kernel for item in DEMONSTRATIONS]
+    names = [item.module for item in DEMONSTRATIONS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", choices=names, help="also print the code of this kernel")
     options = parser.parse_args(arguments)
@@ -323,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(width=PLAIN_WIDTH)
     outcomes: list[Outcome] = []
     for demonstration in DEMONSTRATIONS:
-        with console.status(f"running {demonstration.kernel}"):
+        with console.status(f"running {demonstration.module}"):
             outcomes.append(demonstrate(demonstration, device))
     show(console, outcomes, device)
     for outcome in outcomes:

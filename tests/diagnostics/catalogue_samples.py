@@ -64,7 +64,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "FailedToUnpackTupleAssign": {"given": "a tuple of 3 values", "needed": 2},
     "TypeInferenceError": {"problem": "zip() needs sequences of one length, not 2 and 3"},
     "TracedArgNotSupported": {"function": "hl.load", "kind": "a dict", "argument": "index"},
-    "TorchOpTracingError": {"function": "helper `act`", "problem": "ZeroDivisionError: by zero"},
+    "TorchOpTracingError": {"function": "act", "problem": "ZeroDivisionError: by zero"},
     "RecursiveHelper": {"function": "power", "problem": "RecursionError"},
     "DataDependentCondition": {},
     # Loops and branches.
@@ -75,7 +75,6 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "LoopDependencyError": {"tensor": "part"},
     "DeviceLoopElseBlock": {},
     "LoopFunctionNotInFor": {"function": "hl.tile"},
-    "LoopInHelper": {"function": "hl.tile", "helper": "row_sum"},
     "InvalidDeviceForLoop": {"iterable": "a dict"},
     "StaticLoopTooLong": {"limit": 10000},
     "StaticRangeBound": {"found": "a runtime integer"},

@@ -17,6 +17,7 @@ from tilesmith.diagnostics.location import (
     SourceLocation,
     capture_location,
     location_of_node,
+    location_of_traceback,
 )
 
 needs_columns = pytest.mark.skipif(
@@ -79,6 +80,45 @@ def test_columns_of_an_expression_over_several_lines_are_open():
     loc = run_as("user.py", "def kernel():\n    return capture(\n    )\n")["kernel"]()
     assert loc.line == 2
     assert loc.columns == (len("    return "), None)
+
+
+def raised_by(function: Any, *args: Any) -> BaseException:
+    try:
+        function(*args)
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_a_traceback_gives_the_innermost_user_frame_and_its_callers():
+    package = run_as(f"{PACKAGE_DIRECTORY}frontend/ops.py", "def add():\n    raise ValueError\n")
+    source = "def helper():\n    return add()\ndef kernel():\n    return helper()\n"
+    user = run_as("user.py", source, add=package["add"])
+    tracer = run_as(f"{PACKAGE_DIRECTORY}frontend/tracer.py", "def call(f):\n    return f()\n")
+    loc = location_of_traceback(raised_by(tracer["call"], user["kernel"]).__traceback__)
+    assert innermost(loc) == ("user.py", 2, "helper")
+    assert loc.caller is not None
+    assert innermost(loc.caller) == ("user.py", 4, "kernel")
+    # What called the tracer, this test, is no caller.
+    assert loc.caller.caller is None
+
+
+@needs_columns
+def test_a_traceback_keeps_the_place_of_the_exception_not_of_its_handler():
+    source = "def kernel():\n    try:\n        x = 1 / 0\n    finally:\n        y = 2\n"
+    loc = location_of_traceback(raised_by(run_as("user.py", source)["kernel"]).__traceback__)
+    assert loc.line == 3
+    assert loc.columns == (len("        x = "), len("        x = 1 / 0"))
+
+
+def test_generated_code_is_no_user_code():
+    made = run_as("<string>", "def __init__():\n    raise ValueError\n")["__init__"]
+    user = run_as("user.py", "def kernel():\n    made()\n", made=made)
+    assert location_of_traceback(raised_by(user["kernel"]).__traceback__).file == "user.py"
+
+
+def test_a_traceback_without_user_frames_has_no_place():
+    assert location_of_traceback(None) == UNKNOWN
 
 
 def test_the_chain_of_callers_is_bounded():

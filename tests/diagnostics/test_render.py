@@ -64,6 +64,14 @@ def test_an_error_in_a_helper_shows_its_caller(kernel_file, golden):
     golden(f"{ShapeMismatch(operation='sub', left='[tile]', right='[4]', loc=loc)}\n")
 
 
+def test_a_recursion_is_shown_once(kernel_file):
+    inner = place(kernel_file, "x - y", "center")
+    loc = inner
+    for _ in range(3):
+        loc = SourceLocation(inner.file, inner.line, inner.function, caller=loc, span=inner.span)
+    assert "called from" not in render_report("m", {}, loc)
+
+
 def test_related_places_are_shown_with_their_label(kernel_file, golden):
     error = ControlFlowTensorMismatch(
         name="acc",
@@ -116,6 +124,10 @@ def test_accented_letters_are_counted_as_letters_not_bytes(tmp_path):
 
 def test_an_expression_over_several_lines_is_marked_on_the_first(tmp_path):
     assert marked(tmp_path, "y = f(  # call", (4, None))[1] == "    ^^^^^^^^^^…"
+
+
+def test_a_statement_with_a_block_is_marked_up_to_its_colon(tmp_path):
+    assert marked(tmp_path, "for t in hl.tile(n):", (0, None))[1] == "^" * 19
 
 
 def test_an_empty_span_gets_one_caret(tmp_path):

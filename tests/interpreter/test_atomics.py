@@ -46,7 +46,9 @@ def update(kind: str, out: torch.Tensor, index: torch.Tensor, value: torch.Tenso
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint32, torch.uint64])
 @pytest.mark.parametrize("kind", COMBINE)
 @pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [0, 0, 1, 0, 1], [2, 2, 2, 2, 2, 2, 2]])
-def test_atomics_take_effect_in_lane_order(kind: str, dtype: torch.dtype, index: list[int], used: bool):
+def test_atomics_take_effect_in_lane_order(
+    kind: str, dtype: torch.dtype, index: list[int], used: bool
+):
     start, values = [12, 7, 100, 5, 0], [3, 9, 6, 255, 1, 80, 33][: len(index)]
     expected, previous = list(start), []
     for position, value in zip(index, values):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -101,7 +103,7 @@ def test_gathered_rows(layout: str, count: int):
 def test_gather_out_of_bounds_is_reported(bad: int):
     with pytest.raises(OutOfBoundsAccess) as caught:
         gather_rows(tensor_of("contiguous", 7, 5), torch.tensor([0, 6, bad, 2, 1]))
-    assert caught.value.details == {"tensor": "x", "dim": 0, "index": bad, "size": 7}
+    assert f"index {bad} is out of bounds for dimension 0 of `x`, of size 7" in str(caught.value)
 
 
 @pytest.mark.parametrize(("offset", "index"), [(1, 10), (-2, -2), (20, 20)])
@@ -120,12 +122,12 @@ def test_slice_out_of_bounds_is_reported_at_the_users_line(offset: int, index: i
     def locate(op: Operation) -> Operation:
         if not isinstance(op, Load):
             return op
-        return Load(tensor=op.tensor, indices=op.indices, results=op.results, loc=place)
+        return replace(op, loc=place)
 
     function = rewrite_function(build(body, arguments, {"m": 4}), locate)
     with pytest.raises(OutOfBoundsAccess) as caught:
         run_function(function, arguments, {"m": 4})
-    assert caught.value.details == {"tensor": "x", "dim": 0, "index": index, "size": 10}
+    assert f"index {index} is out of bounds for dimension 0 of `x`, of size 10" in str(caught.value)
     assert caught.value.loc == place
 
 
@@ -156,7 +158,9 @@ def test_masked_lanes_are_never_read_and_give_zero(size: int, offset: int):
 def test_masked_lanes_are_never_written(size: int, offset: int):
     x, out = torch.arange(1.0, size + 1), torch.full((size,), -1.0)
     text = SHIFTED + "%v = load(%x, none, [%i]) : f32[m]\n store(%out, %v, %mask, [%j])"
-    run_text(over_tiles(text.format(offset=offset, size=size), size), {"x": x, "out": out}, {"m": 4})
+    run_text(
+        over_tiles(text.format(offset=offset, size=size), size), {"x": x, "out": out}, {"m": 4}
+    )
     expected = [x[i - offset].item() if 0 <= i - offset < size else -1.0 for i in range(size)]
     assert out.tolist() == expected
 

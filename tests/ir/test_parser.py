@@ -254,7 +254,7 @@ def random_functions(draw) -> Function:
 
 
 @given(random_functions())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60)
 def test_random_functions_print_the_same_after_parsing(function: Function):
     text = print_function(function)
     assert print_function(parse_function(text)) == text

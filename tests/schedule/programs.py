@@ -11,10 +11,16 @@ def _tensor(name: str, dtype: str, shape: list[int], strides: list[int] | None =
         strides = [1] * len(shape)
         for axis in reversed(range(len(shape) - 1)):
             strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return f'  param %{name}: tensor<{dtype}{shape}, strides={strides}, alias=0> from "{name}"'
+    # Tensors of different names do not overlap.
+    alias = sum(map(ord, name))
+    return (
+        f'  param %{name}: tensor<{dtype}{shape}, strides={strides}, alias={alias}> from "{name}"'
+    )
 
 
-def pointwise(m: int = 4096, n: int = 4096, dtype: str = "f32", transposed: bool = False) -> Function:
+def pointwise(
+    m: int = 4096, n: int = 4096, dtype: str = "f32", transposed: bool = False
+) -> Function:
     """``out[tm, tn] = exp(x[tm, tn]) + y[tm, tn]``."""
     strides = [1, m] if transposed else None
     return parse_function(f"""func @pointwise {{
@@ -249,7 +255,9 @@ def nested_tiles(n: int = 1 << 16) -> Function:
 """)
 
 
-def attention(heads: int = 128, length: int = 4096, width: int = 128, dtype: str = "bf16") -> Function:
+def attention(
+    heads: int = 128, length: int = 4096, width: int = 128, dtype: str = "bf16"
+) -> Function:
     """One program per head and row block; a loop over columns with two chained products."""
     return parse_function(f"""func @attention {{
 {_tensor("q", dtype, [heads, length, width])}

@@ -18,7 +18,9 @@ UNKNOWN_EXTENT = 1 << 20
 def whole_tile_sizes(function: Function) -> dict[str, int]:
     """A size for every tuned block."""
     sizes = {
-        block.name: next_power_of_2(UNKNOWN_EXTENT if block.extent is None else max(1, block.extent))
+        block.name: next_power_of_2(
+            UNKNOWN_EXTENT if block.extent is None else max(1, block.extent)
+        )
         for block in function.blocks
         if block.fixed is None
     }
@@ -34,7 +36,9 @@ def whole_tile_sizes(function: Function) -> dict[str, int]:
     return sizes
 
 
-def _shrink(function: Function, shape: object, sizes: dict[str, int], limits: dict[str, int]) -> None:
+def _shrink(
+    function: Function, shape: object, sizes: dict[str, int], limits: dict[str, int]
+) -> None:
     """Halve the largest block of a shape until it fits."""
     while True:
         elements = 1

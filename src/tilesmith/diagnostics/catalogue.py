@@ -81,7 +81,7 @@ class Base(RuntimeError):
     def _chosen_fix(self) -> str:
         key = next(iter(placeholders(self.message)), "")
         # Syntax is quoted in messages: `break`.
-        return self.fixes.get(self.details.get(key, "").strip("`"), self.fix)
+        return self.fixes.get(self.details.get(key, "").replace("`", ""), self.fix)
 
     def located(self, loc: SourceLocation) -> Self:
         """The same error with a place, if it has none yet."""

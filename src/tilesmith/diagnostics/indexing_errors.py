@@ -8,21 +8,21 @@ from tilesmith.diagnostics.catalogue import BaseError
 class RankMismatch(BaseError):
     """A tensor is indexed with the wrong number of indices."""
 
-    message = "`{tensor}` has {rank} dimensions, but {given} indices are given"
+    message = "`{tensor}` has rank {rank}, but {given} indices are given"
     fix = "give one index per dimension; `:` takes a whole dimension, None adds one"
 
 
 class StoredRankMismatch(RankMismatch):
     """The rank of a stored value is not that of the place."""
 
-    message = "a value with {given} dimensions is stored where `{tensor}` is indexed in {rank}"
+    message = "a value of rank {given} is stored into `{tensor}` at an index of rank {rank}"
     fix = "add dimensions with value[:, None], or reduce the value first"
 
 
 class InvalidIndexingType(BaseError):
     """An index element of an unsupported type."""
 
-    message = "{kind} cannot be used as an index of `{tensor}`"
+    message = "`{tensor}` cannot be indexed by {kind}"
     expected = "a tile, an integer, an integer tensor, a slice, None or ..."
 
 

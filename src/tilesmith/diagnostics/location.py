@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 PACKAGE_DIRECTORY = str(Path(__file__).resolve().parents[1]) + os.sep
 # Shipped kernels are written as a user would write them; errors in them show their lines.
 KERNELS_DIRECTORY = PACKAGE_DIRECTORY + "kernels" + os.sep
+GENERATED_CODE = ("<string>", "<frozen")
+"""What dataclasses and the import system make; no user wrote it."""
 MAX_CALLERS = 8
 BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
 
@@ -63,12 +65,10 @@ def _columns_of_instruction(code: CodeType, instruction: int, line: int) -> Colu
     return start, (end if last_line == line else None)
 
 
-def location_of_frame(frame: FrameType, caller: SourceLocation | None = None) -> SourceLocation:
+def location_of_frame(frame: FrameType) -> SourceLocation:
     """The place a frame is executing."""
     code = frame.f_code
-    return SourceLocation(
-        code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti, caller
-    )
+    return SourceLocation(code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti)
 
 
 def location_of_node(node: ast.AST, file: str, function: str = "") -> SourceLocation:
@@ -104,26 +104,51 @@ def _is_user_frame(frame: FrameType, skipped: tuple[str, ...]) -> bool:
     return not file.startswith(skipped) or file.startswith(KERNELS_DIRECTORY)
 
 
+def _skipped(library_directories: tuple[str, ...]) -> tuple[str, ...]:
+    return (PACKAGE_DIRECTORY, *GENERATED_CODE, *library_directories)
+
+
+def _chain(callers: list[SourceLocation]) -> SourceLocation:
+    """The last of the places, each with the one before it as its caller."""
+    place: SourceLocation | None = None
+    for item in callers[-MAX_CALLERS - 1 :]:
+        place = replace(item, caller=place)
+    return place or UNKNOWN
+
+
 def capture_location(*library_directories: str) -> SourceLocation:
     """The innermost user frame of the current call, with its user callers.
 
-    Frames of this package and of ``library_directories`` (torch, for one) are passed over.
+    Frames of this package and of ``library_directories`` (torch, for one) are passed over. What
+    called the package, to compile a kernel or to trace a helper, is no caller.
     """
-    skipped = (PACKAGE_DIRECTORY, *library_directories)
+    skipped = _skipped(library_directories)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_user_frame(frame, skipped):
         frame = frame.f_back
-    if frame is None:
-        return UNKNOWN
-    callers: list[FrameType] = []
-    outer = frame.f_back
-    while outer is not None and len(callers) < MAX_CALLERS:
-        # Device code is called by the tracer; what called the kernel is of no interest here.
-        if not _is_user_frame(outer, skipped):
-            break
-        callers.append(outer)
-        outer = outer.f_back
-    caller: SourceLocation | None = None
-    for item in reversed(callers):
-        caller = location_of_frame(item, caller)
-    return location_of_frame(frame, caller)
+    places: list[SourceLocation] = []
+    while frame is not None and len(places) <= MAX_CALLERS and _is_user_frame(frame, skipped):
+        places.append(location_of_frame(frame))
+        frame = frame.f_back
+    return _chain(places[::-1])
+
+
+def location_of_traceback(
+    traceback: TracebackType | None, *library_directories: str
+) -> SourceLocation:
+    """The innermost user frame that an exception passed, with its user callers."""
+    skipped = _skipped(library_directories)
+    places: list[SourceLocation] = []
+    is_after_library = False
+    while traceback is not None:
+        frame = traceback.tb_frame
+        is_user = _is_user_frame(frame, skipped)
+        if is_user and is_after_library:
+            places = []
+        if is_user:
+            # The frame itself may have moved on, into a handler.
+            place = location_of_frame(frame)
+            places.append(replace(place, line=traceback.tb_lineno, instruction=traceback.tb_lasti))
+        is_after_library = not is_user
+        traceback = traceback.tb_next
+    return _chain(places)

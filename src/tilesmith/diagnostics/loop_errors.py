@@ -55,17 +55,10 @@ class DeviceLoopElseBlock(BaseError):
 class LoopFunctionNotInFor(BaseError):
     """A loop function used elsewhere than as the iterator of a ``for``."""
 
-    message = "{function} is not the iterator of a `for` statement"
+    message = "{function} is not the iterator of a `for` statement of the kernel"
     expected = "for i in {function}(...):"
-
-
-class LoopInHelper(LoopFunctionNotInFor):
-    """A device loop inside a helper function."""
-
-    message = "{function} is used in helper `{helper}`"
-    expected = ""
-    note = "helpers are plain Python, run at compile time; loops belong in the kernel itself"
-    fix = "move the loop into the kernel and call `{helper}` in its body, or use hl.static_range"
+    note = "helpers and comprehensions are plain Python, run once at compile time"
+    fix = "write a `for` in the kernel itself; hl.static_range and lists work everywhere"
 
 
 class InvalidDeviceForLoop(BaseError):

@@ -33,9 +33,13 @@ def _marker(text: str, columns: Columns | None, mark: str) -> str:
     if not head.strip():
         head = text[: len(text) - len(text.lstrip())]
     covered = raw[: len(raw) if end is None else end].decode(errors="ignore")
+    # A statement with a block goes on too, but what is meant is its header.
+    is_header = end is None and covered.endswith(":")
     indent = _display_width(head.expandtabs(TAB_WIDTH))
-    width = _display_width(covered.expandtabs(TAB_WIDTH)) - indent
-    return " " * indent + mark * max(1, width) + (CONTINUES if end is None else "")
+    width = _display_width(covered.expandtabs(TAB_WIDTH)) - indent - is_header
+    return (
+        " " * indent + mark * max(1, width) + (CONTINUES if end is None and not is_header else "")
+    )
 
 
 def _places(
@@ -43,10 +47,12 @@ def _places(
 ) -> list[tuple[str, str, SourceLocation]]:
     """Heading, mark and place: the place itself, its callers, then the related places."""
     places = [(f"--> {loc}{_in_function(loc)}", "^", loc)]
-    caller = loc.caller
+    callee, caller = loc, loc.caller
     while caller is not None:
-        places.append((f"called from {caller}{_in_function(caller)}", "-", caller))
-        caller = caller.caller
+        # A recursion shows once.
+        if caller != callee:
+            places.append((f"called from {caller}{_in_function(caller)}", "-", caller))
+        callee, caller = caller, caller.caller
     return places + [(f"{label}: {place}", "-", place) for label, place in related.items()]
 
 

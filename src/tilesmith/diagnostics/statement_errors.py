@@ -19,8 +19,8 @@ STATEMENT_FIXES: Mapping[str, str] = {
     "global": "pass the value as an argument, and return what changes",
     "nonlocal": "pass the value as an argument, and return what changes",
     "lambda": "define the function at module level, or pass it to the kernel as an argument",
-    "a nested `def`": "define it at module level",
-    "a nested `class`": "define it at module level",
+    "a nested def": "define it at module level",
+    "a nested class": "define it at module level",
     "match": "use if/elif",
     "yield": "store the results into a tensor, and return it",
     "yield from": "store the results into a tensor, and return it",
@@ -30,12 +30,12 @@ STATEMENT_FIXES: Mapping[str, str] = {
     "await": "await the value before the kernel is called",
     ":=": "assign in a statement of its own",
     "a conditional expression": "use torch.where(condition, a, b) for tensors, if/else otherwise",
-    "a comprehension with `if`": "filter the list before the device loop",
+    "a comprehension with if": "filter the list before the device loop",
     "while ... else": "put the code of the else block after the loop",
     "a set": "use a list or tuple",
     ".item()": "use the loaded 0-d value itself: `v = x[i]`",
 }
-"""What to write instead, by the construct as the frontend names it, less the quotes around it."""
+"""What to write instead, by the construct as the frontend names it, less its quotes."""
 
 
 class StatementNotSupported(BaseError):
@@ -222,7 +222,8 @@ class TracedArgNotSupported(BaseError):
 class TorchOpTracingError(WrappingError):
     """An exception raised by a torch function or a helper while the kernel was traced."""
 
-    message = "{function} failed while the kernel was traced: {problem}"
+    message = "`{function}` raised {problem}"
+    note = "device code and helpers are run once, at compile time, with symbolic values"
 
 
 class RecursiveHelper(TorchOpTracingError):

@@ -14,10 +14,11 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, F64
-from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeFloat, RuntimeInt
+from tilesmith.frontend.check_helpers import check_helper
 from tilesmith.frontend.host_functions import constexpr
+from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeFloat, RuntimeInt
 from tilesmith.frontend.tensors import reference, size_dim
-from tilesmith.frontend.tracer import Tracer
+from tilesmith.frontend.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
 from tilesmith.frontend.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.types import Dim, scalar
 
@@ -40,6 +41,7 @@ class CaptureBorder:
         if isinstance(value, (bool, int, float)):
             return self._wrap_number(value, source)
         if isinstance(value, FunctionType):
+            check_helper(value)
             self._note_closure(value, source)
             return value
         return self._wrap_container(value, source)
@@ -67,6 +69,8 @@ class CaptureBorder:
 
     def _runtime_int(self, value: RuntimeInt, source: str) -> Scalar:
         dtype = self._tracer.integer_dtype(int(value))
+        fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
+        self.guards.append((fits, -INT32_LIMIT <= value <= WIDE_LIMIT))
         name = source if source.isidentifier() else "n"
         parameter = self._tracer.parameter(name, source, scalar(dtype))
         result = Scalar(parameter)
@@ -85,7 +89,9 @@ class CaptureBorder:
 
     def _wrap_container(self, value: Any, source: str) -> Any:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            items = {name: self.wrap(getattr(value, name), f"{source}.{name}") for name in value._fields}
+            items = {
+                name: self.wrap(getattr(value, name), f"{source}.{name}") for name in value._fields
+            }
             return type(value)(**items)
         if isinstance(value, (list, tuple)):
             wrapped = [self.wrap(item, f"{source}[{i}]") for i, item in enumerate(value)]

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.names import bound_names, read_names
-from tilesmith.frontend.source import KernelSource
+from tilesmith.frontend.source import LOOP_FUNCTIONS, KernelSource, is_language_call
 
 _NOT_ALLOWED = {
     ast.Return: "`return`", ast.With: "`with`", ast.Try: "`try`", ast.AsyncWith: "`async with`",
@@ -27,6 +27,8 @@ def check_device_code(source: KernelSource) -> None:
     for loop in source.loops:
         for statement in (loop, *ast.walk(loop)):
             _check_node(statement, source)
+    _check_loop_functions(source)
+    _check_globals(source)
     _check_rebinding(source)
     _check_host_reads(source)
 
@@ -62,6 +64,31 @@ def _check_targets(node: ast.Assign, source: KernelSource) -> None:
 
 def _invalid_assignment(part: ast.AST, source: KernelSource) -> NoReturn:
     raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
+
+
+def _check_loop_functions(source: KernelSource) -> None:
+    """``hl.tile`` and its kin describe loops; anywhere but after ``for ... in`` they mean nothing."""
+    nodes = list(ast.walk(source.tree))
+    iterators = {id(node.iter) for node in nodes if isinstance(node, (ast.For, ast.comprehension))}
+    for node in nodes:
+        if id(node) in iterators or not isinstance(node, ast.Call):
+            continue
+        if is_language_call(node, LOOP_FUNCTIONS, source.function):
+            raise errors.LoopFunctionNotInFor(
+                function=ast.unparse(node.func), loc=source.location(node)
+            )
+
+
+def _check_globals(source: KernelSource) -> None:
+    declared = {
+        name
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Global)
+        for name in node.names
+    }
+    for name, place in bound_names(source.loops).items():
+        if name in declared:
+            raise errors.GlobalMutation(name=name, loc=source.location(place))
 
 
 def _host_names(source: KernelSource) -> dict[str, ast.AST]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32
 from tilesmith.frontend.emission import apply, as_tile, cast, full
 from tilesmith.frontend.loops import BoundAxis, LoopRange, bind_axis
@@ -16,7 +17,6 @@ from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import Tracer, locate
 from tilesmith.frontend.values import Scalar, TileValue
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
-from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 
 State = tuple[Any, ...]
@@ -26,11 +26,15 @@ STATIC_LOOP_LIMIT = 10_000
 class Unbound:
     """Stands for a name that has no value here; any use of it is an error that says why."""
 
-    def __init__(self, name: str = "", reason: str = "") -> None:
-        self._name, self._reason = name, reason
+    user_name = "a name without a value"
+
+    def __init__(
+        self, name: str = "", error: type[errors.BaseError] = errors.UndefinedVariable
+    ) -> None:
+        self._name, self._error = name, error
 
     def _fail(self, *_: Any, **__: Any) -> Any:
-        raise errors.UndefinedVariable(name=self._name, reason=self._reason, loc=locate())
+        raise self._error(name=self._name, loc=locate())
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _fail
     __rtruediv__ = __matmul__ = __rmatmul__ = __getitem__ = __call__ = __bool__ = __iter__ = _fail
@@ -67,7 +71,11 @@ def unpack(item: Any, count: int) -> Any:
 
 
 def run_for(
-    iterator: Any, body: Callable[..., State], names: Sequence[str], state: State, targets: Sequence[str]
+    iterator: Any,
+    body: Callable[..., State],
+    names: Sequence[str],
+    state: State,
+    targets: Sequence[str],
 ) -> State:
     """Run a ``for`` of device code: a loop op for ``hl.tile``/``hl.grid``, else unrolled."""
     if isinstance(iterator, LoopRange):
@@ -76,7 +84,7 @@ def run_for(
             return _trace_grid(tracer, iterator, body, (names, state), targets)
         return _trace_loop(tracer, iterator, body, (names, state), targets)
     if isinstance(iterator, (TileValue, TensorRef, dict, set, int, Tile, Unbound)):
-        raise errors.InvalidDeviceForLoop(iterable=type(iterator).__name__, loc=locate())
+        raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator), loc=locate())
     for item in iterator:
         state = body(item, *state)
     return state
@@ -131,7 +139,7 @@ def _trace_grid(
         blocks=tuple(axis.block for axis in axes),
         body=region,
     )
-    return tuple(Unbound(name, "device values do not leave a top-level loop") for name in names)
+    return tuple(Unbound(name, errors.CrossRootDeviceValue) for name in names)
 
 
 def _trace_loop(
@@ -186,32 +194,46 @@ def _merge_carried(
         if isinstance(before, TileValue):
             merged.append((position, _checked_merge(name, before, now)))
         elif not isinstance(before, Unbound) and now is not inner[position] and now != before:
-            raise errors.CantCombineTypesInControlFlow(
-                name=name, before=_describe(before), after=_describe(now), loc=locate()
-            )
+            raise _cannot_combine(name, before, now)
     return merged
+
+
+def _cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
+    are_numbers = isinstance(before, (int, float)) and isinstance(now, (int, float, Scalar))
+    error = (
+        errors.NumberChangedInControlFlow if are_numbers else errors.CantCombineTypesInControlFlow
+    )
+    return error(name=name, before=_describe(before), after=_describe(now), loc=locate())
+
+
+def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
+    """A tensor that is not what it was; both values may know the line that made them."""
+    places = {f"{value.tile} comes from": value._value.loc for value in (before, now)}
+    return errors.ControlFlowTensorMismatch(
+        name=name,
+        before=str(before.tile),
+        after=str(now.tile),
+        loc=locate(),
+        related={label: loc for label, loc in places.items() if loc.line},
+    )
 
 
 def _checked_merge(name: str, before: TileValue, now: Any) -> TileValue:
     if isinstance(now, (int, float)) and not isinstance(now, bool):
         now = full(now, before.tile.dtype, before.tile.shape)
     if not isinstance(now, TileValue):
-        raise errors.CantCombineTypesInControlFlow(
-            name=name, before=_describe(before), after=_describe(now), loc=locate()
-        )
+        raise _cannot_combine(name, before, now)
     if isinstance(before, Scalar) and before.tile.rank == now.tile.rank == 0:
         now = cast(now, before.tile.dtype)
     if now.tile != before.tile:
-        raise errors.ControlFlowTensorMismatch(
-            name=name, before=str(before.tile), after=str(now.tile), loc=locate()
-        )
+        raise _changed(name, before, now)
     return now
 
 
 def _describe(value: Any) -> str:
     if isinstance(value, TileValue):
         return f"a device tensor {value.tile}"
-    return f"{value!r}" if isinstance(value, (int, float, str)) else type(value).__name__
+    return f"{value!r}" if isinstance(value, (int, float, str)) else kind_of(value)
 
 
 def _after_loop(names: Sequence[str], state: State, results: dict[int, Value]) -> State:
@@ -221,7 +243,7 @@ def _after_loop(names: Sequence[str], state: State, results: dict[int, Value]) -
             result = results[position]
             after.append(Scalar(result) if isinstance(before, Scalar) else TileValue(result))
         elif isinstance(before, Unbound):
-            after.append(Unbound(name, "it is first assigned inside a device loop"))
+            after.append(Unbound(name, errors.UnboundAfterLoop))
         else:
             after.append(before)
     return tuple(after)
@@ -245,9 +267,7 @@ def run_if(
     merged = [_merge_arms(name, a, b) for name, a, b in zip(names, arms[0][0], arms[1][0])]
     positions = [i for i, is_merged in enumerate(merged) if is_merged]
     where = locate()
-    results = tuple(
-        Value(arms[0][0][p].tile, names[p], where) for p in positions
-    )
+    results = tuple(Value(arms[0][0][p].tile, names[p], where) for p in positions)
     regions = [_close_arm(arm, positions, results) for arm in arms]
     tracer.builder.insert(
         If(condition=test.value, then=regions[0], otherwise=regions[1], results=results, loc=where)
@@ -279,14 +299,10 @@ def _merge_arms(name: str, left: Any, right: Any) -> bool:
         return False
     if isinstance(left, TileValue) and isinstance(right, TileValue):
         if left.tile != right.tile:
-            raise errors.ControlFlowTensorMismatch(
-                name=name, before=str(left.tile), after=str(right.tile), loc=locate()
-            )
+            raise _changed(name, left, right)
         return True
     if isinstance(left, TileValue) or isinstance(right, TileValue) or left != right:
-        raise errors.CantCombineTypesInControlFlow(
-            name=name, before=_describe(left), after=_describe(right), loc=locate()
-        )
+        raise _cannot_combine(name, left, right)
     return False
 
 
@@ -300,7 +316,7 @@ def _unmerged(name: str, left: Any, right: Any) -> Any:
     if left is right:
         return left
     if isinstance(left, Unbound) or isinstance(right, Unbound):
-        return Unbound(name, "it is assigned in one branch only")
+        return Unbound(name, errors.UnboundInBranch)
     return left
 
 
@@ -366,6 +382,8 @@ def _combine(thunks: Sequence[Callable[[], Any]], fn: str, *, deciding: bool) ->
                 return operand
             last = operand
             continue
+        if operand.tile.rank:
+            raise errors.LogicalOperatorOnTensor(operator=fn, shape=operand.tile, loc=locate())
         test = as_condition(operand)
         symbolic = test if symbolic is None else apply(fn, symbolic, test)
     return last if symbolic is None else symbolic
@@ -375,6 +393,8 @@ def negate(operand: Any) -> Any:
     """``not``."""
     if not isinstance(operand, TileValue):
         return not operand
+    if operand.tile.rank:
+        raise errors.LogicalOperatorOnTensor(operator="not", shape=operand.tile, loc=locate())
     return apply("not", as_condition(operand))
 
 

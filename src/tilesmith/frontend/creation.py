@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.emission import apply, as_tile, broadcast_to, cast, number_dtype
 from tilesmith.frontend.emission import full as emit_full
@@ -27,7 +28,7 @@ def _shape(shape: Any, function: str) -> Shape:
     if not isinstance(shape, (list, tuple)):
         raise errors.InvalidArgumentKind(
             function=function,
-            problem=f"the shape is {'a tile' if isinstance(shape, Tile) else type(shape).__name__}, "
+            problem=f"the shape is {kind_of(shape)}, "
             "expected a list of sizes",
             loc=locate(),
         )
@@ -61,7 +62,9 @@ def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) ->
     return emit_full(0, from_torch(dtype), _shape(shape, "hl.zeros"))
 
 
-def arange(*bounds: Any, dtype: torch.dtype | None = None, device: Any = None, step: Any = 1) -> TileValue:
+def arange(
+    *bounds: Any, dtype: torch.dtype | None = None, device: Any = None, step: Any = 1
+) -> TileValue:
     """``[start, end)`` as an integer tensor; the length must be known or a block size.
 
     Example:
@@ -87,12 +90,14 @@ def _length(start: Any, end: Any, step: Any) -> Any:
         return end
     if isinstance(end, Scalar) and end.sum_of is not None and step == 1:
         left, right = end.sum_of
-        same = isinstance(start, TileValue) and isinstance(left, TileValue) and left.value is start.value
+        same = (
+            isinstance(start, TileValue)
+            and isinstance(left, TileValue)
+            and left.value is start.value
+        )
         if same:
             return right
-    raise errors.ShapeSpecializingCall(
-        value="the length of hl.arange", loc=locate()
-    )
+    raise errors.ShapeSpecializingCall(value="the length of hl.arange", loc=locate())
 
 
 def _dtype_of(like: Any, dtype: torch.dtype | None) -> DType:
@@ -137,7 +142,9 @@ def new(value: Any) -> Rule:
     return rule
 
 
-def new_full(x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+def new_full(
+    x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any
+) -> TileValue:
     """``x.new_full``."""
     return emit_full(fill_value, _dtype_of(x, dtype), as_shape((size,), "new_full"))
 
@@ -148,7 +155,7 @@ def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> 
         return value if dtype is None else cast(value, from_torch(dtype))
     if not isinstance(value, (int, float)):
         raise errors.UnsupportedTorchArgument(
-            name="torch.tensor", argument=type(value).__name__, loc=locate()
+            name="torch.tensor", argument=kind_of(value), loc=locate()
         )
     return emit_full(value, number_dtype(value) if dtype is None else from_torch(dtype))
 

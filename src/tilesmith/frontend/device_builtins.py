@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -16,9 +17,8 @@ from tilesmith.frontend.values import TileValue, dispatch
 
 def device_range(*bounds: Any) -> LoopRange:
     """``range`` in device code is ``hl.grid``: a loop at run time."""
-    if len(bounds) == 3:  # noqa: PLR2004
-        return grid(bounds[0], bounds[1], step=bounds[2])
-    return grid(*bounds)
+    loop = grid(*bounds[:2], step=bounds[2]) if len(bounds) == 3 else grid(*bounds)  # noqa: PLR2004
+    return replace(loop, is_builtin_range=True)
 
 
 def _extremum(builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -30,7 +30,9 @@ def _extremum(builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
         for item in items[1:]:
             if isinstance(item, TileValue) and item.tile.rank:
                 raise errors.InvalidArgumentKind(
-                    function=builtin.__name__, problem="a tensor with several elements", loc=locate()
+                    function=builtin.__name__,
+                    problem="a tensor with several elements",
+                    loc=locate(),
                 )
             result = dispatch(name, (result, item), {})
         return result
@@ -46,7 +48,9 @@ def _conversion(builtin: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
 
 
 def _print(*_: Any, **__: Any) -> Any:
-    raise errors.BackendUnsupported(operation="print() in device code", backend="triton", loc=locate())
+    raise errors.BackendUnsupported(
+        operation="print() in device code", backend="triton", loc=locate()
+    )
 
 
 def _breakpoint(*_: Any, **__: Any) -> Any:

@@ -27,8 +27,21 @@ _FLOAT_UNARY = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "sqrt", "rsqrt",
 )  # fmt: skip
-_EXACT_UNARY = {"neg": "neg", "abs": "abs", "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc"}
-_EXACT_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "maximum": "maximum", "minimum": "minimum"}
+_EXACT_UNARY = {
+    "neg": "neg",
+    "abs": "abs",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "round",
+    "trunc": "trunc",
+}
+_EXACT_BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "maximum": "maximum",
+    "minimum": "minimum",
+}
 _ROUNDED_BINARY = {"remainder": "mod", "fmod": "fmod", "atan2": "atan2", "pow": "pow"}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BITWISE = {
@@ -172,7 +185,9 @@ def _integer_power(base: Operand, exponent: int) -> Any:
 def where(condition: Operand, then: Operand = None, otherwise: Operand = None) -> TileValue:  # type: ignore[assignment]
     """``torch.where`` with tensor or number arms."""
     if then is None or otherwise is None:
-        raise errors.DataDependentOutputShapeNotSupported(operation="torch.where(condition)", loc=locate())
+        raise errors.DataDependentOutputShapeNotSupported(
+            operation="torch.where(condition)", loc=locate()
+        )
     numbers = [arm for arm in (then, otherwise) if not isinstance(arm, TileValue)]
     if len(numbers) == 2:  # noqa: PLR2004
         dtype = F32 if any(isinstance(n, float) for n in numbers) else I64
@@ -246,9 +261,7 @@ def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
         )
     if target == x.tile.dtype:
         return x
-    value = current_tracer("view").create(
-        Cast, x.tile.with_dtype(target), x=x.value, bitcast=True
-    )
+    value = current_tracer("view").create(Cast, x.tile.with_dtype(target), x=x.value, bitcast=True)
     return TileValue(value)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Union
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import locate
@@ -45,6 +46,10 @@ def number_dtype(value: Number) -> DType:
 def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
     """A proxy for the operand, converted to ``dtype`` if given."""
     if not isinstance(operand, TileValue):
+        if not isinstance(operand, (int, float)):
+            raise errors.TypeInferenceError(
+                problem=f"{kind_of(operand)} cannot be computed with", loc=locate()
+            )
         return full(operand, dtype or number_dtype(operand))
     if dtype is F64 and isinstance(operand, Scalar) and operand.double is not None:
         return operand.double()
@@ -55,9 +60,7 @@ def cast(operand: TileValue, dtype: DType) -> TileValue:
     """Convert the element type; the same proxy when there is nothing to do."""
     if operand.tile.dtype == dtype:
         return operand
-    value = current_tracer("cast").create(
-        Cast, operand.tile.with_dtype(dtype), x=operand.value
-    )
+    value = current_tracer("cast").create(Cast, operand.tile.with_dtype(dtype), x=operand.value)
     return TileValue(value, is_reduced=operand.is_reduced)
 
 

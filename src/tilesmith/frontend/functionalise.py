@@ -44,7 +44,9 @@ def _thunk(body: ast.expr) -> ast.Lambda:
 
 def _function(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
     # Parsing a template keeps this independent of fields that newer Pythons add to FunctionDef.
-    function = cast("ast.FunctionDef", ast.parse(f"def {name}({', '.join(parameters)}): pass").body[0])
+    function = cast(
+        "ast.FunctionDef", ast.parse(f"def {name}({', '.join(parameters)}): pass").body[0]
+    )
     function.body = body
     return function
 
@@ -91,7 +93,11 @@ class Functionaliser(ast.NodeTransformer):
         return ast.Tuple([_name(n) if n in self._bound else unbound for n in names], ast.Load())
 
     def _nested(
-        self, name: str, parameters: Sequence[str], body: Sequence[ast.stmt], returned: Sequence[str]
+        self,
+        name: str,
+        parameters: Sequence[str],
+        body: Sequence[ast.stmt],
+        returned: Sequence[str],
     ) -> ast.FunctionDef:
         outer = set(self._bound)
         self._bound |= set(returned) | set(parameters)
@@ -119,7 +125,9 @@ class Functionaliser(ast.NodeTransformer):
         targets = list(bound_names([node.target]))
         names = [n for n in bound_names(node.body) if n not in targets]
         body_name = self._fresh("body")
-        unpack = ast.Assign([node.target], _runtime_call("unpack", _name("__item"), ast.Constant(len(targets))))
+        unpack = ast.Assign(
+            [node.target], _runtime_call("unpack", _name("__item"), ast.Constant(len(targets)))
+        )
         if isinstance(node.target, ast.Name):
             unpack = ast.Assign([node.target], _name("__item"))
         iterator = self.visit(node.iter)
@@ -129,7 +137,12 @@ class Functionaliser(ast.NodeTransformer):
         self._bound = outer
         body.body.insert(0, unpack)
         call = _runtime_call(
-            "run_for", iterator, _name(body_name), _strings(names), self._state(names), _strings(targets)
+            "run_for",
+            iterator,
+            _name(body_name),
+            _strings(names),
+            self._state(names),
+            _strings(targets),
         )
         return self._at(node, body, self._assign(names, call))
 
@@ -141,7 +154,12 @@ class Functionaliser(ast.NodeTransformer):
         then = self._nested(then_name, names, node.body, names)
         otherwise = self._nested(else_name, names, node.orelse, names)
         call = _runtime_call(
-            "run_if", condition, _name(then_name), _name(else_name), _strings(names), self._state(names)
+            "run_if",
+            condition,
+            _name(then_name),
+            _name(else_name),
+            _strings(names),
+            self._state(names),
         )
         return self._at(node, then, otherwise, self._assign(names, call))
 
@@ -155,7 +173,11 @@ class Functionaliser(ast.NodeTransformer):
         self._bound = outer
         body = self._nested(body_name, names, node.body, names)
         call = _runtime_call(
-            "run_while", _name(condition_name), _name(body_name), _strings(names), self._state(names)
+            "run_while",
+            _name(condition_name),
+            _name(body_name),
+            _strings(names),
+            self._state(names),
         )
         return self._at(node, condition, body, self._assign(names, call))
 
@@ -172,7 +194,9 @@ class Functionaliser(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.target, ast.Name):
             return [node]
-        naming = ast.Expr(_runtime_call("named", ast.Constant(node.target.id), _name(node.target.id)))
+        naming = ast.Expr(
+            _runtime_call("named", ast.Constant(node.target.id), _name(node.target.id))
+        )
         return self._at(node, node, naming)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:

@@ -49,8 +49,8 @@ class SplitKernel:
 def split_kernel(source: KernelSource) -> SplitKernel:
     """Compile host and device code."""
     captured = _captured_names(source)
-    host = _compile(_host_tree(source, captured), source.file)
-    device = _compile(_device_tree(source, captured), source.file)
+    host = _compile(_host_tree(source, captured), source.file, source.tree.name)
+    device = _compile(_device_tree(source, captured), source.file, source.tree.name)
     return SplitKernel(source, captured, host, device)
 
 
@@ -77,7 +77,9 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
     known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
     # A name bound in one branch of host code only must not stop the launch: device code may never use it.
     unsure = [name for name in captured if name not in known]
-    defaults = [ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure]
+    defaults = [
+        ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure
+    ]
     body = [*defaults, *copy.deepcopy(source.before), launch, *copy.deepcopy(source.after)]
     tree = _plain_function(source.tree, source.tree.name, body)
     tree.args.args.insert(0, ast.arg(LAUNCH))
@@ -91,7 +93,14 @@ def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.Functio
     return tree
 
 
-def _compile(tree: ast.FunctionDef, file: str) -> CodeType:
+def _compile(tree: ast.FunctionDef, file: str, kernel: str) -> CodeType:
     module = ast.Module([tree], [])
     ast.fix_missing_locations(module)
-    return compile(module, file, "exec", dont_inherit=True)
+    return _renamed(compile(module, file, "exec", dont_inherit=True), kernel)
+
+
+def _renamed(code: CodeType, kernel: str) -> CodeType:
+    """The same code, where functions made up by the rewriting (``__body_1``) bear the kernel's name."""
+    constants = (_renamed(c, kernel) if isinstance(c, CodeType) else c for c in code.co_consts)
+    name = kernel if code.co_name.startswith("__") else code.co_name
+    return code.replace(co_name=name, co_consts=tuple(constants))

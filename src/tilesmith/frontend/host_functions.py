@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.sessions import current_host_session, find_tracer
 from tilesmith.frontend.tracer import locate
 from tilesmith.schedule.config_keys import is_reserved
@@ -67,11 +68,11 @@ def register_tunable(name: str, fragment: Any) -> Any:
     session = current_host_session("hl.register_tunable")
     if not isinstance(name, str):
         raise errors.RegisterTunableArgTypes(
-            kind=type(name).__name__, argument="name", loc=locate()
+            kind=kind_of(name), argument="name", loc=locate()
         )
     if not isinstance(fragment, Fragment):
         raise errors.RegisterTunableArgTypes(
-            kind=type(fragment).__name__, argument="fragment", loc=locate()
+            kind=kind_of(fragment), argument="fragment", loc=locate()
         )
     if is_reserved(name):
         raise errors.TunableNameConflict(name=name, loc=locate())

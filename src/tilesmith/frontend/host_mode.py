@@ -25,7 +25,11 @@ class RuntimeSizeMode(TorchFunctionMode):
         self._origins = origins
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Mark what size, stride and shape give; everything else runs as it is."""
         result = func(*args, **(kwargs or {}))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeInt
 from tilesmith.schedule.fragments import Fragment
 
@@ -58,7 +59,7 @@ class HostSession:
     def register_tunable(self, name: str, fragment: Fragment) -> Any:
         """The value of a user tunable."""
         self.is_used = True
-        value = self.tunables.get(name, fragment.default())
+        value = self.tunables.get(name, fragment.default)
         if not isinstance(value, (int, float, bool)):
             raise errors.TunableTypeNotSupported(name=name, type=type(value).__name__)
         self.tunable_fragments[name] = fragment
@@ -71,7 +72,7 @@ class HostSession:
         if isinstance(value, (tuple, list)):
             return type(value)(self.specialize(item) for item in value)  # type: ignore[arg-type]
         if isinstance(value, bool) or not isinstance(value, int):
-            raise errors.SpecializeArgType(type=type(value).__name__)
+            raise errors.SpecializeArgType(type=kind_of(value))
         if isinstance(value, RuntimeInt):
             if value.origin is None:
                 raise errors.SpecializeArgType(type="a value that the arguments alone do not give")

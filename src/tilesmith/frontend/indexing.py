@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.emission import (
     apply,
@@ -77,13 +78,13 @@ def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
     elements = _flatten_single_tuple(elements)
     consumed = sum(element is not None and element is not Ellipsis for element in elements)
     if consumed > ref.ndim:
-        raise errors.RankMismatch(
-            tensor=ref.source, rank=ref.ndim, given=consumed, loc=locate()
-        )
+        raise errors.RankMismatch(tensor=ref.source, rank=ref.ndim, given=consumed, loc=locate())
     fill = [slice(None)] * (ref.ndim - consumed)
     ellipses = [position for position, element in enumerate(elements) if element is Ellipsis]
     if len(ellipses) > 1:
-        raise errors.InvalidIndexingType(kind="more than one `...`", tensor=ref.source, loc=locate())
+        raise errors.InvalidIndexingType(
+            kind="more than one `...`", tensor=ref.source, loc=locate()
+        )
     place = ellipses[0] if ellipses else len(elements)
     elements[place : place + len(ellipses)] = fill
     pairs: list[tuple[int, Any]] = []
@@ -116,12 +117,14 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         raise errors.HostTensorDirectUsage(name=element.source, use="an index", loc=locate())
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
         raise errors.InvalidIndexingType(
-            kind=type(element).__name__, tensor=ref.source, loc=locate()
+            kind=kind_of(element), tensor=ref.source, loc=locate()
         )
     if isinstance(element, int):
         return Position(_constant_position(ref, axis, element))
     if element.tile.dtype.is_bool:
-        raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean", loc=locate())
+        raise errors.DataDependentOutputShapeNotSupported(
+            operation="indexing with a boolean", loc=locate()
+        )
     if not element.tile.dtype.is_integer:
         raise errors.InvalidIndexingType(
             kind=f"a tensor of {element.dtype}", tensor=ref.source, loc=locate()

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.emission import as_tile, full
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tensors import TensorRef
 from tilesmith.frontend.tile import Tile
-from tilesmith.frontend.tracer import INT32_LIMIT, locate
+from tilesmith.frontend.tracer import WIDE_LIMIT, locate
 from tilesmith.frontend.values import Scalar, TileValue
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 
-WIDE_LOOP_LIMIT = INT32_LIMIT - (1 << 20)
-"""Ranges that end beyond this are counted in 64 bits, so that ``begin + block`` cannot overflow."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,13 @@ class LoopRange:
     is_tuple: bool
     """Whether the loop variable is a tuple (bounds were given as a sequence)."""
     function: str
+    is_builtin_range: bool = False
+    user_name = "a loop"
 
     def __iter__(self) -> Any:
-        raise errors.LoopFunctionNotInFor(function=self.function, loc=locate())
+        raise errors.LoopFunctionNotInFor(
+            function="range" if self.is_builtin_range else f"hl.{self.function}", loc=locate()
+        )
 
 
 def _is_sequence(value: Any) -> bool:
@@ -61,13 +64,15 @@ def _check_bound(value: Any, function: str) -> None:
     is_scalar = isinstance(value, TileValue) and value.tile.rank == 0
     if not (isinstance(value, int) or is_scalar or is_scalar_tensor):
         raise errors.IncorrectTileUsage(
-            problem=f"hl.{function} bound is {type(value).__name__}",
+            problem=f"a bound of hl.{function} is {kind_of(value)}",
             fix="bounds are integers, sizes, scalar tensors, or lists of them",
             loc=locate(),
         )
 
 
-def _ranges(begin: Any, end: Any, extra: Any, function: str) -> tuple[list[tuple[Any, Any, Any]], bool]:
+def _ranges(
+    begin: Any, end: Any, extra: Any, function: str
+) -> tuple[list[tuple[Any, Any, Any]], bool]:
     if end is None:
         begin, end = ([0] * len(begin) if _is_sequence(begin) else 0), begin
     is_tuple = _is_sequence(end)
@@ -112,16 +117,20 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
     """
     current_tracer("grid")
     ranges, is_tuple = _ranges(begin_or_end, end_or_none, step, "grid")
-    return LoopRange(tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid")
+    return LoopRange(
+        tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
+    )
 
 
-def static_range(begin_or_end: int, end_or_none: int | None = None, /, step: int = 1) -> Sequence[int]:
+def static_range(
+    begin_or_end: int, end_or_none: int | None = None, /, step: int = 1
+) -> Sequence[int]:
     """Fully unrolled; arguments are compile-time integers and so is the index."""
     current_tracer("static_range")
     begin, end = (0, begin_or_end) if end_or_none is None else (begin_or_end, end_or_none)
     for bound in (begin, end, step):
         if isinstance(bound, bool) or not isinstance(bound, int):
-            raise errors.StaticRangeBound(found=type(bound).__name__, loc=locate())
+            raise errors.StaticRangeBound(found=kind_of(bound), loc=locate())
     return range(begin, end, step)
 
 
@@ -142,8 +151,10 @@ def bind_axis(axis: Axis, name: str) -> BoundAxis:
     dtype = I32
     bounds = [_load_scalar(axis.begin), _load_scalar(axis.end)]
     for bound in bounds:
-        is_wide_constant = isinstance(bound, int) and abs(bound) > WIDE_LOOP_LIMIT
-        if is_wide_constant or (isinstance(bound, TileValue) and bound.tile.dtype == I64 and _is_index(bound)):
+        is_wide_constant = isinstance(bound, int) and abs(bound) > WIDE_LIMIT
+        if is_wide_constant or (
+            isinstance(bound, TileValue) and bound.tile.dtype == I64 and _is_index(bound)
+        ):
             dtype = I64
     begin, end = (as_tile(bound, dtype).value for bound in bounds)
     if axis.step is not None:
@@ -180,7 +191,7 @@ def _resolve_block(axis: Axis, name: str) -> str | None:
         return tracer.new_block(name, fixed=size, extent=_extent(axis)).name
     if size is not None:
         raise errors.IncorrectTileUsage(
-            problem=f"block_size is {type(size).__name__}",
+            problem=f"block_size is {kind_of(size)}",
             fix="use a power of two, a value of hl.register_block_size, or None to have it tuned",
             loc=locate(),
         )
@@ -191,4 +202,4 @@ def _extent(axis: Axis) -> int | None:
     """How many elements the axis ranges over, when known."""
     if isinstance(axis.begin, int) and isinstance(axis.end, int):
         return axis.end - axis.begin
-    return getattr(axis.end, "extent_hint", None)
+    return None

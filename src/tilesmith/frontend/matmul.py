@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.elementwise import add
 from tilesmith.frontend.emission import as_tile, broadcast_to, cast, unify_dims
@@ -24,7 +25,9 @@ Rule = Callable[..., Any]
 MATRIX_RANKS = (2, 3)
 
 
-def _check_shapes(lhs: TileValue, rhs: TileValue, operation: str) -> tuple[TileValue, TileValue, Shape]:
+def _check_shapes(
+    lhs: TileValue, rhs: TileValue, operation: str
+) -> tuple[TileValue, TileValue, Shape]:
     """Operands with equal batch and contracted axes, and the shape of their product."""
     if lhs.tile.rank != rhs.tile.rank or lhs.tile.rank not in MATRIX_RANKS:
         raise _mismatch(lhs, rhs, operation)
@@ -60,7 +63,12 @@ def _accumulator_dtype(dtype: DType) -> DType:
 
 
 def product(
-    lhs: TileValue, rhs: TileValue, operation: str, *, acc: TileValue | None = None, dtype: DType | None = None
+    lhs: TileValue,
+    rhs: TileValue,
+    operation: str,
+    *,
+    acc: TileValue | None = None,
+    dtype: DType | None = None,
 ) -> TileValue:
     """One ``Dot`` op. The result has the accumulator's type, else ``dtype`` or the accumulation type."""
     tracer = current_tracer(operation)
@@ -82,7 +90,9 @@ def product(
     return result if acc is not None or dtype is None else cast(result, dtype)
 
 
-def dot(mat1: TileValue, mat2: TileValue, acc: Any = None, out_dtype: torch.dtype | None = None) -> TileValue:
+def dot(
+    mat1: TileValue, mat2: TileValue, acc: Any = None, out_dtype: torch.dtype | None = None
+) -> TileValue:
     """Product of two matrices (or batches), accumulated in fp32 (int32 for int8).
 
     Example:
@@ -92,13 +102,17 @@ def dot(mat1: TileValue, mat2: TileValue, acc: Any = None, out_dtype: torch.dtyp
     for operand in (mat1, mat2):
         if not isinstance(operand, TileValue):
             raise errors.InvalidArgumentKind(
-                function="hl.dot", problem=f"{type(operand).__name__} is no device value", loc=locate()
+                function="hl.dot",
+                problem=f"{kind_of(operand)} is no device value",
+                loc=locate(),
             )
     dtypes = (mat1.tile.dtype, mat2.tile.dtype)
     if any(not (dtype.is_float or dtype == I8) for dtype in dtypes):
         raise errors.UnsupportedDotDtype(left=str(mat1.dtype), right=str(mat2.dtype), loc=locate())
     if acc is None:
-        return product(mat1, mat2, "hl.dot", dtype=None if out_dtype is None else from_torch(out_dtype))
+        return product(
+            mat1, mat2, "hl.dot", dtype=None if out_dtype is None else from_torch(out_dtype)
+        )
     if acc.tile.dtype not in (F16, F32, F64, I32):
         raise errors.InvalidArgumentKind(
             function="hl.dot", problem=f"acc has dtype {acc.dtype}, expected float32", loc=locate()

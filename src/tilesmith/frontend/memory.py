@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL
 from tilesmith.frontend.emission import as_tile, broadcast_to
 from tilesmith.frontend.indexing import Access, broadcast_value, resolve_access
@@ -32,9 +33,7 @@ def _tensor(target: Any, function: str) -> TensorRef:
         raise errors.AtomicOnDeviceTensor(
             function=function, target=target.value.name or "the operand", loc=locate()
         )
-    raise errors.NonTensorSubscriptAssign(
-        target=function, kind=type(target).__name__, loc=locate()
-    )
+    raise errors.NonTensorSubscriptAssign(target=function, kind=kind_of(target), loc=locate())
 
 
 def _mask(extra_mask: Any, access: Access) -> Value | None:
@@ -81,7 +80,7 @@ def store(tensor: Any, index: Any, value: Any, extra_mask: Any = None) -> None:
         value = load(value, ())
     if isinstance(value, Tile) or not isinstance(value, (TileValue, int, float)):
         raise errors.RequiresTensorInAssignment(
-            kind=type(value).__name__, tensor=ref.source, loc=locate()
+            kind=kind_of(value), tensor=ref.source, loc=locate()
         )
     access = resolve_access(ref, index)
     stored = broadcast_value(value, access, ref)
@@ -102,7 +101,9 @@ def _atomic(kind: AtomicKind) -> Rule:
         ref = _tensor(target, name)
         if sem not in MEMORY_ORDERS:
             raise errors.InvalidArgumentValue(
-                function=name, problem=f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}", loc=locate()
+                function=name,
+                problem=f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}",
+                loc=locate(),
             )
         access = resolve_access(ref, index)
         stored = broadcast_value(value, access, ref)

@@ -28,9 +28,7 @@ class _Collector(ast.NodeVisitor):
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self._visit_scope(node, [node.body])
 
-    def _visit_scope(
-        self, node: ast.FunctionDef | ast.Lambda, body: Sequence[ast.AST]
-    ) -> None:
+    def _visit_scope(self, node: ast.FunctionDef | ast.Lambda, body: Sequence[ast.AST]) -> None:
         inner = _Collector()
         for child in body:
             inner.visit(child)
@@ -74,5 +72,7 @@ def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
 
 def definitely_bound(statements: Sequence[ast.stmt]) -> set[str]:
     """Names bound by straight-line statements (not inside branches, loops or try blocks)."""
-    simple = [s for s in statements if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr))]
+    simple = [
+        s for s in statements if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr))
+    ]
     return set(bound_names(simple))

@@ -72,7 +72,11 @@ def valid_count(x: TileValue, axes: tuple[int, ...]) -> Any:
             ones = full(1, F32, (dim,))
             mask = tracer.create(Mask, ones.tile, x=ones.value, fill=0.0, axes=(0,))
             size = reduce(TileValue(mask), 0, ReduceKind.SUM)
-        count = count * size if isinstance(count, int) and isinstance(size, int) else multiply(count, size)
+        count = (
+            count * size
+            if isinstance(count, int) and isinstance(size, int)
+            else multiply(count, size)
+        )
     return count
 
 
@@ -111,7 +115,9 @@ def arg_extremum(kind: ReduceKind) -> Rule:
     def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
         if dim is None and x.tile.rank != 1:
             raise errors.UnsupportedTorchArgument(
-                name=f"torch.{kind.value}", argument="dim=None on more than one dimension", loc=locate()
+                name=f"torch.{kind.value}",
+                argument="dim=None on more than one dimension",
+                loc=locate(),
             )
         axes = _axes(x, 0 if dim is None else dim, kind.value)
         return _reduce_axes(x, axes, kind, keepdim)
@@ -151,7 +157,12 @@ def truth_reduction(kind: ReduceKind) -> Rule:
 
 
 def var_mean(
-    x: TileValue, dim: Any = None, *, correction: int = 1, keepdim: bool = False, unbiased: bool | None = None
+    x: TileValue,
+    dim: Any = None,
+    *,
+    correction: int = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
 ) -> tuple[TileValue, TileValue]:
     """``torch.var_mean``: the two-pass form, exact for any extent."""
     correction = correction if unbiased is None else int(unbiased)
@@ -222,13 +233,17 @@ def layer_norm(
     return _affine(apply("mul", apply("sub", wide, average), scale), weight, bias, x)
 
 
-def rms_norm(x: TileValue, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> TileValue:
+def rms_norm(
+    x: TileValue, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> TileValue:
     """``F.rms_norm`` over the trailing axes."""
     axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
     wide = cast(x, compute_dtype(x.tile.dtype))
     epsilon = 2.0 ** (1 - x.tile.dtype.precision) if eps is None else eps
     mean_square = mean(multiply(wide, wide), axes, keepdim=True)
-    return _affine(apply("mul", wide, apply("rsqrt", apply("add", mean_square, epsilon))), weight, None, x)
+    return _affine(
+        apply("mul", wide, apply("rsqrt", apply("add", mean_square, epsilon))), weight, None, x
+    )
 
 
 def _affine(y: TileValue, weight: Any, bias: Any, like: TileValue) -> TileValue:

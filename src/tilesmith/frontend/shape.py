@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.emission import as_tile, broadcast_to, expand_dims, permute, reshape
 from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import locate
@@ -21,15 +22,19 @@ def as_dim(size: Any, operation: str) -> Dim:
     if isinstance(size, Tile):
         return size.dim
     if isinstance(size, bool):
-        raise errors.InvalidArgumentKind(function=operation, problem="a bool is no size", loc=locate())
+        raise errors.InvalidArgumentKind(
+            function=operation, problem="a bool is no size", loc=locate()
+        )
     if isinstance(size, int):
         return Dim.of(size)
     if isinstance(size, Scalar) and size.as_dim is not None:
         return size.as_dim
     if isinstance(size, Scalar):
-        raise errors.ShapeSpecializingAllocation(size=size._value.name or "a runtime value", loc=locate())
+        raise errors.ShapeSpecializingAllocation(
+            size=size._value.name or "a runtime value", loc=locate()
+        )
     raise errors.InvalidArgumentKind(
-        function=operation, problem=f"{type(size).__name__} is no size", loc=locate()
+        function=operation, problem=f"{kind_of(size)} is no size", loc=locate()
     )
 
 
@@ -131,7 +136,9 @@ def view(x: TileValue, *sizes: Any) -> TileValue:
 
 def _check_padding(x: TileValue, shape: Shape) -> None:
     """Merging or splitting an axis that a backend pads would mix padding into the data."""
-    unchanged = [dim for dim in x.tile.shape if not dim.is_one] == [dim for dim in shape if not dim.is_one]
+    unchanged = [dim for dim in x.tile.shape if not dim.is_one] == [
+        dim for dim in shape if not dim.is_one
+    ]
     sizes = [f for dim in (*x.tile.shape, *shape) for f in dim.factors if isinstance(f, int)]
     if not unchanged and any(size & (size - 1) for size in sizes):
         raise errors.BackendUnsupported(

@@ -93,7 +93,7 @@ def called_name(node: ast.AST) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
-def _is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[..., Any]) -> bool:
+def is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[..., Any]) -> bool:
     """Whether a call is to a function of the language module: ``hl.tile`` or an imported ``tile``."""
     if called_name(node) not in names or not isinstance(node, ast.Call):
         return False
@@ -109,7 +109,7 @@ def _is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[
 
 
 def _is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
-    return isinstance(statement, ast.For) and _is_language_call(
+    return isinstance(statement, ast.For) and is_language_call(
         statement.iter, LOOP_FUNCTIONS, function
     )
 
@@ -125,7 +125,7 @@ def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) 
 
 def _reject_between(statement: ast.stmt, function: Callable[..., Any]) -> None:
     is_call = isinstance(statement, ast.Expr)
-    if is_call and _is_language_call(statement.value, ("barrier",), function):
+    if is_call and is_language_call(statement.value, ("barrier",), function):
         raise errors.BackendUnsupported(
             operation="hl.barrier()", backend="triton", loc=location_of_node(statement, function)
         )

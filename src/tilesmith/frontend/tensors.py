@@ -20,6 +20,8 @@ from tilesmith.ir.values import Value
 class TensorRef:
     """A kernel input or output. Only subscripts (``x[tile]``, ``x[tile] = v``) touch its memory."""
 
+    user_name = "a host tensor"
+
     def __init__(self, tensor: torch.Tensor, value: Value, source: str) -> None:
         self.host_tensor = tensor
         self.value = value
@@ -85,10 +87,10 @@ class TensorRef:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        raise self._direct_usage("its truth value")
+        raise errors.HostTensorAsCondition(name=self.source, loc=locate())
 
     def __iter__(self) -> Any:
-        raise errors.InvalidDeviceForLoop(iterable=f"the tensor {self.source}", loc=locate())
+        raise errors.InvalidDeviceForLoop(iterable=f"the host tensor `{self.source}`", loc=locate())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -177,6 +179,8 @@ def size_dim(extent: str, hint: int) -> Dim:
     tracer = current_tracer("a size")
     for size in tracer.sizes.values():
         if size.hint == hint:
+            if size.name != extent:
+                tracer.equal_sizes.append((tracer.source_of(size.name), tracer.source_of(extent)))
             return Dim.of(size.name)
     tracer.sizes[extent] = Size(extent, hint)
     return Dim.of(extent)

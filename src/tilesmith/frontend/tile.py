@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.emission import apply, integer
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import locate
@@ -21,6 +22,8 @@ class Tile:
     Example:
         ``for t in hl.tile(n): out[t] = x[t] + t.begin``
     """
+
+    user_name = "a tile"
 
     def __init__(self, block: str | None, begin: Value, first: Value, end: Value) -> None:
         self.block = block
@@ -57,7 +60,9 @@ class Tile:
     @property
     def id(self) -> Scalar:
         """Position of this tile in the whole index space: ``begin // block_size``."""
-        return self.begin if self.block is None else integer("floordiv", self.begin, self.block_size)
+        return (
+            self.begin if self.block is None else integer("floordiv", self.begin, self.block_size)
+        )
 
     @property
     def count(self) -> Scalar:
@@ -83,7 +88,9 @@ class Tile:
     def __add__(self, other: Any) -> TileValue:
         if not isinstance(other, (int, Scalar)):
             raise errors.IncorrectTileUsage(
-                problem=f"tile + {type(other).__name__}", fix="use tile.index for arithmetic", loc=locate()
+                problem=f"a tile plus {kind_of(other)}",
+                fix="use tile.index for arithmetic",
+                loc=locate(),
             )
         return apply("add", self.index, other)
 
@@ -144,7 +151,7 @@ def _checked(tile: Any, function: str) -> Tile:
     current_tracer(function)
     if not isinstance(tile, Tile):
         raise errors.IncorrectTileUsage(
-            problem=f"hl.{function} takes a tile, found {type(tile).__name__}",
+            problem=f"hl.{function} takes a tile, not {kind_of(tile)}",
             fix="pass the variable of a `for ... in hl.tile(...)` loop",
             loc=locate(),
         )

@@ -31,7 +31,9 @@ TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {
     **CREATION,
     **MEMORY,
 }
-_METADATA = frozenset({"size", "stride", "dim", "numel", "element_size", "is_floating_point", "__get__"})
+_METADATA = frozenset(
+    {"size", "stride", "dim", "numel", "element_size", "is_floating_point", "__get__"}
+)
 _ACCEPTS_HOST_TENSORS = frozenset(name for name in (*CREATION, *MEMORY))
 _DATA_DEPENDENT = frozenset({"nonzero", "masked_select", "unique", "argwhere"})
 _REMAPPING = frozenset({"flip", "roll", "rot90", "fliplr", "flipud"})
@@ -78,9 +80,8 @@ def _unsupported(name: str) -> errors.BaseError:
     if name in _REMAPPING:
         return errors.UnsupportedIndexRemapping(function=f"torch.{name}", loc=locate())
     near = difflib.get_close_matches(name, TORCH_FUNCTIONS, n=3)
-    return errors.UnsupportedTorchFunction(
-        name=f"torch.{name}", suggestions=", ".join(near) or "none", loc=locate()
-    )
+    fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else ""
+    return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix, loc=locate())
 
 
 class DeviceMode(TorchFunctionMode):
@@ -91,7 +92,11 @@ class DeviceMode(TorchFunctionMode):
         self._tracer = tracer
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Decide for each torch call in device code where it goes."""
         kwargs = kwargs or {}

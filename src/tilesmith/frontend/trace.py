@@ -12,9 +12,10 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.diagnostics.location import PACKAGE_DIRECTORY, UNKNOWN, SourceLocation, location_of_frame
+from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CaptureBorder, Guard
+from tilesmith.frontend.check_loops import check_loops
 from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
 from tilesmith.frontend.functionalise import RUNTIME
 from tilesmith.frontend.host_code import SplitKernel
@@ -23,7 +24,7 @@ from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.sessions import running_host, tracing
 from tilesmith.frontend.torch_functions import DeviceMode, dispatch
-from tilesmith.frontend.tracer import Tracer, TraceOptions
+from tilesmith.frontend.tracer import TraceOptions, Tracer
 from tilesmith.ir.function import Function
 
 
@@ -123,7 +124,11 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
         device_values = [border.wrap(v, name) for name, v in zip(kernel.captured, values)]
         kernel.device_function(overrides)(*device_values)
     body = tracer.take_region(())
-    return Trace(tracer.finish(body), session, tuple(border.guards), tuple(tracer.constants))
+    function = tracer.finish(body)
+    check_loops(function)
+    equalities = [(f"({a}) == ({b})", True) for a, b in tracer.equal_sizes]
+    guards = (*border.guards, *equalities)
+    return Trace(function, session, guards, tuple(tracer.constants))
 
 
 def _builtins_for(kernel: SplitKernel) -> dict[str, Any]:
@@ -141,10 +146,12 @@ def _located_errors() -> Iterator[None]:
         raise error.located(_place_in_user_code(error.__traceback__)) from error.__cause__
     except RecursionError as error:
         loc = _place_in_user_code(error.__traceback__)
-        raise errors.RecursiveHelper(function=loc.function, problem="", loc=loc) from error
+        raise errors.RecursiveHelper(function=loc.function, loc=loc) from error
     except (NameError, UnboundLocalError) as error:
         loc = _place_in_user_code(error.__traceback__)
-        raise errors.UndefinedVariable(name=getattr(error, "name", None) or str(error), loc=loc) from error
+        raise errors.UndefinedVariable(
+            name=getattr(error, "name", None) or str(error), loc=loc
+        ) from error
     except Exception as error:
         loc = _place_in_user_code(error.__traceback__)
         raise errors.TorchOpTracingError.wrapping(
@@ -154,14 +161,4 @@ def _located_errors() -> Iterator[None]:
 
 def _place_in_user_code(traceback: TracebackType | None) -> SourceLocation:
     """The innermost frame of a traceback that is neither ours nor torch's."""
-    place = UNKNOWN
-    while traceback is not None:
-        frame = traceback.tb_frame
-        file = frame.f_code.co_filename
-        if not file.startswith((PACKAGE_DIRECTORY, torch.__path__[0])):
-            found = location_of_frame(frame)
-            place = SourceLocation(
-                found.file, traceback.tb_lineno, found.function, frame.f_code, traceback.tb_lasti
-            )
-        traceback = traceback.tb_next
-    return place
+    return location_of_traceback(traceback, torch.__path__[0])

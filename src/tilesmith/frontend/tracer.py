@@ -23,6 +23,8 @@ from tilesmith.ir.values import Value
 
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__)
 INT32_LIMIT = 2**31 - 1
+WIDE_LIMIT = INT32_LIMIT - (1 << 20)
+"""Positions beyond this are counted in 64 bits, so that ``begin + block`` cannot overflow."""
 Op = TypeVar("Op", bound=Operation)
 
 
@@ -72,6 +74,8 @@ class Tracer:
         default_factory=dict[int, tuple[torch.Tensor, str]]
     )
     """Tensors in closure cells of callable arguments, by identity, and how the launcher finds them."""
+    equal_sizes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Launch expressions of sizes that were equal when traced and share a symbol: checked at launch."""
     is_eager: bool = False
     """Set while torch is only asked a question (a result type), not traced."""
     _alias_groups: dict[int, int] = field(default_factory=dict[int, int])
@@ -137,6 +141,10 @@ class Tracer:
         used = {block.slot for block in self.blocks if block.slot is not None}
         return max([*used, len(self.host.registered) - 1], default=-1) + 1
 
+    def source_of(self, name: str) -> str:
+        """The launch expression of a parameter."""
+        return next(p.source for p in self.parameters.values() if p.value.name == name)
+
     def parameter(self, name: str, source: str, param_type: Type) -> Value:
         """The parameter read from ``source`` at launch, declared on first use."""
         existing = self.parameters.get(source)
@@ -159,7 +167,7 @@ class Tracer:
         """The index type that holds ``value``."""
         if self.options.index_dtype is not None:
             return self.options.index_dtype
-        return I32 if -INT32_LIMIT <= value <= INT32_LIMIT - (1 << 20) else I64
+        return I32 if -INT32_LIMIT <= value <= WIDE_LIMIT else I64
 
     def tensor_type(self, tensor: torch.Tensor, source: str) -> TensorType:
         """The IR type of a tensor that the launcher reads from ``source``."""
@@ -180,10 +188,13 @@ class Tracer:
         return self._alias_groups.setdefault(key, len(self._alias_groups))
 
     def finish(self, body: Region) -> Function:
-        """The complete function."""
+        """The complete function: tensors first among the parameters, then scalars."""
+        parameters = sorted(
+            self.parameters.values(), key=lambda p: not isinstance(p.value.type, TensorType)
+        )
         return Function(
             name=self.name,
-            parameters=tuple(self.parameters.values()),
+            parameters=tuple(parameters),
             blocks=tuple(self.blocks),
             sizes=tuple(self.sizes.values()),
             body=body,

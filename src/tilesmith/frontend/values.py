@@ -24,6 +24,7 @@ from tilesmith.ir.values import Value
 class TileValue:
     """A device tensor: one SSA value with torch's interface."""
 
+    user_name = "a device value"
     __slots__ = ("_region", "_value", "is_reduced")
 
     def __init__(self, value: Value, *, is_reduced: bool = False) -> None:
@@ -124,6 +125,7 @@ class Scalar(TileValue):
     ``as_dim`` is set when it may serve as a size: then ``make`` builds its SSA value only if it is computed with.
     """
 
+    user_name = "a runtime number"
     __slots__ = ("_make", "as_dim", "double", "sum_of")
 
     def __init__(
@@ -211,7 +213,12 @@ def _install_operators() -> None:
         setattr(TileValue, f"__r{name}__", backward(table_name))
     for name in comparisons:
         setattr(TileValue, f"__{name}__", forward(name))
-    for name, table_name in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not"), ("pos", "clone")):
+    for name, table_name in (
+        ("neg", "neg"),
+        ("abs", "abs"),
+        ("invert", "bitwise_not"),
+        ("pos", "clone"),
+    ):
         setattr(TileValue, f"__{name}__", unary(table_name))
     TileValue.__getitem__ = forward("subscript")  # type: ignore[attr-defined]
 

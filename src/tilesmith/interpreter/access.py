@@ -76,31 +76,84 @@ def _term(tile: AffineTile | int, rank: int) -> tuple[int, int | None, int]:
     return tile.start, tile.axis + rank - len(tile.shape), tile.step
 
 
+class RowSelection:
+    """A gather where a list along an axis of its own indexes one dimension; the others are slices.
+
+    ``whole`` is the slice with all of that dimension along the axis. torch copies whole rows then.
+    """
+
+    __slots__ = ("_axis", "_index", "_whole")
+
+    def __init__(self, whole: SliceAccess, axis: int, index: torch.Tensor) -> None:
+        self._whole = whole
+        self._axis = axis
+        self._index = index
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The accessed elements; never a view."""
+        return self._whole.view(tensor).index_select(self._axis, self._index)
+
+    def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Replace the accessed elements."""
+        target = _as_signed(self._whole.view(tensor))
+        target.index_copy_(self._axis, self._index, _as_signed(value))
+
+
+def find_row_selection(
+    tiles: list[torch.Tensor | AffineTile | int], lengths: tuple[int, ...], shape: torch.Size
+) -> RowSelection | None:
+    """The access as a selection of rows of a tensor of that shape, if it is one."""
+    listed = [(d, tile) for d, tile in enumerate(tiles) if isinstance(tile, torch.Tensor)]
+    if len(listed) != 1:
+        return None
+    dimension, index = listed[0]
+    varied = [axis for axis, length in enumerate(index.shape) if length > 1]
+    if len(varied) != 1:
+        return None
+    axis = varied[0] + len(lengths) - index.dim()
+    others = [tile for tile in tiles if not isinstance(tile, torch.Tensor)]
+    if any(_term(tile, len(lengths))[1] == axis for tile in others):
+        return None
+    whole_lengths = (*lengths[:axis], shape[dimension], *lengths[axis + 1 :])
+    others.insert(dimension, AffineTile(whole_lengths, 0, axis))
+    whole = SliceAccess(others, whole_lengths, None)
+    if whole.has_duplicates or not whole.is_ascending or whole.find_outside(shape) is not None:
+        return None
+    return RowSelection(whole, axis, index.reshape(-1).to(torch.int64))
+
+
 class GatherAccess:
     """Index tensors, one for each tensor dimension, that broadcast to the accessed shape.
 
     Indices of masked-off lanes must be valid all the same: such lanes are read but not used.
     """
 
-    __slots__ = ("_indices", "lengths", "mask")
+    __slots__ = ("_indices", "_rows", "lengths", "mask")
 
     def __init__(
         self,
         indices: tuple[torch.Tensor, ...],
         lengths: tuple[int, ...],
         mask: torch.Tensor | None,
+        rows: RowSelection | None = None,
     ) -> None:
         self.lengths = lengths
         self.mask = mask
         self._indices = indices
+        self._rows = rows
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """The accessed elements, masked-off ones as 0; never a view."""
+        if self._rows is not None:
+            return self._rows.read(tensor)
         found = tensor[self._indices].expand(self.lengths)
         return found if self.mask is None else torch.where(self.mask, found, found.new_zeros(()))
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor, *, accumulate: bool = False) -> None:
         """Replace the accessed elements, or add to them one after the other."""
+        if self._rows is not None and not accumulate:
+            self._rows.write(tensor, value)
+            return
         target, value = _as_signed(tensor), _as_signed(value.expand(self.lengths))
         value = value.reshape(-1) if self.mask is None else value[self.mask]
         target.index_put_(self.lanes(), value, accumulate=accumulate)

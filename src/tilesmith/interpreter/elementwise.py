@@ -18,7 +18,7 @@ def evaluate_elementwise(op: Elementwise, frame: Frame) -> Tile:
     """Apply the scalar function to tensors, to Python integers, or to affine tiles as a whole."""
     values = frame.values
     args = [values[arg] for arg in op.args]
-    if not any(isinstance(arg, torch.Tensor) for arg in args):
+    if not isinstance(args[-1], torch.Tensor) and not isinstance(args[0], torch.Tensor):
         result = _of_integers(op, args)
         if result is not None:
             return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from tilesmith.diagnostics.errors import OutOfBoundsAccess
-from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess
+from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
 from tilesmith.interpreter.frame import Frame, Tile, from_tensor
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
@@ -81,7 +81,10 @@ def _resolve_gather(
         if frame.checked:
             _check_bounds(op, dimension, tensor, frame)
         indices.append(tensor)
-    return GatherAccess(tuple(indices), lengths, mask)
+    tiles = [frame.values[index] for index in op.indices]
+    shape = frame.values[op.tensor].shape
+    rows = find_row_selection(tiles, lengths, shape) if mask is None else None
+    return GatherAccess(tuple(indices), lengths, mask, rows)
 
 
 def _check_bounds(op: AccessOp, dimension: int, index: torch.Tensor, frame: Frame) -> None:

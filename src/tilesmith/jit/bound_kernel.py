@@ -145,6 +145,15 @@ class BoundKernel:
         variant, artifact = self._artifact(resolved, self._gpu_target(target))
         return with_host_function(artifact, self.kernel.split, variant.trace, resolved)
 
+    def to_artifact(
+        self,
+        config: Config | Mapping[str, Any] | None = None,
+        *,
+        target: str | Target | None = None,
+    ) -> Artifact:
+        """What the launcher gets for a config: source and launch contract."""
+        return self._artifact(self._resolve(config), self._gpu_target(target))[1]
+
     def to_code(self, config: Config | Mapping[str, Any] | None = None, **options: Any) -> str:
         """The generated code: Triton source."""
         return self.to_triton_code(config, **options)
@@ -154,7 +163,7 @@ class BoundKernel:
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
         compiled = self._compile(self._resolve(config))
-        return lambda *args: self._run(compiled, args)
+        return lambda *args: self._run(compiled, self.kernel.with_defaults(args))
 
     def set_config(self, config: Config | Mapping[str, Any]) -> None:
         """Use this config from now on."""
@@ -171,17 +180,19 @@ class BoundKernel:
         if self._active is None:
             self.ensure_config_exists(args)
         assert self._active is not None
-        return self._run(self._active, args)
+        return self._run(self._active, self.kernel.with_defaults(args))
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""
         compiled = _Compiled(None, is_reference=True)
         self._add_launcher(compiled, None)
-        return self._run(compiled, args)
+        return self._run(compiled, self.kernel.with_defaults(args))
 
     def _compile(self, config: Config | None) -> _Compiled:
-        if config is not None and self.target.is_gpu:
-            config = self.config_spec.normalize(config)
+        if config is not None:
+            # A wrong config is an error everywhere, also where only its block sizes matter.
+            normal = self.config_spec.normalize(config)
+            config = normal if self.target.is_gpu else config
         compiled = self._compiled.get(config)
         if compiled is None:
             compiled = _Compiled(config, self._is_reference)
@@ -209,7 +220,9 @@ class BoundKernel:
     def _whole_blocks(self) -> list[int]:
         function = self._store.default.function
         sizes = whole_tile_sizes(function)
-        slots = {block.slot: sizes[block.name] for block in function.blocks if block.slot is not None}
+        slots = {
+            block.slot: sizes[block.name] for block in function.blocks if block.slot is not None
+        }
         count = max(slots, default=-1) + 1
         return [slots.get(slot, 1) for slot in range(count)]
 
@@ -255,5 +268,3 @@ def _session_for(config: Config, traced: HostSession) -> HostSession:
     blocks = dict(enumerate(config.get("block_sizes", [])))
     tunables = {name: config[name] for name in traced.tunable_fragments if name in config}
     return HostSession(blocks, tunables)
-
-

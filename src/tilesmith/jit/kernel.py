@@ -6,27 +6,26 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.check_decorators import check_decorators
 from tilesmith.frontend.check_device_code import check_device_code
+from tilesmith.frontend.check_helpers import check_named_helpers
 from tilesmith.frontend.host_code import SplitKernel, split_kernel
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.sessions import find_tracer
 from tilesmith.frontend.source import parse_kernel
 from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.check_definition import check_definition
 from tilesmith.jit.specialization import KeyMaker, check_devices, find_device
 from tilesmith.runtime.device import target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target, parse_target
 
-_RESERVED_NAMES = frozenset(
-    {"_source_module", "_launcher", "_default_launcher", "_NUM_SM", "_NUM_XCDS"}
-)
 _INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 
 
@@ -41,7 +40,7 @@ class Kernel:
         settings: Settings | None = None,
         key: Callable[..., Hashable] | None = None,
     ) -> None:
-        _check_function(function)
+        check_definition(function)
         functools.update_wrapper(self, function)
         self.fn = function
         self.name = function.__name__
@@ -69,7 +68,9 @@ class Kernel:
     def split(self) -> SplitKernel:
         """Host and device code, parsed and compiled on first use."""
         source = parse_kernel(self.fn)
+        check_decorators(source)
         check_device_code(source)
+        check_named_helpers(source)
         return split_kernel(source)
 
     def constant_positions(self, arguments: tuple[Any, ...]) -> frozenset[int]:
@@ -83,9 +84,15 @@ class Kernel:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             problem = "Too many arguments" if len(args) > len(self._parameters) else str(error)
-            raise errors.WrongArguments(function=self.name, problem=problem) from error
+            raise errors.WrongArguments(
+                function=self.name, problem=problem, signature=str(self.signature)
+            ) from error
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+    def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All positional arguments, defaults filled in."""
+        return args if len(args) == len(self._parameters) else self.normalize_args(*args)
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -129,8 +136,7 @@ class Kernel:
         """Run the kernel."""
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
-        if kwargs or len(args) != len(self._parameters):
-            args = self.normalize_args(*args, **kwargs)
+        args = self.normalize_args(*args, **kwargs) if kwargs else self.with_defaults(args)
         bound = self._bound.get((None, self.specialization_key(args)))
         if bound is None:
             bound = self.bind(args)
@@ -150,22 +156,9 @@ class Kernel:
 def _is_constexpr(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return "constexpr" in annotation.lower()
-    return annotation is constexpr or (isinstance(annotation, type) and issubclass(annotation, constexpr))
-
-
-def _check_function(function: Any) -> None:
-    if not isinstance(function, FunctionType):
-        raise errors.NotAKernelFunction(kind=type(function).__name__)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            raise errors.UnsupportedSignature(function=function.__name__, parameter=str(parameter))
-    if function.__code__.co_freevars:
-        raise errors.ClosuresNotSupported(
-            function=function.__name__, names=", ".join(function.__code__.co_freevars)
-        )
-    for name in (*function.__code__.co_names, *function.__code__.co_varnames):
-        if name in _RESERVED_NAMES:
-            raise errors.NamingConflict(name=name)
+    return annotation is constexpr or (
+        isinstance(annotation, type) and issubclass(annotation, constexpr)
+    )
 
 
 def kernel(
@@ -197,4 +190,3 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     if len(given) > 1:
         raise errors.ConflictingArguments(first="settings", second="other settings keywords")
     return whole
-

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.host_functions import constexpr
 
 INT32_LIMIT = 2**31 - 1
@@ -66,7 +67,7 @@ class KeyMaker:
             )
         if isinstance(argument, (int, float)):
             return ("number", argument)
-        raise errors.UnsupportedArgumentType(argument=name, kind=_kind(argument))
+        raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument))
 
     def _function_key(self, function: FunctionType, name: str) -> Hashable:
         """Code plus contents of closure cells; numbers in cells are constants of the kernel."""
@@ -85,12 +86,6 @@ class KeyMaker:
 
 def _is_torch(argument: Any) -> bool:
     return str(getattr(argument, "__module__", "")).startswith("torch")
-
-
-def _kind(argument: Any) -> str:
-    cls = type(argument)
-    article = "an" if cls.__name__[:1].lower() in "aeiou" else "a"
-    return f"{article} {cls.__name__}"
 
 
 def find_device(arguments: tuple[Any, ...]) -> torch.device | None:
@@ -118,5 +113,3 @@ def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: to
         if isinstance(argument, (list, tuple)):
             nested = tuple(f"{name}[{i}]" for i in range(len(argument)))
             check_devices(tuple(argument), nested, device)
-
-

@@ -12,7 +12,7 @@ import torch
 from tilesmith.compiler.compile import optimise
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
-from tilesmith.frontend.tracer import TraceOptions
+from tilesmith.frontend.tracer import INT32_LIMIT, TraceOptions
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arguments import compile_guard
@@ -36,7 +36,7 @@ class Variant:
             for block in session.registered
             if block.slot in session.observed_slots and block.slot < len(blocks)
         ) and all(
-            config.get(name, session.tunable_fragments[name].default()) == value
+            config.get(name, session.tunable_fragments[name].default) == value
             for name, value in session.tunable_values.items()
         )
 
@@ -125,8 +125,14 @@ def _tensor_guards(function: Function, kernel: SplitKernel) -> list[tuple[str, A
             continue
         if not parameter.source.isidentifier():
             continue
-        tensor = parameter.value.tensor
+        tensor, source = parameter.value.tensor, parameter.source
         if all(isinstance(extent, int) for extent in (*tensor.shape, *tensor.strides)):
-            guards.append((f"tuple({parameter.source}.shape)", tensor.shape))
-            guards.append((f"{parameter.source}.stride()", tensor.strides))
+            guards.append((f"tuple({source}.shape)", tensor.shape))
+            guards.append((f"{source}.stride()", tensor.strides))
+            continue
+        for extents, expression in ((tensor.shape, "shape"), (tensor.strides, "stride()")):
+            pattern = tuple(extent if extent in (0, 1) else 2 for extent in extents)
+            classes = f"tuple(v if v in (0, 1) else 2 for v in {source}.{expression})"
+            guards.append((classes, pattern))
+        guards.append((f"{source}.numel() > {INT32_LIMIT}", tensor.wide))
     return guards

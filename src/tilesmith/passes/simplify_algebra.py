@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilesmith.analysis.scalar_arithmetic import Constant, evaluate
+from tilesmith.analysis.scalar_arithmetic import Constant, evaluate, is_same_constant
 from tilesmith.dtypes import DType, Kind
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
@@ -277,6 +277,15 @@ def _mask_without_axes(op: Operation, defined_by: Definitions) -> Replacement | 
     return op.x if isinstance(op, Mask) and not op.axes else None
 
 
+def _mask_of_mask(op: Operation, defined_by: Definitions) -> Replacement | None:
+    if not isinstance(op, Mask):
+        return None
+    inner = defined_by(op.x)
+    if not isinstance(inner, Mask) or not is_same_constant(op.fill, inner.fill):
+        return None
+    return op.x if set(op.axes) <= set(inner.axes) else None
+
+
 RULES: tuple[Rule, ...] = (
     _constant_to_the_right,  # c + x = x + c
     _neutral("add", 0, _is_integer),  # x + 0 = x
@@ -321,4 +330,5 @@ RULES: tuple[Rule, ...] = (
     _reshape_that_expands,  # reshape(x: [m], [m, 1]) = expand(x)
     _permute_of_permute,  # permute(permute(x, p), q) = permute(x, p[q])
     _mask_without_axes,  # mask(x, axes=()) = x
+    _mask_of_mask,  # mask(mask(x, a), b) = mask(x, a) (one fill, b within a)
 )

@@ -35,6 +35,6 @@ def compile_guard(
         return None
     expected = {f"__expected_{i}": value for i, (_, value) in enumerate(guards)}
     tests = " and ".join(
-        f"{expression} == __expected_{i}" for i, (expression, _) in enumerate(guards)
+        f"({expression}) == __expected_{i}" for i, (expression, _) in enumerate(guards)
     )
     return eval(f"lambda {', '.join(captured)}: {tests}", expected)

@@ -27,8 +27,8 @@ class Specification(Protocol):
         """The same choice with every key in full."""
         ...
 
-    def base_config(self) -> Config:
-        """What a Config that names only block sizes stands for."""
+    def fill(self, block_sizes: list[int]) -> Mapping[str, Any]:
+        """The values that a Config with only these block sizes stands for."""
         ...
 
 
@@ -188,7 +188,8 @@ class Config(Mapping[str, Any]):
 
     def minimize(self, spec: Specification) -> Config:
         """Leave out every key that the kernel's specification would fill in by itself."""
-        full, defaults = spec.normalize(self), spec.base_config()
+        full = spec.normalize(self)
+        defaults = spec.fill(full.get("block_sizes", []))
         kept = {
             name: value
             for name, value in full.items()

@@ -202,7 +202,8 @@ def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
 
 
 def _pointwise_fact(structure: Structure, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
-    tiled = [structure.extent(Dim.of(block)) for block in structure.block_slots]
+    outermost = [b for b in structure.block_slots if b not in structure.outer_bounds]
+    tiled = [structure.extent(Dim.of(block)) for block in outermost]
     known = [extent for extent in tiled if extent is not None]
     stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
     slab = max((fact.untiled_elements(structure) for fact in stores), default=1)

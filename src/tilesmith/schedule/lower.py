@@ -9,7 +9,10 @@ from typing import Any
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
+from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
 from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
+from tilesmith.passes.pipeline import make_pipeline, run_pipeline
+from tilesmith.passes.simplify_algebra import simplify_algebra
 from tilesmith.schedule.conditions import is_flattened, is_static
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.pid_types import is_persistent
@@ -19,6 +22,10 @@ from tilesmith.schedule.structural_choices import apply_structural_choices
 from tilesmith.schedule.structure import AnyLoop, Structure
 from tilesmith.schedule.tile_sizes import dot_minimums, pad_constants
 
+CLEAN_UP = make_pipeline(
+    simplify_algebra, hoist_loop_invariants, merge_common_subexpressions, eliminate_dead_code
+)
+"""After a change of structure: casts to the same type, indices that no loop changes, dead rows."""
 BACKEND_KEYS = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
 
 
@@ -32,7 +39,7 @@ def schedule_function(
     values = spec.normalize(config)
     lowered, new_symbols = apply_structural_choices(function, spec.entries, values)
     if lowered is not function:
-        lowered = eliminate_dead_code(merge_common_subexpressions(lowered))
+        lowered = run_pipeline(lowered, CLEAN_UP)
     minimums = dot_minimums(spec.facts.matmuls)
     schedule = Schedule(
         target=spec.target,

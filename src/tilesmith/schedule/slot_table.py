@@ -113,8 +113,15 @@ class ReductionLoopFragment(EnumFragment):
 
 def _range_slots(kernel: Kernel, valid: Fragment, can: Callable[[RangeEntry], bool]) -> list[Slot]:
     neutral = _only(valid.default)
+    first = kernel.structure.grids[0] if kernel.structure.grids else None
+
+    def search(entry: RangeEntry) -> Fragment:
+        # All grids share one persistent loop, which takes the options of the first.
+        is_shared = entry.is_persistent_loop and entry.loop is not first
+        return valid if can(entry) and not is_shared else neutral
+
     return [
-        Slot.make(label_of_loop(entry.loop), valid, valid if can(entry) else neutral)
+        Slot.make(label_of_loop(entry.loop), valid, search(entry))
         for entry in kernel.entries.ranges
     ]
 

@@ -164,6 +164,10 @@ class ConfigSpec:
         launch = Launch(warps, stages, loop_stages, values.get("maxnreg"))
         return self._resources.estimate(self.sizes(values), launch)
 
+    def fill(self, block_sizes: list[int]) -> Values:
+        """The values that a Config with only these block sizes stands for."""
+        return in_order(self.settle({"block_sizes": block_sizes}))
+
     def fit(self, values: Mapping[str, Any]) -> Config:
         """The Config, with blocks and stages reduced until it can be expected to build."""
         return fit(self, values)
@@ -218,5 +222,5 @@ class ConfigSpec:
 
     def fingerprint(self) -> str:
         """Changes whenever Configs of this kernel change their meaning: keys, lengths, choices."""
-        lines = [f"{item} {item.fragment.expects} {item.default!r}" for item in self._dimensions]
+        lines = [f"{item} {item.fragment!r} {item.default!r}" for item in self._dimensions]
         return sha256("\n".join([str(self.target), *lines]).encode()).hexdigest()[:16]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, add, binary, call, literal, multiply
+from tilesmith.backends.triton.expressions import (
+    Expr, add, binary, broadcast_shapes, call, literal, multiply,
+)  # fmt: skip
 from tilesmith.backends.triton.masks import conjunction
 from tilesmith.dtypes import I64
 from tilesmith.ir.types import Shape
@@ -47,8 +49,6 @@ def access_mask(emitter: Emitter, shape: Shape, explicit: Value | None) -> Expr 
 
 def cover(emitter: Emitter, address: Expr, shape: Shape) -> Expr:
     """Addresses repeated along the axes of ``shape`` that they do not have yet."""
-    if not shape or address.shape == shape:
-        return address
-    if all(have == want or want.is_one for have, want in zip(address.shape, shape)) and address.shape:
+    if not shape or address.shape == broadcast_shapes(address.shape, shape):
         return address
     return call("tl.broadcast_to", address, emitter.spelling.shape(shape), shape=shape)

@@ -14,6 +14,7 @@ from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
 from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
 from tilesmith.backends.triton.rules import RULES
+from tilesmith.backends.triton.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.types import TensorType
@@ -31,6 +32,8 @@ def emit(
 
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
+    units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
+    function = squeeze_unit_axes(function, units)
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.block(""):

@@ -139,8 +139,8 @@ def _where(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     condition, chosen, other = args
     if condition.constant is not None:
         return chosen if condition.constant else other
-    if chosen.is_untyped and other.is_untyped:
-        other = _typed(emitter, other, dtype)
+    if chosen.is_untyped and other.is_untyped and dtype not in (F32, I32, BOOL):
+        other = call("tl.full", "[]", other, triton_dtype(dtype))
     shape = broadcast_shapes(*(arg.shape for arg in args))
     return call("tl.where", condition, chosen, other, shape=shape)
 

@@ -21,6 +21,9 @@ from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Yield
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
@@ -28,7 +31,7 @@ from tilesmith.schedule.schedule import Schedule
 Rules = Mapping[type[Operation], Callable[["Emitter", Any], None]]
 
 # What an unnamed value is called, by the op that makes it.
-_NAME_HINTS = {"load": "tile", "dot": "product", "loop": "carried", "if": "chosen"}
+_NAME_HINTS = {"dot": "product", "loop": "carried", "if": "chosen"}
 
 
 class Emitter:
@@ -103,8 +106,18 @@ class Emitter:
         if value.name or op is None:
             return value.name or "value"
         attributes = op.attributes()
-        function = attributes.get("fn") or attributes.get("kind")
-        return str(function or _NAME_HINTS.get(op.name, op.name))
+        if isinstance(op, Load):
+            return f"{self.expr(op.tensor)}_tile"
+        if isinstance(op, Cast):
+            return f"{self._stem(op.x, 'cast')}_{op.dtype}"
+        if isinstance(op, Reduce):
+            return f"{self._stem(op.x, 'tile')}_{op.kind}"
+        return str(attributes.get("fn") or attributes.get("kind") or _NAME_HINTS.get(op.name, op.name))
+
+    def _stem(self, value: Value, default: str) -> str:
+        """The variable of an operand, to name what is made of it."""
+        text = str(self.expr(value))
+        return text if text.isidentifier() else default
 
     @property
     def is_fast(self) -> bool:

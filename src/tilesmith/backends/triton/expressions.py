@@ -82,13 +82,12 @@ def call(name: str, *arguments: object, shape: Shape = ()) -> Expr:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The shape of tiles combined lane by lane; scalars take any shape."""
-    result: Shape = ()
-    for shape in shapes:
-        if not result:
-            result = shape
-        elif shape:
-            result = tuple(b if a == ONE else a for a, b in zip(result, shape))
+    """The shape of tiles combined lane by lane, aligned at their last axes."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(ONE,) * (rank - len(shape)) + shape for shape in shapes if shape]
+    result = (ONE,) * rank
+    for shape in padded:
+        result = tuple(b if a.is_one else a for a, b in zip(result, shape))
     return result
 
 

@@ -78,7 +78,8 @@ def _integer_power(base, exponent):
     result = base * 0 + 1
     factor = base
     rest = tl.maximum(exponent, exponent * 0)
-    for _ in tl.static_range(exponent.dtype.primitive_bitwidth):
+    num_bits: tl.constexpr = exponent.dtype.primitive_bitwidth
+    for _ in tl.static_range(num_bits):
         result = tl.where((rest & 1) != 0, result * factor, result)
         factor = factor * factor
         rest = rest >> 1

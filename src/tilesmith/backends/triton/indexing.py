@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, add, call, literal
+from tilesmith.backends.triton.expressions import Expr, add, broadcast_shapes, call, literal
 from tilesmith.dtypes import I32
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.types import Dim
@@ -62,6 +62,6 @@ def emit_mask(emitter: Emitter, op: Mask) -> None:
         emitter.define(op.result, mask)
     else:
         value = emitter.spelling.conform(x, op.x.tile) if x.is_untyped else x
-        whole = tuple(m if v.is_one else v for v, m in zip(value.shape, mask.shape))
+        whole = broadcast_shapes(value.shape, mask.shape)
         fill = literal(float(op.fill) if op.x.tile.dtype.is_float else op.fill)
-        emitter.define(op.result, call("tl.where", mask, value, fill, shape=whole or mask.shape))
+        emitter.define(op.result, call("tl.where", mask, value, fill, shape=whole))

@@ -42,7 +42,7 @@ def identifier(hint: str) -> str:
 
 def axis_suffix(block: str) -> str:
     """What tells the variables of one tile axis apart: ``tile_m`` gives ``_m``, ``tile`` nothing."""
-    suffix = block.removeprefix("tile").strip("_")
+    suffix = block.removeprefix("tile").removeprefix("block_").strip("_")
     return f"_{suffix}" if suffix else ""
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import count_uses, definitions
 from tilesmith.ir.types import Dim
@@ -26,9 +27,7 @@ Number = int | float | bool
 class PartialTiles:
     """Facts about one function under one schedule."""
 
-    axes: dict[Operation, tuple[bool, ...]] = field(
-        default_factory=dict[Operation, tuple[bool, ...]]
-    )
+    axes: Mapping[Operation, tuple[bool, ...]]
     """For every grid and loop, which of its axes may end in a shorter tile."""
     identities: set[Operation] = field(default_factory=set[Operation])
     """Masks that leave their operand as it is."""
@@ -55,7 +54,7 @@ class _Finder:
     """Walks the regions with the blocks in scope and whether each may be partial."""
 
     def __init__(self, function: Function, schedule: Schedule) -> None:
-        self.found = PartialTiles()
+        self.found = PartialTiles(find_partial_axes(function, schedule.symbols))
         self._schedule = schedule
         self._function = function
         self._definitions = definitions(function.body)
@@ -65,29 +64,11 @@ class _Finder:
         for op in region.ops:
             inside = partial
             if isinstance(op, (Grid, Loop)):
-                self.found.axes[op] = self._partial_axes(op)
                 inside = {**partial, **dict(zip(op.blocks, self.found.axes[op]))}
             elif isinstance(op, Mask):
                 self._visit_mask(op, partial)
             for inner in op.regions():
                 self.visit(inner, inside)
-
-    def _partial_axes(self, op: Grid | Loop) -> tuple[bool, ...]:
-        return tuple(
-            bool(block) and self._is_partial(block, begin, end)
-            for block, begin, end in zip(op.blocks, op.begins, op.ends)
-        )
-
-    def _is_partial(self, block: str, begin: Value, end: Value) -> bool:
-        size = self._schedule.symbols[block]
-        first, last = self._constant(begin), self._constant(end)
-        if size == 1:
-            return False
-        return first is None or last is None or (last - first) % size != 0
-
-    def _constant(self, value: Value) -> int | None:
-        op = self._definitions.get(value)
-        return int(op.value) if isinstance(op, Full) else None
 
     def _visit_mask(self, op: Mask, partial: Mapping[str, bool]) -> None:
         shape = op.x.tile.shape

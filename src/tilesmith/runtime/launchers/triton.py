@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import triton
 
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics import errors
@@ -115,6 +114,8 @@ class TritonLauncher:
         self, grid: tuple[int, ...], arguments: tuple[Any, ...], constexprs: tuple[int, ...]
     ) -> Any:
         if self.artifact.options.get("needs_allocator"):
+            import triton
+
             triton.set_allocator(_allocate)
         names = [name for name, _ in self.artifact.constexprs]
         try:

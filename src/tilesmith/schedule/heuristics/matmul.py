@@ -195,9 +195,5 @@ def _variants(problem: Problem, seed: Seed) -> list[Seed]:
         if bm * bn >= 4096 and bn >= 16 and (bm, bn) != (bn * 2, bm // 2):
             found.append(_seed(problem, bm, bn))
     if seed.num_stages > 2:
-        found.append(
-            Seed(
-                seed.blocks, seed.num_warps, seed.num_stages - 1, seed.l2_grouping, {}, seed.options
-            )
-        )
+        found.append(replace(seed, num_stages=seed.num_stages - 1))
     return found

@@ -1,0 +1,251 @@
+"""Which full-slice dimensions can be walked in chunks, and in which order of phases.
+
+A row op has the dimension in an operand or result. Its phase is the number of reductions over
+the dimension that must be complete before it can run; each phase becomes one loop over chunks,
+which loads and computes again what it needs of earlier ones. Ops without the dimension stand
+before the loop of their phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tilesmith.analysis.memory_conflicts import (
+    Access,
+    accesses_in,
+    find_accesses,
+    is_disjoint,
+    is_same_place,
+)
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, Full, Mask
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.traversal import count_uses, definitions, walk, walk_function
+from tilesmith.ir.types import Dim, TileType
+from tilesmith.ir.values import Value
+
+_LANE_WISE = (Elementwise, Cast, Mask, Broadcast, ExpandDims, Permute, Full, Arange)
+"""Ops that a chunk can compute again from nothing but values without the dimension."""
+_ALLOWED = (*_LANE_WISE, Load, Store, Atomic, Reduce)
+
+
+@dataclass(eq=False)
+class RowPlan:
+    """How the ops of one region fall into phases."""
+
+    region: Region
+    rows: set[Operation] = field(default_factory=set[Operation])
+    """The ops of the region that have the dimension."""
+    phases: dict[Operation, int] = field(default_factory=dict[Operation, int])
+    """The phase of every op directly in the region."""
+
+    def anchors(self, dim: Dim, phase: int) -> list[Operation]:
+        """The row ops a phase must run: its stores, and its reductions over the dimension."""
+        return [
+            op
+            for op in self.region.ops
+            if op in self.rows and self.phases[op] == phase and is_anchor(op, dim)
+        ]
+
+    @property
+    def num_phases(self) -> int:
+        """One more than the last phase of any op."""
+        return max(self.phases.values(), default=0) + 1
+
+
+def find_rollable_dims(function: Function) -> tuple[Dim, ...]:
+    """The dimensions that ``roll_reductions`` can turn into loops, in order of first reduction."""
+    found: dict[Dim, None] = {}
+    for op in walk_function(function):
+        if isinstance(op, Reduce):
+            found.setdefault(op.x.tile.shape[op.axis])
+    return tuple(dim for dim in found if plan_rolling(function, dim) is not None)
+
+
+def plan_rolling(function: Function, dim: Dim) -> list[RowPlan] | None:
+    """The plans of all regions with row ops; None when the dimension cannot be rolled."""
+    if not _is_slice(function, dim) or not _has_legal_rows(function, dim):
+        return None
+    defined_by = definitions(function.body)
+    plans = [_make_plan(region, dim) for region in _regions_of(function.body)]
+    plans = [plan for plan in plans if plan.rows]
+    if not any(_reduces_over(op, dim) for plan in plans for op in plan.rows):
+        return None
+    if not all(_inputs_can_be_recomputed(plan, dim, defined_by) for plan in plans):
+        return None
+    if not all(_keeps_memory_order(plan, dim, defined_by) for plan in plans):
+        return None
+    return plans
+
+
+def has_dim(value: Value, dim: Dim) -> bool:
+    """Whether a tile has the dimension."""
+    return isinstance(value.type, TileType) and dim in value.type.shape
+
+
+def is_row(op: Operation, dim: Dim) -> bool:
+    """Whether an operand or result of an op has the dimension."""
+    return any(has_dim(value, dim) for value in (*op.operand_values(), *op.results))
+
+
+def is_anchor(op: Operation, dim: Dim) -> bool:
+    """Whether a row op has an effect, or a result that outlives the loop over chunks."""
+    return isinstance(op, (Store, Atomic)) or _reduces_over(op, dim)
+
+
+def _reduces_over(op: Operation, dim: Dim) -> bool:
+    return isinstance(op, Reduce) and op.x.tile.shape[op.axis] == dim
+
+
+def _is_slice(function: Function, dim: Dim) -> bool:
+    """Whether the dimension is a constant beyond 1, or a size that is known as a scalar."""
+    if dim.constant is not None:
+        return len(dim.factors) == 1 and dim.constant > 1
+    symbol = dim.symbol
+    if symbol is None or function.is_block(symbol):
+        return False
+    return function.find_parameter(symbol) is not None
+
+
+def _has_legal_rows(function: Function, dim: Dim) -> bool:
+    uses = count_uses(function.body)
+    for op in walk_function(function):
+        if any(has_dim(arg, dim) for region in op.regions() for arg in region.args):
+            return False
+        if not is_row(op, dim):
+            continue
+        if not isinstance(op, _ALLOWED) or _repeats_dim(op, dim):
+            return False
+        if isinstance(op, Atomic) and uses.get(op.result):
+            return False
+    return True
+
+
+def _repeats_dim(op: Operation, dim: Dim) -> bool:
+    tiles = (v.type for v in (*op.operand_values(), *op.results) if isinstance(v.type, TileType))
+    return any(tile.shape.count(dim) > 1 for tile in tiles)
+
+
+def _regions_of(region: Region) -> Iterator[Region]:
+    yield region
+    for op in region.ops:
+        for inner in op.regions():
+            yield from _regions_of(inner)
+
+
+def _values_used(op: Operation) -> Iterator[Value]:
+    """The operands of an op and of everything inside it."""
+    yield from op.operand_values()
+    for region in op.regions():
+        for inner in walk(region):
+            yield from inner.operand_values()
+
+
+def _make_plan(region: Region, dim: Dim) -> RowPlan:
+    plan = RowPlan(region)
+    available: dict[Value, int] = {}
+    for op in region.ops:
+        if is_row(op, dim):
+            plan.rows.add(op)
+        phase = max((available.get(value, 0) for value in _values_used(op)), default=0)
+        plan.phases[op] = phase
+        for result in op.results:
+            available[result] = phase + _reduces_over(op, dim)
+    return plan
+
+
+def _inputs_can_be_recomputed(
+    plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Operation]
+) -> bool:
+    """Whether row values from enclosing regions are lane-wise, so that each loop makes its own."""
+    here = {result for op in plan.region.ops for result in op.results}
+    waiting = [value for op in plan.rows for value in op.operand_values()]
+    seen: set[Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in here or value in seen or not has_dim(value, dim):
+            continue
+        seen.add(value)
+        op = defined_by[value]
+        if not isinstance(op, _LANE_WISE):
+            return False
+        waiting.extend(op.operand_values())
+    return True
+
+
+def row_closure(
+    roots: list[Value], dim: Dim, defined_by: Mapping[Value, Operation]
+) -> set[Operation]:
+    """The row ops that must run to compute ``roots`` from values without the dimension."""
+    found: set[Operation] = set()
+    waiting = list(roots)
+    while waiting:
+        value = waiting.pop()
+        if has_dim(value, dim) and defined_by[value] not in found:
+            op = defined_by[value]
+            found.add(op)
+            waiting.extend(op.operand_values())
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Timed:
+    """An access with the first and last phase that makes it."""
+
+    access: Access
+    first: int
+    last: int
+    is_row: bool
+
+
+def _timed_accesses(
+    plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Operation]
+) -> Iterator[_Timed]:
+    last = {op: plan.phases[op] for op in plan.rows}
+    for phase in range(plan.num_phases):
+        roots = [v for op in plan.anchors(dim, phase) for v in op.operand_values()]
+        for op in row_closure(roots, dim, defined_by):
+            last[op] = max(phase, last.get(op, 0))
+    for op in plan.region.ops:
+        if isinstance(op, ProgramBarrier):
+            continue
+        first = plan.phases[op]
+        accesses = list(find_accesses(op, defined_by))
+        for region in op.regions():
+            accesses.extend(accesses_in(region, defined_by))
+        for access in accesses:
+            yield _Timed(access, first, last.get(op, first), op in plan.rows)
+
+
+def _keeps_memory_order(plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Operation]) -> bool:
+    accesses = list(_timed_accesses(plan, dim, defined_by))
+    return all(
+        _stays_before(earlier, later)
+        for i, later in enumerate(accesses)
+        for earlier in accesses[:i]
+        if _may_conflict(earlier.access, later.access)
+    )
+
+
+def _may_conflict(first: Access, second: Access) -> bool:
+    if not (first.writes or second.writes):
+        return False
+    if None not in (first.group, second.group) and first.group != second.group:
+        return False
+    return not is_disjoint(first, second)
+
+
+def _stays_before(earlier: _Timed, later: _Timed) -> bool:
+    """Whether every run of the earlier access comes before every run of the later one."""
+    if earlier.last != later.first:
+        return earlier.last < later.first
+    if not earlier.is_row:
+        # Ops without the dimension stand before the loop of their phase, in their old order.
+        return True
+    # In one loop, chunks meet only themselves when both touch the same place.
+    return later.is_row and is_same_place(earlier.access, later.access)

@@ -1,0 +1,237 @@
+"""Drops tile axes whose block holds one element, so that one row is a vector and one index a scalar.
+
+Goes in: a function and the blocks of size 1. Comes out: the same function with those axes gone from
+every tile. Such an axis has one lane, which is always valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.types import ONE, Dim, Shape, TileType
+from tilesmith.ir.values import Value
+
+
+def squeeze_unit_axes(function: Function, units: Collection[str]) -> Function:
+    """Remove the axes of the blocks ``units``.
+
+    Before, with ``b`` among the units::
+
+        %i = tile_index(%begin) {block="b"} : i32[b]
+        %p = expand_dims(%i) {axes=[1]} : i32[b, 1]
+        %x_tile = load(%x, none, [%p, %q]) : f32[b, n]
+
+    After::
+
+        %x_tile = load(%x, none, [%begin, %q1]) : f32[n]
+    """
+    if not units:
+        return function
+    return function.with_body(_Squeezer(units).region(function.body))
+
+
+class _Squeezer:
+    """One run: a map from old values to new ones, and the op that defines each new one."""
+
+    def __init__(self, units: Collection[str]) -> None:
+        self._units = frozenset(units)
+        self._new: dict[Value, Value] = {}
+        self._definitions: dict[Value, Operation] = {}
+        self._ops: list[Operation] = []
+        self._rules: dict[type[Operation], Callable[[Any], None]] = {
+            TileIndex: self._tile_index,
+            Arange: self._arange,
+            Mask: self._mask,
+            ExpandDims: self._expand_dims,
+            Broadcast: self._broadcast,
+            Permute: self._permute,
+            Reduce: self._reduce,
+            Dot: self._dot,
+            Load: self._access,
+            Store: self._access,
+            Atomic: self._access,
+        }
+
+    def region(self, region: Region) -> Region:
+        outer, self._ops = self._ops, []
+        args = tuple(map(self._squeezed_value, region.args))
+        for op in region.ops:
+            self._rules.get(type(op), self._generic)(op)
+        ops, self._ops = self._ops, outer
+        return Region(args, tuple(ops))
+
+    def _dim(self, dim: Dim) -> Dim:
+        return dim.substitute(dict.fromkeys(self._units, ONE))
+
+    def _dropped(self, shape: Shape) -> tuple[int, ...]:
+        """The axes that go: those that were no constant 1 and are now."""
+        return tuple(
+            axis for axis, dim in enumerate(shape) if not dim.is_one and self._dim(dim).is_one
+        )
+
+    def _shape(self, shape: Shape) -> Shape:
+        dropped = self._dropped(shape)
+        return tuple(self._dim(dim) for axis, dim in enumerate(shape) if axis not in dropped)
+
+    def _squeezed_value(self, value: Value) -> Value:
+        if isinstance(value.type, TileType):
+            shape = self._shape(value.type.shape)
+            if shape != value.type.shape:
+                self._new[value] = value.like(value.type.with_shape(shape))
+        return self._get(value)
+
+    def _get(self, value: Value) -> Value:
+        return self._new.get(value, value)
+
+    def _append(self, op: Operation) -> None:
+        self._ops.append(op)
+        self._definitions.update((value, op) for value in op.results)
+
+    def _insert(self, like: Value, shape: Shape, make: Callable[..., Operation]) -> Value:
+        """Append ``make(results=...)`` with a result like ``like`` of another shape."""
+        result = like.like(like.tile.with_shape(shape))
+        self._append(make(results=(result,), loc=like.loc))
+        return result
+
+    def _generic(self, op: Operation) -> None:
+        current = op.with_operands(self._get)
+        current = current.with_regions(tuple(map(self.region, op.regions())))
+        results = tuple(map(self._squeezed_value, op.results))
+        if any(new is not old for new, old in zip(results, op.results)):
+            current = replace(current, results=results)
+        self._append(current)
+
+    def _tile_index(self, op: TileIndex) -> None:
+        if op.block not in self._units:
+            self._generic(op)
+        else:
+            self._new[op.result] = self._cast(self._get(op.begin), op.result)
+
+    def _cast(self, value: Value, wanted: Value) -> Value:
+        if value.tile.dtype == wanted.tile.dtype:
+            return value
+        result = wanted.like(wanted.tile.with_shape(value.tile.shape))
+        self._append(Cast(x=value, results=(result,), loc=wanted.loc))
+        return result
+
+    def _arange(self, op: Arange) -> None:
+        if self._dropped(op.result.tile.shape):
+            self._zero(op)
+        else:
+            self._generic(op)
+
+    def _zero(self, op: Operation) -> None:
+        self._append(Full(value=0, results=(self._squeezed_value(op.result),), loc=op.loc))
+
+    def _mask(self, op: Mask) -> None:
+        axes = self._renumber(op.axes, op.x.tile.shape)
+        if axes:
+            self._generic(replace(op, axes=axes))
+        else:
+            self._new[op.result] = self._get(op.x)
+
+    def _renumber(self, axes: Iterable[int], shape: Shape) -> tuple[int, ...]:
+        """The axes that stay, counted without those that go."""
+        dropped = self._dropped(shape)
+        return tuple(
+            axis - sum(d < axis for d in dropped) for axis in axes if axis not in dropped
+        )
+
+    def _expand_dims(self, op: ExpandDims) -> None:
+        self._generic(replace(op, axes=self._renumber(op.axes, op.result.tile.shape)))
+
+    def _broadcast(self, op: Broadcast) -> None:
+        x = self._fit(op.x, op.result.tile.shape)
+        if x.tile.shape == self._shape(op.result.tile.shape):
+            self._new[op.result] = x
+        else:
+            self._append(replace(op, x=x, results=(self._squeezed_value(op.result),)))
+
+    def _fit(self, value: Value, target: Shape) -> Value:
+        """The squeezed value without the ones that stand where ``target`` loses an axis."""
+        old = value.tile.shape
+        missing = len(target) - len(old)
+        gone = {axis - missing for axis in self._dropped(target)}
+        ones = [axis for axis in gone if axis >= 0 and old[axis].is_one]
+        return self._drop_ones(self._get(value), self._renumber(sorted(ones), old))
+
+    def _drop_ones(self, value: Value, axes: tuple[int, ...]) -> Value:
+        if not axes:
+            return value
+        shape = tuple(dim for axis, dim in enumerate(value.tile.shape) if axis not in axes)
+        op = self._definitions.get(value)
+        if not isinstance(op, ExpandDims) or not set(axes) <= set(op.axes):
+            return self._insert(value, shape, lambda **fields: Reshape(x=value, **fields))
+        kept = tuple(a - sum(d < a for d in axes) for a in op.axes if a not in axes)
+        if not kept:
+            return op.x
+        return self._insert(value, shape, lambda **fields: ExpandDims(x=op.x, axes=kept, **fields))
+
+    def _permute(self, op: Permute) -> None:
+        order = self._renumber(op.order, op.x.tile.shape)
+        if order == tuple(range(len(order))):
+            self._new[op.result] = self._get(op.x)
+        else:
+            self._generic(replace(op, order=order))
+
+    def _reduce(self, op: Reduce) -> None:
+        axis = self._renumber((op.axis,), op.x.tile.shape)
+        if axis:
+            self._generic(replace(op, axis=axis[0]))
+        elif op.reduction.is_arg:
+            self._zero(op)
+        else:
+            self._new[op.result] = self._cast(self._get(op.x), op.result)
+
+    def _access(self, op: Load | Store | Atomic) -> None:
+        accessed = (op.result if isinstance(op, Load) else op.value).tile.shape
+        fitted = {value: self._fit(value, accessed) for value in op.indices}
+        if op.mask is not None:
+            fitted[op.mask] = self._fit(op.mask, accessed)
+        current = op.with_operands(lambda value: fitted.get(value, self._get(value)))
+        self._append(replace(current, results=tuple(map(self._squeezed_value, op.results))))
+
+    def _dot(self, op: Dot) -> None:
+        """The batch axis may go; rows, columns and the contracted axis stay as ones."""
+        lhs = self._matrix(self._fit_batch(op.lhs, op), op.lhs)
+        rhs = self._matrix(self._fit_batch(op.rhs, op), op.rhs)
+        acc = None if op.acc is None else self._matrix(self._get(op.acc), op.acc)
+        shape = self._matrix_shape(op.result.tile.shape)
+        final = self._squeezed_value(op.result)
+        if shape == final.tile.shape:
+            self._append(replace(op, lhs=lhs, rhs=rhs, acc=acc, results=(final,)))
+            return
+        product = op.result.like(op.result.tile.with_shape(shape))
+        self._append(replace(op, lhs=lhs, rhs=rhs, acc=acc, results=(product,)))
+        self._append(Reshape(x=product, results=(final,), loc=op.loc))
+
+    def _fit_batch(self, value: Value, op: Dot) -> Value:
+        is_gone = op.result.tile.rank == 3 and 0 in self._dropped(op.result.tile.shape)
+        is_one = value.tile.rank == 3 and value.tile.shape[0].is_one
+        return self._drop_ones(self._get(value), (0,)) if is_gone and is_one else self._get(value)
+
+    def _matrix_shape(self, shape: Shape) -> Shape:
+        batch = self._shape(shape[:-2])
+        return (*batch, *map(self._dim, shape[-2:]))
+
+    def _matrix(self, value: Value, old: Value) -> Value:
+        """The squeezed value with its last two axes back, where they are gone."""
+        rank = old.tile.rank
+        lost = [axis for axis in self._dropped(old.tile.shape) if axis >= rank - 2]
+        if not lost:
+            return value
+        full = value.tile.rank + len(lost)
+        axes = tuple(axis - rank + full for axis in lost)
+        kept = iter(value.tile.shape)
+        shape = tuple(ONE if axis in axes else next(kept) for axis in range(full))
+        return self._insert(value, shape, lambda **fields: ExpandDims(x=value, axes=axes, **fields))

@@ -1,0 +1,57 @@
+"""Rejects helper functions that write to names outside themselves: they run once, at compile time."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.frontend.names import read_names
+from tilesmith.frontend.source import KernelSource
+
+
+def check_named_helpers(source: KernelSource) -> None:
+    """Check the functions that device code names and those they name in turn."""
+    module = source.function.__globals__
+    checked: set[CodeType] = set()
+    for name in read_names(source.loops):
+        check_helper(module.get(name), checked)
+
+
+def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
+    """Raise if a function, or one that it names, rebinds a global or a name of an enclosing function."""
+    checked = set() if checked is None else checked
+    if not isinstance(helper, FunctionType) or helper.__code__ in checked or _is_library(helper):
+        return
+    checked.add(helper.__code__)
+    for code in _codes(helper.__code__):
+        _check_stores(code, helper.__code__)
+        for name in code.co_names:
+            check_helper(helper.__globals__.get(name), checked)
+
+
+def _is_library(helper: FunctionType) -> bool:
+    return str(helper.__module__).split(".", 1)[0] in ("tilesmith", "torch", "triton")
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _check_stores(code: CodeType, helper: CodeType) -> None:
+    line = code.co_firstlineno
+    starts = dict(dis.findlinestarts(code))
+    for instruction in dis.get_instructions(code):
+        line = starts.get(instruction.offset) or line
+        loc = SourceLocation(code.co_filename, line, code.co_name)
+        if instruction.opname == "STORE_GLOBAL":
+            raise errors.GlobalMutation(name=instruction.argval, loc=loc)
+        # Cells of the helper's own locals are its business.
+        if instruction.opname == "STORE_DEREF" and instruction.argval in helper.co_freevars:
+            raise errors.ClosureMutation(name=instruction.argval, loc=loc)

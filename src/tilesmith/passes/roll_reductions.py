@@ -1,0 +1,203 @@
+"""Walks full-slice dimensions in chunks, with accumulators, instead of holding whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilesmith.analysis.masked_lanes import find_masked_lanes
+from tilesmith.analysis.rollable import (
+    RowPlan,
+    has_dim,
+    is_anchor,
+    plan_rolling,
+    row_closure,
+)
+from tilesmith.dtypes import I32, DType
+from tilesmith.ir.builder import Builder
+from tilesmith.ir.function import Block, Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop, Yield
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.memory import ProgramBarrier
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.traversal import definitions, walk_function
+from tilesmith.ir.types import Dim, TileType, Type, scalar
+from tilesmith.ir.values import Value
+from tilesmith.passes.chunk_accumulators import ChunkAccumulator
+from tilesmith.passes.order_memory import order_memory
+
+
+def roll_reductions(function: Function, dims: Mapping[Dim, str]) -> Function:
+    """Turn each dimension into loops over chunks of the new block named for it.
+
+    Before::
+
+        %n = arange() : i32[4096]
+        %v = load(%x, none, [%r, %n]) : f32[4096]
+        %s = reduce(%v) {axis=0, kind="sum"} : f32[]
+        %q = elementwise(%v) {fn="exp"} : f32[4096]
+        store(%out, %q, none, [%r, %n])
+
+    After::
+
+        %zero = full() {value=0} : i32[]
+        %end = full() {value=4096} : i32[]
+        %init = full() {value=0.0} : f32[chunk]
+        %acc = loop([%zero], [%end], [], [%init]) {blocks=["chunk"]} : f32[chunk]
+        (%b: i32[], %old: f32[chunk]) {
+          %n = tile_index(%b) {block="chunk"} : i32[chunk]
+          %v = load(%x, none, [%r, %n]) : f32[chunk]
+          %q = elementwise(%v) {fn="exp"} : f32[chunk]
+          store(%out, %q, none, [%r, %n])
+          %m = mask(%v) {fill=0.0, axes=[0]} : f32[chunk]
+          %new = elementwise(%old, %m) {fn="add"} : f32[chunk]
+          yield(%new)
+        }
+        %s = reduce(%acc) {axis=0, kind="sum"} : f32[]
+
+    What needs a finished reduction goes into a further loop that reads the row again. A
+    dimension that cannot be rolled (or no longer, after another one was) is left as it is.
+    """
+    rolled = function
+    for dim, block in dims.items():
+        plans = plan_rolling(rolled, dim)
+        if plans is not None:
+            rolled = _Rolling(rolled, dim, block, plans).run()
+    # Loops changed the order of accesses that no longer share their indices.
+    return function if rolled is function else order_memory(rolled)
+
+
+class _Rolling:
+    """Rolls one dimension of a function."""
+
+    def __init__(self, function: Function, dim: Dim, block: str, plans: list[RowPlan]) -> None:
+        self._function = function
+        self._dim = dim
+        self._block = block
+        self._chunk = Dim.of(block)
+        self._plans = {plan.region: plan for plan in plans}
+        self._defined_by = definitions(function.body)
+        self._order = {op: i for i, op in enumerate(walk_function(function))}
+        self._lanes = find_masked_lanes(function)
+        self._index_dtype = self._find_index_dtype()
+
+    def run(self) -> Function:
+        hint = self._dim.constant or self._function.hint(self._dim.symbol or 1)
+        block = Block(self._block, extent=hint)
+        body = self._roll_region(self._function.body)
+        return replace(self._function, body=body, blocks=(*self._function.blocks, block))
+
+    def _find_index_dtype(self) -> DType:
+        found = [
+            op.result.tile.dtype
+            for op in self._order
+            if isinstance(op, Arange) and has_dim(op.result, self._dim)
+        ]
+        return max(found, key=lambda dtype: dtype.bits, default=I32)
+
+    def _roll_region(self, region: Region) -> Region:
+        plan = self._plans.get(region)
+        if plan is None:
+            return Region(region.args, tuple(map(self._roll_inside, region.ops)))
+        builder = Builder()
+        for phase in range(plan.num_phases):
+            for op in region.ops:
+                if plan.phases[op] == phase and not self._is_replaced(op, plan):
+                    builder.insert(self._roll_inside(op))
+            anchors = plan.anchors(self._dim, phase)
+            if anchors:
+                self._emit_loop(builder, anchors)
+        end = [op for op in region.ops if Trait.TERMINATOR in op.traits]
+        return Region(region.args, (*builder.close_region().ops, *end))
+
+    def _roll_inside(self, op: Operation) -> Operation:
+        return op.with_regions(tuple(map(self._roll_region, op.regions())))
+
+    def _is_replaced(self, op: Operation, plan: RowPlan) -> bool:
+        # Barriers are put in again where the loops need them.
+        return op in plan.rows or isinstance(op, ProgramBarrier) or Trait.TERMINATOR in op.traits
+
+    def _emit_loop(self, builder: Builder, anchors: list[Operation]) -> None:
+        sums = [
+            ChunkAccumulator(op, self._chunk_type(op.x.tile).shape, self._lanes[op][op.x])
+            for op in anchors
+            if isinstance(op, Reduce)
+        ]
+        starts = [item.start(builder) for item in sums]
+        init = tuple(value for values in starts for value in values)
+        begin = Value(scalar(self._index_dtype), self._block)
+        carried = tuple(value.like() for value in init)
+        zero = builder.create(Full, begin.tile, value=0)
+        end = self._extent(builder)
+        builder.open_region()
+        groups = _split_like(starts, carried)
+        self._emit_chunk(builder, anchors, begin, list(zip(sums, groups)))
+        body = builder.close_region((begin, *carried))
+        loop = Loop(
+            begins=(zero,), ends=(end,), init=init, blocks=(self._block,), body=body,
+            results=tuple(value.like() for value in init), loc=anchors[0].loc,
+        )  # fmt: skip
+        builder.insert(loop)
+        for item, values in zip(sums, _split_like(starts, loop.results)):
+            item.finish(builder, values)
+
+    def _extent(self, builder: Builder) -> Value:
+        target = scalar(self._index_dtype)
+        if self._dim.constant is not None:
+            return builder.create(Full, target, value=self._dim.constant)
+        size = self._function.find_parameter(self._dim.symbol or "")
+        assert size is not None
+        return size if size.type == target else builder.create(Cast, target, x=size)
+
+    def _emit_chunk(
+        self,
+        builder: Builder,
+        anchors: list[Operation],
+        begin: Value,
+        accumulators: list[tuple[ChunkAccumulator, list[Value]]],
+    ) -> None:
+        """The row ops that the anchors need, over one chunk, and the new accumulators."""
+        roots = [value for op in anchors for value in op.operand_values()]
+        needed = row_closure(roots, self._dim, self._defined_by)
+        needed.update(op for op in anchors if not isinstance(op, Reduce))
+        copies: dict[Value, Value] = {}
+        line = TileType(self._index_dtype, (self._chunk,))
+        position = builder.create(TileIndex, line, begin=begin, block=self._block)
+        for op in sorted(needed, key=self._order.__getitem__):
+            assert not isinstance(op, Reduce) or not is_anchor(op, self._dim)
+            self._emit_copy(builder, op, copies, position)
+        new = [
+            value
+            for item, old in accumulators
+            for value in item.accumulate(builder, old, copies[item.op.x], position)
+        ]
+        builder.insert(Yield(values=tuple(new)))
+
+    def _emit_copy(
+        self, builder: Builder, op: Operation, copies: dict[Value, Value], position: Value
+    ) -> None:
+        """The op over a chunk instead of the whole dimension; a slice's index becomes a tile's."""
+        if isinstance(op, Arange) and op.result.tile.dtype == self._index_dtype:
+            copies[op.result] = position
+            return
+        results = tuple(value.like(self._chunk_type(value.type)) for value in op.results)
+        copies.update(zip(op.results, results))
+        if isinstance(op, Arange):
+            builder.insert(Cast(x=position, results=results, loc=op.loc))
+            return
+        copy = op.with_operands(lambda value: copies.get(value, value))
+        builder.insert(replace(copy, results=results))
+
+    def _chunk_type(self, old: Type) -> TileType:
+        assert isinstance(old, TileType)
+        shape = tuple(self._chunk if dim == self._dim else dim for dim in old.shape)
+        return old.with_shape(shape)
+
+
+def _split_like(groups: list[list[Value]], values: tuple[Value, ...]) -> list[list[Value]]:
+    """The values in groups as long as the given ones."""
+    rest = iter(values)
+    return [[next(rest) for _ in group] for group in groups]

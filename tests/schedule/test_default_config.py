@@ -1,0 +1,163 @@
+"""Default Configs: the published formula for Hopper products, and what they must have everywhere."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.schedule import programs
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.targets import parse_target
+
+TARGETS = ["cuda:80", "cuda:86", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950", "cpu"]
+
+
+def default(function, target="cuda:90"):
+    return ConfigSpec(function, parse_target(target)).default_config()
+
+
+@pytest.mark.parametrize(
+    ("function", "blocks", "warps", "stages", "grouping"),
+    [
+        (programs.matmul(4096, 4096, 4096), [128, 256, 64], 8, 4, 1),
+        (programs.matmul(1024, 1024, 1024), [128, 64, 128], 4, 4, 1),
+        (programs.matmul(512, 512, 512), [64, 64, 128], 4, 4, 1),
+        (programs.matmul(16, 4096, 4096), [16, 32, 256], 4, 6, 1),
+        (programs.matmul(64, 8192, 8192), [64, 64, 128], 4, 6, 1),
+        (programs.matmul(2048, 2048, 2048, "f32", "tf32"), [128, 256, 32], 8, 4, 1),
+        (programs.matmul(16384, 1024, 1024), [128, 256, 64], 8, 4, 2),
+        (programs.batched_matmul(4096, 256, 256, 256), [64, 128, 64], 4, 2, 1),
+    ],
+    ids=["4096", "1024", "512", "m16", "m64", "fp32", "tall", "batch"],
+)
+def test_hopper_matmul_vectors(function, blocks, warps, stages, grouping):
+    config = default(function)
+    assert config.block_sizes == blocks
+    assert (config.num_warps, config.num_stages) == (warps, stages)
+    assert config.l2_groupings == [grouping]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "dtype", "blocks"),
+    [
+        (4096, 4096, "f32", [1, 1024]),
+        (4096, 4096, "bf16", [1, 2048]),
+        (100_000, 64, "f32", [16, 64]),
+        (1, 1, "f32", [1, 1]),
+        (3, 5, "f32", [4, 8]),
+        (1, 1 << 26, "f32", [1, 1024]),
+    ],
+)
+def test_pointwise_is_wide_along_memory(m, n, dtype, blocks):
+    config = default(programs.pointwise(m, n, dtype))
+    assert config.block_sizes == blocks
+    assert config.num_warps == 4
+
+
+def test_transposing_kernel_gets_square_tiles():
+    assert default(programs.pointwise(transposed=True)).block_sizes == [32, 32]
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "warps"), [(64, 32, 4), (1024, 2, 4), (2560, 1, 8), (8192, 1, 16), (30000, 1, 32)]
+)
+def test_rows_are_resident_with_warps_by_their_length(n, rows, warps):
+    config = default(programs.softmax(65536, n))
+    assert config.block_sizes == [rows]
+    assert config.num_warps == warps
+
+
+def test_rows_too_long_for_registers_are_walked_in_chunks():
+    for n, chunk in ((32768, None), (32769, 8192), (1 << 22, 8192)):
+        config = default(programs.softmax(100, n))
+        assert config.reduction_loops == [chunk]
+
+
+def test_few_rows_get_one_program_each():
+    assert default(programs.softmax(132, 64)).block_sizes == [1]
+
+
+def test_inner_tiles_of_a_reduction_are_long():
+    assert default(programs.row_sum_by_tiles(512, 100_000)).block_sizes == [1, 4096]
+    assert default(programs.row_sum_by_tiles(512, 100)).block_sizes == [1, 128]
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "blocks", "warps", "stages"),
+    [
+        (512, "bf16", [64, 32], 8, 3),
+        (256, "bf16", [64, 32], 4, 3),
+        (512, "f32", [32, 32], 4, 3),
+        (1024, "bf16", [32, 32], 8, 3),
+        (2048, "bf16", [16, 16], 8, 3),
+    ],
+)
+def test_matmul_with_row_reduction(n, dtype, blocks, warps, stages):
+    config = default(programs.matmul_row_norm(131072, n, 512, dtype))
+    assert config.block_sizes == blocks
+    assert (config.num_warps, config.num_stages) == (warps, stages)
+
+
+def test_attention():
+    config = default(programs.attention(width=128))
+    assert config.block_sizes == [128, 64]
+    assert (config.num_warps, config.num_stages) == (8, 3)
+    narrow = default(programs.attention(width=64))
+    assert (narrow.block_sizes, narrow.num_warps) == ([128, 64], 4)
+
+
+def test_split_k_blocks_stay_within_the_split():
+    config = default(programs.split_k(k_block=64))
+    assert config.block_sizes[2] <= 64
+
+
+def test_amd_products_fit_their_local_memory_and_name_an_instruction():
+    config = default(programs.matmul(4096, 4096, 4096), "hip:gfx942")
+    assert config.block_sizes == [128, 128, 64]
+    assert (config.num_warps, config.num_stages) == (4, 2)
+    assert config.matrix_instr_nonkdim == 16
+
+
+def test_exact_products_are_short_in_k():
+    config = default(programs.matmul(4096, 4096, 4096, "f32", "ieee"))
+    assert config.block_sizes == [128, 128, 16]
+    assert config.num_warps == 8
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", programs.ALL)
+def test_defaults_and_seeds_are_valid_and_fit(name, target):
+    spec = ConfigSpec(programs.ALL[name](), parse_target(target))
+    seeds = spec.seed_configs()
+    assert seeds[0] == spec.default_config()
+    assert len(set(seeds)) == len(seeds)
+    for config in (*seeds, spec.base_config()):
+        assert spec.normalize(config) == config
+        assert spec.resources(config).fits
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 97, 1000, 100_003])
+def test_defaults_fit_at_boundary_sizes(size, target):
+    for function in (
+        programs.matmul(size, size, size),
+        programs.matmul(size, 64, 97, "f32"),
+        programs.pointwise(size, 33),
+        programs.softmax(33, size),
+        programs.attention(2, size, 80),
+    ):
+        spec = ConfigSpec(function, parse_target(target))
+        assert spec.resources(spec.default_config()).has_legal_tiles
+
+
+@pytest.mark.parametrize("name", [*programs.ALL, "long_softmax"])
+def test_minimized_config_stands_for_the_same_choice(name):
+    function = programs.softmax(100, 40_000) if name == "long_softmax" else programs.ALL[name]()
+    spec = ConfigSpec(function, parse_target("cuda:90"))
+    rng = Random(name)
+    for config in (*spec.seed_configs(), *(spec.random_config(rng) for _ in range(10))):
+        short = config.minimize(spec)
+        assert "block_sizes" in short
+        assert spec.normalize(short) == config
+        assert len(short) < len(config)

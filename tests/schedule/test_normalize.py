@@ -1,0 +1,505 @@
+"""Normalisation: every Config in full, equal when the code is equal, and clear when it is wrong."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.schedule import programs
+from tilesmith.diagnostics.errors import InvalidConfig, TunableNameConflict
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.config_keys import KEYS
+from tilesmith.schedule.fragments import EnumFragment, PowerOfTwoFragment
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.targets import parse_target
+
+
+def spec_of(function, target="cuda:90", tunables=None, **flags):
+    return ConfigSpec(function, parse_target(target), tunables, **flags)
+
+
+def matmul_spec(target="cuda:90", **flags):
+    return spec_of(programs.matmul(), target, **flags)
+
+
+BLOCKS = [64, 32, 16]
+
+
+def test_full_form_of_a_short_config():
+    assert dict(matmul_spec().normalize(Config(block_sizes=BLOCKS))) == {
+        "block_sizes": [64, 32, 16],
+        "loop_orders": [[0, 1]],
+        "l2_groupings": [1],
+        "range_unroll_factors": [0, 0],
+        "range_num_stages": [0, 0],
+        "range_multi_buffers": [None, None],
+        "range_flattens": [None, None],
+        "num_warps": 4,
+        "num_stages": 1,
+        "indexing": ["pointer", "pointer", "pointer"],
+        "pid_type": "flat",
+        "load_eviction_policies": ["", ""],
+    }
+
+
+def test_lists_have_one_entry_for_each_thing():
+    labels = matmul_spec().lists
+    assert [slot.label for slot in labels["block_sizes"]] == ["tile_m", "tile_n", "tile_k"]
+    assert [slot.label for slot in labels["range_num_stages"]] == [
+        "program loop over [tile_m, tile_n]",
+        "loop over [tile_k]",
+    ]
+    assert [slot.label for slot in labels["indexing"]] == ["load of x", "load of y", "store of out"]
+
+
+def test_lengths_with_two_top_level_loops():
+    spec = spec_of(programs.gather())
+    lengths = {key: len(slots) for key, slots in spec.lists.items()}
+    assert lengths["block_sizes"] == 2
+    assert lengths["loop_orders"] == lengths["l2_groupings"] == 0
+    assert lengths["range_flattens"] == 3
+    assert lengths["static_ranges"] == 1
+    assert lengths["indexing"] == 4
+    assert lengths["load_eviction_policies"] == 2
+
+
+def test_loads_that_say_how_to_be_kept_have_no_entry():
+    spec = spec_of(programs.split_k())
+    assert [slot.label for slot in spec.lists["load_eviction_policies"]] == ["load of x"]
+    assert [slot.label for slot in spec.lists["atomic_indexing"]] == ["atomic of out"]
+
+
+@pytest.mark.parametrize(
+    ("singular", "plural", "value"),
+    [
+        ("loop_order", "loop_orders", [1, 0]),
+        ("l2_grouping", "l2_groupings", 8),
+        ("range_unroll_factor", "range_unroll_factors", 0),
+        ("range_num_stage", "range_num_stages", 0),
+        ("range_flatten", "range_flattens", None),
+    ],
+)
+def test_singular_spellings(singular, plural, value):
+    spec = matmul_spec()
+    given = {"block_sizes": BLOCKS, singular: value}
+    assert spec.normalize(given) == spec.normalize({"block_sizes": BLOCKS, plural: [value]})
+
+
+def test_singular_block_size():
+    spec = spec_of(programs.softmax())
+    assert spec.normalize(Config(block_size=8)).block_sizes == [8]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "expected"),
+    [(None, None), (1, 8), (4, 8), (8, 8), (512, 512), (2048, 2048), (4096, None), (1 << 20, None)],
+)
+def test_chunks_are_rounded_and_covering_ones_mean_the_whole_row(chunk, expected):
+    spec = spec_of(programs.softmax(64, 2560))
+    config = Config(block_sizes=[2], reduction_loops=[chunk])
+    assert spec.normalize(config).reduction_loops == [expected]
+    assert spec.normalize(Config(block_sizes=[2], reduction_loop=chunk)).reduction_loops == [
+        expected
+    ]
+
+
+@pytest.mark.parametrize("chunk", [3, 0, -8, True, "all", 512.0])
+def test_wrong_chunks(chunk):
+    spec = spec_of(programs.softmax(64, 2560))
+    with pytest.raises(InvalidConfig) as raised:
+        spec.normalize(Config(block_sizes=[2], reduction_loops=[chunk]))
+    assert str(raised.value) == (
+        f"invalid config: reduction_loops[0] (the reduction over 2560)={chunk!r}\n"
+        "    = expected: None (the whole row at once) or a chunk size, a power of two of 8 or more"
+    )
+
+
+def test_rows_longer_than_any_tile_are_chunked_when_nothing_is_said():
+    spec = spec_of(programs.softmax(64, (1 << 20) + 1))
+    assert spec.normalize(Config(block_sizes=[2])).reduction_loops == [4096]
+    with pytest.raises(InvalidConfig, match=r"lower block_sizes\[0\] .tile_m. or reduction_loops"):
+        spec.normalize(Config(block_sizes=[1024], reduction_loops=[8192]))
+
+
+@pytest.mark.parametrize("pid_type", ["persistent_blocked", "persistent_interleaved"])
+def test_persistent_options_stay_with_persistent_programs(pid_type):
+    given = Config(
+        block_sizes=BLOCKS,
+        pid_type=pid_type,
+        num_sm_multiplier=2,
+        maxnreg=128,
+        range_flattens=[True],
+    )
+    config = matmul_spec().normalize(given)
+    assert (config.num_sm_multiplier, config.maxnreg) == (2, 128)
+    assert config.range_flattens == [True, None]
+
+
+def test_options_without_effect_are_reset():
+    spec = matmul_spec()
+    config = spec.normalize(Config(block_sizes=BLOCKS, range_flattens=[True, True], maxnreg=None))
+    assert config.range_flattens == [None, True]
+    assert config == spec.normalize(Config(block_sizes=BLOCKS, range_flattens=[None, True]))
+
+
+def test_options_of_a_static_loop_are_reset():
+    spec = spec_of(programs.gather())
+    config = Config(block_sizes=[16, 16], static_ranges=[True], range_unroll_factors=[0, 4])
+    assert spec.normalize(config).range_unroll_factors == [0, 0, 0]
+    config = config.updated(static_ranges=[False])
+    assert spec.normalize(config).range_unroll_factors == [0, 4, 0]
+
+
+def test_blocks_below_what_products_need_are_raised():
+    assert matmul_spec().normalize(Config(block_sizes=[1, 2, 4])).block_sizes == [16, 16, 16]
+    fp8 = spec_of(programs.matmul(dtype="f8e4m3"))
+    assert fp8.normalize(Config(block_sizes=[1, 2, 4])).block_sizes == [16, 16, 32]
+
+
+def test_blocks_may_exceed_the_extent():
+    spec = spec_of(programs.pointwise(100, 100))
+    assert spec.normalize(Config(block_sizes=[256, 512])).block_sizes == [256, 512]
+
+
+@pytest.mark.parametrize(("outer", "inner", "clamped"), [(64, 128, 64), (64, 64, 64), (64, 8, 8)])
+def test_inner_tiles_are_clamped_to_the_outer_block(outer, inner, clamped):
+    spec = spec_of(programs.nested_tiles())
+    assert spec.normalize(Config(block_sizes=[outer, inner])).block_sizes == [outer, clamped]
+
+
+def test_inner_tiles_are_clamped_to_a_fixed_outer_block():
+    spec = spec_of(programs.split_k(k_block=64))
+    assert spec.normalize(Config(block_sizes=[16, 16, 256])).block_sizes == [16, 16, 64]
+
+
+def test_indexing_for_all_accesses_at_once():
+    config = matmul_spec().normalize(Config(block_sizes=BLOCKS, indexing="block_ptr"))
+    assert config.indexing == ["block_ptr"] * 3
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "hip:gfx942", "cpu"])
+@pytest.mark.parametrize("choice", ["pointer", "block_ptr", "tensor_descriptor"])
+def test_every_indexing_is_valid_everywhere(target, choice):
+    config = Config(block_sizes=BLOCKS, indexing=[choice, "pointer", choice])
+    assert matmul_spec(target).normalize(config).indexing == [choice, "pointer", choice]
+
+
+def test_surplus_access_hints_are_dropped():
+    given = Config(
+        block_sizes=BLOCKS, indexing=["pointer"] * 6, load_eviction_policies=["", "last", "first"]
+    )
+    config = matmul_spec().normalize(given)
+    assert config.indexing == ["pointer"] * 3
+    assert config.load_eviction_policies == ["", "last"]
+
+
+def test_surplus_neutral_entries_are_dropped():
+    config = Config(
+        block_sizes=[32], loop_orders=[[0, 1]], l2_groupings=[1], flatten_loops=[False],
+        range_flattens=[None, None, None], range_num_stages=[0, 0], static_ranges=[False],
+    )  # fmt: skip
+    spec = spec_of(programs.softmax())
+    assert spec.normalize(config) == spec.normalize(Config(block_sizes=[32]))
+
+
+ELSEWHERE = {
+    "waves_per_eu": 2,
+    "matrix_instr_nonkdim": 16,
+    "xcd_remap": True,
+    "load_cache_modifiers": [".cg", ""],
+    "store_cache_modifiers": [".wt"],
+    "range_warp_specializes": [None, True],
+    "epilogue_subtile": 2,
+    "num_ctas": 1,
+    "occupancy": 2,
+    "advanced_controls_file": "",
+}
+
+
+def test_keys_of_other_targets_are_dropped():
+    spec = matmul_spec()
+    expected = spec.normalize(Config(block_sizes=BLOCKS))
+    assert spec.normalize(Config(block_sizes=BLOCKS, **ELSEWHERE)) == expected
+
+
+def test_keys_of_this_target_are_kept():
+    amd = matmul_spec("hip:gfx942").normalize(Config(block_sizes=BLOCKS, maxnreg=64, **ELSEWHERE))
+    assert (amd.waves_per_eu, amd.matrix_instr_nonkdim, amd.xcd_remap) == (2, 16, True)
+    assert amd.load_cache_modifiers == [".cg", ""]
+    assert amd.store_cache_modifiers == [".wt"]
+    assert "maxnreg" not in amd
+    blackwell = matmul_spec("cuda:100").normalize(Config(block_sizes=BLOCKS, **ELSEWHERE))
+    assert blackwell.range_warp_specializes == [None, True]
+
+
+def test_only_the_first_warp_specialised_loop_stays_and_is_not_unrolled():
+    config = Config(
+        block_sizes=BLOCKS, pid_type="persistent_blocked",
+        range_warp_specializes=[True, True], range_unroll_factors=[2, 2],
+    )  # fmt: skip
+    config = matmul_spec("cuda:100").normalize(config)
+    assert config.range_warp_specializes == [True, None]
+    assert config.range_unroll_factors == [0, 2]
+
+
+def test_user_tunables():
+    spec = spec_of(programs.split_k(), tunables={"split_k": PowerOfTwoFragment(1, 256, 8)})
+    assert spec.normalize(Config(block_sizes=BLOCKS))["split_k"] == 8
+    assert spec.normalize(Config(block_sizes=BLOCKS, split_k=32))["split_k"] == 32
+    assert spec.default_config()["split_k"] == 8
+    assert "split_k" in [dimension.key for dimension in spec.dimensions()]
+
+
+def test_barrier_needs_resident_programs():
+    spec = spec_of(programs.gather(), has_barrier=True)
+    assert spec.default_config().pid_type == "persistent_blocked"
+
+
+# What is wrong, and the exact words.
+ERRORS = [
+    (
+        {"block_sizes": [64, 32]},
+        "invalid config: 2 block sizes for 3 tiled dimensions\n"
+        "    = expected: one entry for each of tile_m, tile_n, tile_k\n"
+        "    = fix: did you forget block_sizes? e.g. Config(block_sizes=[...])",
+    ),
+    (
+        {},
+        "invalid config: 0 block sizes for 3 tiled dimensions\n"
+        "    = expected: one entry for each of tile_m, tile_n, tile_k\n"
+        "    = fix: did you forget block_sizes? e.g. Config(block_sizes=[...])",
+    ),
+    (
+        {"block_sizes": [64, 32, 16, 8]},
+        "invalid config: block_sizes has 4 entries, the kernel needs 3\n"
+        "    = expected: one entry for each of tile_m, tile_n, tile_k\n"
+        "    = fix: keep the first 3 entries",
+    ),
+    (
+        {"block_sizes": [64, 33, 16]},
+        "invalid config: block_sizes[1] (tile_n)=33\n    = expected: a power of two",
+    ),
+    (
+        {"block_sizes": 64},
+        "invalid config: block_sizes=64\n    = expected: a list of 3 entries",
+    ),
+    (
+        {"block_sizes": BLOCKS, "num_warps": 3},
+        "invalid config: num_warps=3\n    = expected: a power of two from 1 to 32",
+    ),
+    (
+        {"block_sizes": BLOCKS, "num_stages": 99},
+        "invalid config: num_stages=99\n    = expected: an integer from 1 to 8",
+    ),
+    (
+        {"block_sizes": BLOCKS, "indexing": "tensor_descripter"},
+        "invalid config: indexing[0] (load of x)='tensor_descripter'\n"
+        "    = expected: one of 'pointer', 'tensor_descriptor', 'block_ptr'\n"
+        "    = fix: did you mean 'tensor_descriptor'?",
+    ),
+    (
+        {"block_sizes": BLOCKS, "load_eviction_policies": ["", "evict_last"]},
+        "invalid config: load_eviction_policies[1] (load of y)='evict_last'\n"
+        "    = expected: one of '', 'first', 'last'\n"
+        "    = fix: did you mean 'last'?",
+    ),
+    (
+        {"block_sizes": BLOCKS, "loop_orders": [[0, 2]]},
+        "invalid config: loop_orders[0] (program loop over [tile_m, tile_n])=[0, 2]\n"
+        "    = expected: a permutation of [0, 1]",
+    ),
+    (
+        {"block_sizes": BLOCKS, "flatten_loops": [True]},
+        "invalid config: flatten_loops has 1 entries, the kernel needs 0\n"
+        "    = expected: one entry for each of nothing: this kernel has no such entries\n"
+        "    = fix: leave out flatten_loops",
+    ),
+    (
+        {"block_sizes": BLOCKS, "num_warp": 4},
+        "Invalid config keys [num_warp]\n    = fix: did you mean num_warps?",
+    ),
+    (
+        {"block_sizes": BLOCKS, "l2_grouping": 4, "l2_groupings": [4]},
+        "invalid config: both l2_grouping and l2_groupings are given\n    = fix: leave out l2_grouping",
+    ),
+    (
+        {"block_sizes": BLOCKS, "pallas_loop_type": "unroll"},
+        "Unsupported config keys for backend triton: [pallas_loop_type]\n"
+        "    = fix: leave them out for this backend",
+    ),
+    (
+        {"block_sizes": BLOCKS, "pid_type": "persistant_blocked"},
+        "invalid config: pid_type='persistant_blocked'\n"
+        "    = expected: one of 'flat', 'xyz', 'persistent_blocked', 'persistent_interleaved'\n"
+        "    = fix: did you mean 'persistent_blocked'?",
+    ),
+    (
+        {"block_sizes": BLOCKS, "num_sm_multiplier": 4},
+        "invalid config: num_sm_multiplier=4 with pid_type='flat'\n"
+        "    = expected: num_sm_multiplier is for persistent programs only\n"
+        '    = fix: leave out num_sm_multiplier, or use pid_type="persistent_blocked"',
+    ),
+    (
+        {"block_sizes": BLOCKS, "pid_type": "xyz", "maxnreg": 64},
+        "invalid config: maxnreg=64 with pid_type='xyz'\n"
+        "    = expected: maxnreg is for persistent programs only\n"
+        '    = fix: leave out maxnreg, or use pid_type="persistent_blocked"',
+    ),
+    (
+        {"block_sizes": BLOCKS, "pid_type": "persistent_blocked", "maxnreg": 256, "num_warps": 16},
+        "invalid config: maxnreg=256 with num_warps=16\n"
+        "    = expected: at most 65536 registers per program: maxnreg * num_warps * 32\n"
+        "    = found: 131072\n"
+        "    = fix: lower maxnreg or num_warps",
+    ),
+    (
+        {"block_sizes": [2048, 1024, 16]},
+        "invalid config: tile zero f32[tile_m, tile_n] would hold 2097152 elements\n"
+        "    = expected: at most 1048576 elements in one tile\n"
+        "    = fix: lower block_sizes[0] (tile_m) or block_sizes[1] (tile_n)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), ERRORS, ids=[str(given)[:60] for given, _ in ERRORS])
+def test_error_texts(given, text):
+    with pytest.raises(InvalidConfig) as raised:
+        matmul_spec().normalize(Config(**given))
+    assert str(raised.value) == text
+
+
+def test_unknown_key_without_a_near_one_lists_all():
+    with pytest.raises(InvalidConfig, match=r"known keys are .*num_warps.*register_tunable"):
+        matmul_spec().normalize(Config(block_sizes=BLOCKS, zzz=1))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (programs.softmax(), "the top-level loop has 1 axes, xyz needs 2 or 3"),
+        (programs.gather(), "the kernel has 2 top-level loops, which share one launch axis"),
+    ],
+)
+def test_xyz_needs_two_or_three_axes_of_one_loop(function, reason):
+    spec = spec_of(function)
+    blocks = [16] * len(spec.lists["block_sizes"])
+    with pytest.raises(InvalidConfig) as raised:
+        spec.normalize(Config(block_sizes=blocks, pid_type="xyz"))
+    assert str(raised.value) == (
+        f"invalid config: pid_type='xyz' cannot be used: {reason}\n"
+        "    = fix: use pid_type='flat', or leave pid_type out"
+    )
+
+
+def test_barrier_refuses_other_program_ids():
+    spec = spec_of(programs.gather(), has_barrier=True)
+    with pytest.raises(Exception, match="hl.barrier.. cannot run with pid_type=.flat"):
+        spec.normalize(Config(block_sizes=[16, 16], pid_type="flat"))
+
+
+def test_wide_warps_have_fewer():
+    with pytest.raises(InvalidConfig, match="a power of two from 1 to 16"):
+        matmul_spec("hip:gfx942").normalize(Config(block_sizes=BLOCKS, num_warps=32))
+
+
+def test_xcd_remap_with_xyz():
+    config = Config(block_sizes=BLOCKS, pid_type="xyz", xcd_remap=True)
+    with pytest.raises(InvalidConfig, match="xcd_remap=True with pid_type='xyz'"):
+        matmul_spec("hip:gfx942").normalize(config)
+
+
+@pytest.mark.parametrize("key", [key.name for key in KEYS])
+def test_no_key_takes_just_anything(key):
+    spec = matmul_spec("hip:gfx942" if key not in ("maxnreg",) else "cuda:90")
+    if key in ("flatten_loops", "reduction_loops", "static_ranges", "atomic_indexing"):
+        pytest.skip("no such entries in this kernel")
+    if key == "range_warp_specializes":
+        spec = matmul_spec("cuda:100")
+    for wrong in ("nonsense", -1, [object()], 2.5):
+        with pytest.raises(InvalidConfig):
+            spec.normalize({"block_sizes": BLOCKS, key: wrong})
+
+
+def test_tunables_must_not_have_built_in_names():
+    with pytest.raises(TunableNameConflict, match="num_warps"):
+        spec_of(programs.matmul(), tunables={"num_warps": PowerOfTwoFragment(1, 4)})
+
+
+def test_wrong_tunable_value():
+    spec = spec_of(programs.split_k(), tunables={"mode": EnumFragment(("fast", "slow"))})
+    with pytest.raises(InvalidConfig) as raised:
+        spec.normalize(Config(block_sizes=BLOCKS, mode="fats"))
+    assert str(raised.value) == (
+        "invalid config: mode='fats'\n"
+        "    = expected: one of 'fast', 'slow'\n"
+        "    = fix: did you mean 'fast'?"
+    )
+
+
+TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950", "cpu"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", programs.ALL)
+def test_random_configs_are_in_normal_form_and_fit(name, target):
+    spec = spec_of(programs.ALL[name](), target, {"splits": PowerOfTwoFragment(1, 16)})
+    rng = Random(f"{name} {target}")
+    for _ in range(25):
+        config = spec.random_config(rng)
+        assert spec.normalize(config) == config
+        assert Config.from_json(config.to_json()) == config
+        assert spec.resources(config).fits
+        assert spec.unflatten(spec.flatten(config)) == config
+
+
+def test_random_configs_repeat_with_the_seed():
+    spec = matmul_spec()
+    first = [spec.random_config(Random(7)) for _ in range(3)]
+    assert first == [spec.random_config(Random(7)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", programs.ALL)
+def test_every_dimension_can_change_the_config(name):
+    spec = spec_of(programs.ALL[name](), "cuda:90")
+    rng = Random(3)
+    seen = {dimension: set() for dimension in spec.dimensions()}
+    for _ in range(150):
+        for dimension, value in spec.flatten(spec.random_config(rng)).items():
+            seen[dimension].add(repr(value))
+    stuck = [str(dimension) for dimension, values in seen.items() if len(values) < 2]
+    assert stuck == []
+
+
+def test_gathers_have_no_indexing_choice():
+    spec = spec_of(programs.gather())
+    searched = {d.index for d in spec.dimensions() if d.key == "indexing"}
+    assert 1 not in searched
+    assert "indexing" not in {d.key for d in spec_of(programs.matmul(), "cuda:80").dimensions()}
+
+
+def test_inactive_dimensions_depend_on_the_other_choices():
+    spec = matmul_spec()
+    flat = spec.normalize(Config(block_sizes=BLOCKS))
+    persistent = spec.normalize(Config(block_sizes=BLOCKS, pid_type="persistent_blocked"))
+    extra = set(spec.active_dimensions(persistent)) - set(spec.active_dimensions(flat))
+    assert {(d.key, d.index) for d in extra} == {
+        ("range_unroll_factors", 0),
+        ("range_num_stages", 0),
+        ("range_multi_buffers", 0),
+        ("range_flattens", 0),
+        ("num_sm_multiplier", None),
+        ("maxnreg", None),
+    }
+
+
+def test_fingerprint_follows_the_space():
+    same = matmul_spec().fingerprint() == matmul_spec().fingerprint()
+    assert same
+    others = {
+        matmul_spec("cuda:80").fingerprint(),
+        spec_of(programs.matmul(64)).fingerprint(),
+        spec_of(programs.matmul(), tunables={"x": PowerOfTwoFragment(1, 2)}).fingerprint(),
+        matmul_spec().fingerprint(),
+    }
+    assert len(others) == 4

@@ -1,0 +1,75 @@
+"""The closed-form resource gates against what Triton 3.6 compiled for sm_90 (fp16, unmasked)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedule import programs
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.targets import parse_target
+
+# M, N, K blocks, warps, stages; bytes of shared memory; whether it built without spilling.
+MEASURED = [
+    (64, 64, 32, 4, 3, 24576, True),
+    (64, 64, 64, 4, 3, 49152, True),
+    (128, 64, 64, 4, 3, 73728, True),
+    (128, 128, 32, 4, 4, 65536, True),
+    (128, 128, 64, 4, 3, 98304, True),
+    (128, 128, 64, 8, 3, 98304, True),
+    (128, 128, 64, 8, 4, 131072, True),
+    (128, 256, 64, 8, 3, 147456, True),
+    (128, 256, 64, 8, 4, 196608, True),
+    (256, 128, 64, 8, 3, 147456, True),
+    (256, 128, 32, 8, 4, 98304, True),
+    (256, 256, 64, 8, 3, 196608, False),
+    (256, 256, 64, 16, 3, 196608, False),
+    (128, 256, 128, 8, 3, 294912, False),
+    (128, 128, 64, 2, 3, 65536, False),
+    (64, 256, 64, 4, 4, 163840, True),
+]
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=str)
+def test_gates_agree_with_compiled_kernels(row):
+    bm, bn, bk, warps, stages, shared, is_feasible = row
+    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:90"))
+    use = spec.resources(
+        spec.normalize(Config(block_sizes=[bm, bn, bk], num_warps=warps, num_stages=stages))
+    )
+    assert use.shared_bytes == shared
+    assert use.fits == is_feasible
+
+
+def test_older_gpus_need_one_buffer_less():
+    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:80"))
+    config = Config(block_sizes=[128, 128, 64], num_warps=8, num_stages=3)
+    assert spec.resources(spec.normalize(config)).shared_bytes == 65536
+
+
+def test_attention_keeps_the_query_tile_and_a_ring_of_keys_and_values():
+    config = Config(block_sizes=[128, 64], num_warps=8, num_stages=3)
+    for target, shared in (("cuda:90", 131072), ("cuda:80", 98304)):
+        spec = ConfigSpec(programs.attention(width=128, dtype="f16"), parse_target(target))
+        assert spec.resources(spec.normalize(config)).shared_bytes == shared
+
+
+def test_stages_of_a_loop_go_before_those_of_the_kernel():
+    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:90"))
+    config = Config(block_sizes=[128, 128, 64], num_warps=8, num_stages=1, range_num_stages=[0, 4])
+    assert spec.resources(spec.normalize(config)).shared_bytes == 131072
+
+
+def test_long_exact_products_are_refused():
+    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f32"), parse_target("cuda:90"))
+    use = spec.resources(spec.normalize(Config(block_sizes=[128, 128, 128], num_warps=8)))
+    assert use.unrolled_products == 128 * 128 * 128 // 256
+    assert not use.fits
+
+
+def test_rows_in_registers_are_shared_by_all_threads():
+    spec = ConfigSpec(programs.softmax(128, 16384), parse_target("cuda:90"))
+    few = spec.resources(spec.normalize(Config(block_sizes=[1], num_warps=1)))
+    many = spec.resources(spec.normalize(Config(block_sizes=[1], num_warps=16)))
+    assert not few.fits
+    assert many.fits
