@@ -13,6 +13,7 @@ import json
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -48,6 +49,8 @@ class Row:
     max_ulp: float | None = None
     is_accurate: bool | None = None
     config: dict[str, Any] = field(default_factory=dict[str, Any])
+    prepared_s: float | None = None
+    """Seconds from nothing to the second result: tracing, compiling, loading."""
     timer: str = ""
     problem: str = ""
 
@@ -96,7 +99,8 @@ def preparations(
         OURS: lambda: prepare_ours(workload, inputs),
         "eager": lambda: (lambda: workload.eager(*inputs), {}),
     }
-    if not options.skip_compile:
+    # The compiler leaves attention to the same library call.
+    if not options.skip_compile and workload.module != "attention":
         wanted["torch.compile"] = lambda: prepare_compiled(workload, inputs)
     if workload.module == "attention" and inputs[0].is_cuda:
         wanted["sdpa cudnn"] = lambda: prepare_sdpa(SDPBackend.CUDNN_ATTENTION, inputs)
@@ -110,18 +114,20 @@ def results_of(returned: Any) -> Tensors:
 
 
 def run_poisoned(work: Work) -> Tensors:
-    """Results of a second call, the memory that its outputs are likely to get filled with NaN."""
-    templates = results_of(work())
-    poison = [torch.full_like(template, float("nan")) for template in templates]
-    del templates, poison
+    """Results of a second call, into memory filled with NaN after the first."""
+    # Freed right after, it is what the allocator hands out to the second call.
+    for output in results_of(work()):
+        output.fill_(float("nan"))
     return results_of(work())
 
 
-def judge(workload: Workload, actual: torch.Tensor, inputs: Tensors) -> ErrorReport:
+def judge(
+    workload: Workload, actual: torch.Tensor, exact: torch.Tensor, inputs: Tensors
+) -> ErrorReport:
     """Error against float64."""
     return measure_error(
         actual,
-        workload.exact(*inputs),
+        exact,
         reduction_length=workload.reduction_length(tuple(inputs[0].shape)),
         dtype=inputs[0].dtype,
         intermediate=[inputs[0].dtype] * workload.roundings,
@@ -134,17 +140,23 @@ def describe(error: Exception) -> str:
 
 
 def check_implementation(
-    row: Row, prepare: Callable[[], tuple[Work, Settings]], workload: Workload, inputs: Tensors
+    row: Row,
+    prepare: Callable[[], tuple[Work, Settings]],
+    accuracy: Callable[[torch.Tensor], ErrorReport],
 ) -> tuple[Row, Work | None]:
     """Build one implementation, run it, judge it; a failure ends up in the row."""
+    start = time.perf_counter()
     try:
         work, config = prepare()
-        report = judge(workload, run_poisoned(work)[0], inputs)
+        result = run_poisoned(work)[0]
+        prepared_s = time.perf_counter() - start
+        report = accuracy(result)
     except Exception as error:
         return replace(row, problem=describe(error)), None
     checked = replace(
         row,
         config=config,
+        prepared_s=prepared_s,
         relative_norm=report.relative_norm,
         max_ulp=report.max_ulp,
         is_accurate=report.is_within_budget,
@@ -186,10 +198,15 @@ def measure_workload(workload: Workload, options: Options) -> Iterator[Row]:
     """All rows of one workload."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     inputs = workload.inputs(device, smoke=options.smoke)
+    exact = workload.exact(*inputs)
     works: dict[str, Work] = {}
     rows: dict[str, Row] = {}
     for name, prepare in preparations(workload, inputs, options).items():
-        rows[name], work = check_implementation(Row(workload.name, name), prepare, workload, inputs)
+        rows[name], work = check_implementation(
+            Row(workload.name, name),
+            prepare,
+            lambda result: judge(workload, result, exact, inputs),
+        )
         if work is None:
             yield rows.pop(name)
         else:
@@ -298,6 +315,7 @@ def cells(row: Row) -> list[str]:
         number(row.relative_norm, ".2e"),
         number(row.max_ulp, ".3g"),
         accuracy,
+        number(row.prepared_s, ".1f"),
         row.timer or "-",
         row.problem or short_config(row.config),
     ]
@@ -305,7 +323,7 @@ def cells(row: Row) -> list[str]:
 
 HEADERS = [
     "workload", "implementation", "ms", "spread", "rate", "of copy/cuBLAS", "rel. norm", "max ulp",
-    "accuracy", "timer", "config or problem",
+    "accuracy", "ready s", "timer", "config or problem",
 ]  # fmt: skip
 
 
@@ -347,6 +365,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.only in workload.name:
             new = run_isolated(workload, passed_on, parsed.timeout)
             write_lines(parsed.json, [asdict(row) for row in new])
+            for row in new:
+                print(" | ".join(cells(row)), flush=True)
             rows += new
     facts = environment()
     title = f"Default configs on {facts['device']}, torch {facts['torch']}; {facts['method']}"

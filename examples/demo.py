@@ -147,10 +147,9 @@ def first_tensor(result: Any) -> torch.Tensor:
 
 
 def run_poisoned(work: Callable[[], Any]) -> torch.Tensor:
-    """Call with the memory that fresh outputs are likely to get filled with NaN."""
-    template = first_tensor(work())
-    poison = torch.full_like(template, float("nan"))
-    del template, poison
+    """Result of a second call, into memory filled with NaN after the first."""
+    # Freed next, it is what the allocator hands out to the second call.
+    first_tensor(work()).fill_(float("nan"))
     return first_tensor(work())
 
 

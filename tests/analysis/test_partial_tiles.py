@@ -64,13 +64,13 @@ def test_begin_counts() -> None:
 def test_runtime_bounds_may_be_partial_unless_they_cancel() -> None:
     assert partial(loop("%zero", "%a"), u=4) == [(False,), (True,)]
     assert partial(loop("%zero", "%a"), u=1) == [(False,), (False,)]
-    stop = "%size = full() {value=8} : i32[]\n%stop = elementwise(%a, %size) {fn=\"add\"} : i32[]\n"
+    stop = '%size = full() {value=8} : i32[]\n%stop = elementwise(%a, %size) {fn="add"} : i32[]\n'
     assert partial(stop + loop("%a", "%stop"), u=8) == [(False,), (False,)]
     assert partial(stop + loop("%a", "%stop"), u=16) == [(False,), (True,)]
 
 
 def test_multiples_of_runtime_values_are_known() -> None:
-    stop = "%size = full() {value=8} : i32[]\n%stop = elementwise(%a, %size) {fn=\"mul\"} : i32[]\n"
+    stop = '%size = full() {value=8} : i32[]\n%stop = elementwise(%a, %size) {fn="mul"} : i32[]\n'
     assert partial(stop + loop("%zero", "%stop"), u=8) == [(False,), (False,)]
     assert partial(stop + loop("%zero", "%stop"), u=16) == [(False,), (True,)]
 

@@ -13,6 +13,7 @@ import pytest
 from tilesmith.diagnostics.location import (
     KERNELS_DIRECTORY,
     PACKAGE_DIRECTORY,
+    STANDARD_LIBRARY,
     UNKNOWN,
     SourceLocation,
     capture_location,
@@ -62,6 +63,14 @@ def test_library_frames_are_passed_over():
 def test_shipped_kernels_are_user_code():
     file = f"{KERNELS_DIRECTORY}softmax.py"
     assert run_as(file, "def softmax():\n    return capture()\n")["softmax"]().file == file
+
+
+def test_installed_packages_are_user_code_but_the_standard_library_is_not():
+    folder = STANDARD_LIBRARY + "site-packages/kernels.py"
+    assert run_as(folder, "def kernel():\n    return capture()\n")["kernel"]().file == folder
+    reduce = run_as(STANDARD_LIBRARY + "functools.py", "def reduce():\n    return capture()\n")
+    user = run_as("user.py", "def kernel():\n    return reduce()\n", reduce=reduce["reduce"])
+    assert user["kernel"]().file == "user.py"
 
 
 def test_a_folder_whose_name_begins_like_the_package_is_user_code():

@@ -1,10 +1,10 @@
+# type: ignore
 """Kernels that each make one mistake, as their authors would have written them.
 
 The recorded texts show these lines with their numbers: add new kernels at the end of the file.
 """
 
-# ruff: noqa: B007, F841, PERF203, PLW0120, PLW0603, RET503, SIM108
-# type: ignore
+# ruff: noqa: B007, F821, F841, PERF203, PLW0120, PLW0603, RET503, SIM108
 
 from __future__ import annotations
 
@@ -444,7 +444,7 @@ def item_in_a_loop(x, s):
 def undefined_name(x):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
-        out[tile] = x[tile] * scale  # noqa: F821
+        out[tile] = x[tiles]
     return out
 
 

@@ -84,7 +84,7 @@ CASES: dict[str, list[Case]] = {
         Case(mistakes.continue_in_a_loop, exc.UnsupportedPythonType, X),
         Case(mistakes.del_in_a_loop, exc.StatementNotSupported, X),
         Case(mistakes.raise_in_a_loop, exc.StatementNotSupported, X),
-        Case(mistakes.assert_in_a_loop, exc.StatementNotSupported, X),
+        Case(mistakes.assert_in_a_loop, exc.DataDependentCondition, X),
         Case(mistakes.import_in_a_loop, exc.StatementNotSupported, X),
         Case(mistakes.global_in_a_loop, exc.GlobalMutation, X),
         Case(mistakes.def_in_a_loop, exc.StatementNotSupported, X),

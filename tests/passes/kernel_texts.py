@@ -36,8 +36,8 @@ def results_of(
 def row_kernel(body: str, columns: int = 200, parameters: str = "") -> Function:
     """A grid over rows (block ``m``) of ``x``, f32[rows, columns], loaded whole as ``%v``.
 
-    ``%r`` are the rows, ``%r1`` the rows as a column, ``%n1`` the columns as a row. Results go to ``out``
-    (like ``x``) or ``rowwise`` (f32[rows]).
+    ``%r`` are the rows, ``%r1`` the rows as a column, ``%n1`` the columns as a row. Results go to
+    ``out`` (like ``x``) or ``rowwise`` (f32[rows]).
     """
     return parse_kernel(f"""func @rows {{
   param %x: tensor<f32[rows, {columns}], strides=[{columns}, 1], alias=0> from "x"

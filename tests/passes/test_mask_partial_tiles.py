@@ -158,25 +158,36 @@ def test_each_dot_operand_is_masked_along_the_contracted_axis() -> None:
     ]
 
 
-def test_carried_value_with_the_loops_own_axis_keeps_its_old_lanes() -> None:
-    program = make_program("""
-        %init = full() {value=0.0} : f32[u]
-        %acc = loop([%zero], [%hundred], [], [%init]) {blocks=["u"]} : f32[u] \
-(%k: i32[], %old: f32[u]) {
-          %j = tile_index(%k) {block="u"} : i32[u]
+def accumulate(step: str) -> str:
+    program = make_program(f"""
+        %init = full() {{value=1.0}} : f32[u]
+        %acc = loop([%zero], [%hundred], [], [%init]) {{blocks=["u"]}} : f32[u] \
+(%k: i32[], %old: f32[u]) {{
+          %j = tile_index(%k) {{block="u"}} : i32[u]
           %v = load(%x, none, [%j]) : f32[u]
-          %new = elementwise(%old, %v) {fn="add"} : f32[u]
+          {step}
           yield(%new)
-        }
-        %s = reduce(%acc) {axis=0, kind="sum"} : f32[]
+        }}
+        %s = reduce(%acc) {{axis=0, kind="sum"}} : f32[]
         store(%y, %s, none, [%zero])
     """)
-    lines = body_after(mask_partial_tiles, program)
-    text = "\n".join(lines)
-    assert "mask(%0) {fill=false, axes=[0]} : bool[u]" in text
-    assert 'elementwise(%1, %new, %old) {fn="where"} : f32[u]' in text
     once = mask_partial_tiles(program)
     assert mask_partial_tiles(once) is once
+    return "\n".join(body_after(mask_partial_tiles, program))
+
+
+def test_carried_value_with_the_loops_own_axis_keeps_its_old_lanes() -> None:
+    text = accumulate('%new = elementwise(%old, %v) {fn="maximum"} : f32[u]')
+    assert "mask(%0) {fill=false, axes=[0]} : bool[u]" in text
+    assert 'elementwise(%1, %new, %old) {fn="where"} : f32[u]' in text
+
+
+def test_accumulation_of_neutral_lanes_keeps_them_by_itself() -> None:
+    assert "where" not in accumulate('%new = elementwise(%v, %old) {fn="add"} : f32[u]')
+    twice = '%e = elementwise(%v) {fn="exp"} : f32[u]\n'
+    assert "where" in accumulate(twice + '%new = elementwise(%e, %old) {fn="add"} : f32[u]')
+    assert "where" in accumulate('%new = elementwise(%v, %old) {fn="sub"} : f32[u]')
+    assert "where" in accumulate('%new = elementwise(%old, %old) {fn="add"} : f32[u]')
 
 
 def test_carried_value_of_a_longer_tile_is_not_taken_for_neutral() -> None:

@@ -242,7 +242,7 @@ def test_two_axes_must_both_move_the_access() -> None:
         """
 
     assert ordered_loops(body("%columns")) == [False]
-    arange = '%z = arange() : i32[fixed]\n%columns2 = expand_dims(%z) {axes=[0]} : i32[1, fixed]\n'
+    arange = "%z = arange() : i32[fixed]\n%columns2 = expand_dims(%z) {axes=[0]} : i32[1, fixed]\n"
     assert ordered_loops(body("%columns2").replace("%v = load", arange + "%v = load")) == [True]
 
 
@@ -309,8 +309,11 @@ def test_while_loop_that_stores_what_its_condition_reads() -> None:
 
 
 def test_store_in_a_loop_is_seen_after_it() -> None:
-    body = loop("store(%x, %f, none, [%k])") + """
+    body = (
+        loop("store(%x, %f, none, [%k])")
+        + """
         %v = load(%x, none, [%i]) : f32[t]
         store(%y, %v, none, [%i])
     """
+    )
     assert "".join(shape_of(body)) == "(S)BLS"

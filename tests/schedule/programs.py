@@ -38,8 +38,8 @@ def pointwise(
     %rm = expand_dims(%tm) {{axes=[1]}} : i32[tile_m, 1]
     %tn = tile_index(%in) {{block="tile_n"}} : i32[tile_n]
     %rn = expand_dims(%tn) {{axes=[0]}} : i32[1, tile_n]
-    %a = load(%x, none, [%rm, %rn]) {{slot=0, eviction=""}} : {dtype}[tile_m, tile_n]
-    %b = load(%y, none, [%rm, %rn]) {{slot=1, eviction=""}} : {dtype}[tile_m, tile_n]
+    %a = load(%x, none, [%rm, %rn]) {{slot=0}} : {dtype}[tile_m, tile_n]
+    %b = load(%y, none, [%rm, %rn]) {{slot=1}} : {dtype}[tile_m, tile_n]
     %e = elementwise(%a) {{fn="exp"}} : {dtype}[tile_m, tile_n]
     %s = elementwise(%e, %b) {{fn="add"}} : {dtype}[tile_m, tile_n]
     store(%out, %s, none, [%rm, %rn]) {{slot=2}}
@@ -62,7 +62,7 @@ def softmax(m: int = 4096, n: int = 2560) -> Function:
     %rm = expand_dims(%tm) {{axes=[1]}} : i32[tile_m, 1]
     %all = arange() : i32[{n}]
     %rn = expand_dims(%all) {{axes=[0]}} : i32[1, {n}]
-    %row = load(%x, none, [%rm, %rn]) {{slot=0, eviction=""}} : f32[tile_m, {n}]
+    %row = load(%x, none, [%rm, %rn]) {{slot=0}} : f32[tile_m, {n}]
     %shown = mask(%row) {{fill=-inf, axes=[1]}} : f32[tile_m, {n}]
     %max = reduce(%shown) {{axis=1, kind="max"}} : f32[tile_m]
     %max1 = expand_dims(%max) {{axes=[1]}} : f32[tile_m, 1]
@@ -95,11 +95,11 @@ def row_sum_by_tiles(m: int = 512, n: int = 100_000) -> Function:
     %tm = tile_index(%im) {{block="tile_m"}} : i32[tile_m]
     %rm = expand_dims(%tm) {{axes=[1]}} : i32[tile_m, 1]
     %zero = full() {{value=0.0}} : f32[tile_m]
-    %acc = loop([%c0], [%cn], [], [%zero]) {{blocks=["tile_n"], slot=0, is_ordered=false}} : f32[tile_m]
+    %acc = loop([%c0], [%cn], [], [%zero]) {{blocks=["tile_n"], slot=0}} : f32[tile_m]
     (%in: i32[], %old: f32[tile_m]) {{
       %tn = tile_index(%in) {{block="tile_n"}} : i32[tile_n]
       %rn = expand_dims(%tn) {{axes=[0]}} : i32[1, tile_n]
-      %part = load(%x, none, [%rm, %rn]) {{slot=0, eviction=""}} : f32[tile_m, tile_n]
+      %part = load(%x, none, [%rm, %rn]) {{slot=0}} : f32[tile_m, tile_n]
       %sum = reduce(%part) {{axis=1, kind="sum"}} : f32[tile_m]
       %new = elementwise(%old, %sum) {{fn="add"}} : f32[tile_m]
       yield(%new)
@@ -132,19 +132,19 @@ def matmul(
     %tn = tile_index(%in) {{block="tile_n"}} : i32[tile_n]
     %rn = expand_dims(%tn) {{axes=[0]}} : i32[1, tile_n]
     %zero = full() {{value=0.0}} : f32[tile_m, tile_n]
-    %acc = loop([%c0], [%ck], [], [%zero]) {{blocks=["tile_k"], slot=0, is_ordered=false}} : f32[tile_m, tile_n]
+    %acc = loop([%c0], [%ck], [], [%zero]) {{blocks=["tile_k"], slot=0}} : f32[tile_m, tile_n]
     (%ik: i32[], %old: f32[tile_m, tile_n]) {{
       %tk = tile_index(%ik) {{block="tile_k"}} : i32[tile_k]
       %kr = expand_dims(%tk) {{axes=[0]}} : i32[1, tile_k]
       %kc = expand_dims(%tk) {{axes=[1]}} : i32[tile_k, 1]
-      %a = load(%x, none, [%rm, %kr]) {{slot=0, eviction=""}} : {dtype}[tile_m, tile_k]
-      %b = load(%y, none, [%kc, %rn]) {{slot=1, eviction=""}} : {dtype}[tile_k, tile_n]
+      %a = load(%x, none, [%rm, %kr]) {{slot=0}} : {dtype}[tile_m, tile_k]
+      %b = load(%y, none, [%kc, %rn]) {{slot=1}} : {dtype}[tile_k, tile_n]
       %ma = mask(%a) {{fill=0.0, axes=[1]}} : {dtype}[tile_m, tile_k]
       %mb = mask(%b) {{fill=0.0, axes=[0]}} : {dtype}[tile_k, tile_n]
       %new = dot(%ma, %mb, %old) {{precision="{precision}"}} : f32[tile_m, tile_n]
       yield(%new)
     }}
-    %cast = cast(%acc) {{bitcast=false}} : {dtype}[tile_m, tile_n]
+    %cast = cast(%acc) : {dtype}[tile_m, tile_n]
     store(%out, %cast, none, [%rm, %rn]) {{slot=2}}
   }}
 }}
@@ -172,13 +172,13 @@ def batched_matmul(batch: int = 4096, m: int = 256, n: int = 256, k: int = 256) 
     %tn = tile_index(%in) {{block="tile_n"}} : i32[tile_n]
     %rn = expand_dims(%tn) {{axes=[0]}} : i32[1, tile_n]
     %zero = full() {{value=0.0}} : f32[tile_m, tile_n]
-    %acc = loop([%c0], [%ck], [], [%zero]) {{blocks=["tile_k"], slot=0, is_ordered=false}} : f32[tile_m, tile_n]
+    %acc = loop([%c0], [%ck], [], [%zero]) {{blocks=["tile_k"], slot=0}} : f32[tile_m, tile_n]
     (%ik: i32[], %old: f32[tile_m, tile_n]) {{
       %tk = tile_index(%ik) {{block="tile_k"}} : i32[tile_k]
       %kr = expand_dims(%tk) {{axes=[0]}} : i32[1, tile_k]
       %kc = expand_dims(%tk) {{axes=[1]}} : i32[tile_k, 1]
-      %a = load(%x, none, [%ib, %rm, %kr]) {{slot=0, eviction=""}} : bf16[tile_m, tile_k]
-      %b = load(%y, none, [%ib, %kc, %rn]) {{slot=1, eviction=""}} : bf16[tile_k, tile_n]
+      %a = load(%x, none, [%ib, %rm, %kr]) {{slot=0}} : bf16[tile_m, tile_k]
+      %b = load(%y, none, [%ib, %kc, %rn]) {{slot=1}} : bf16[tile_k, tile_n]
       %new = dot(%a, %b, %old) {{precision="ieee"}} : f32[tile_m, tile_n]
       yield(%new)
     }}
@@ -189,7 +189,7 @@ def batched_matmul(batch: int = 4096, m: int = 256, n: int = 256, k: int = 256) 
 
 
 def split_k(m: int = 64, n: int = 64, k: int = 32768, k_block: int = 512) -> Function:
-    """Split-K: the grid also walks K in fixed blocks, an inner loop walks each; atomics join them."""
+    """Split-K: the grid also walks K in fixed blocks, a loop walks each; atomics join them."""
     return parse_function(f"""func @split_k {{
 {_tensor("x", "f16", [m, k])}
 {_tensor("y", "f16", [k, n])}
@@ -213,17 +213,17 @@ def split_k(m: int = 64, n: int = 64, k: int = 32768, k_block: int = 512) -> Fun
     %stop = elementwise(%io, %bs) {{fn="add"}} : i32[]
     %end = elementwise(%stop, %ck) {{fn="minimum"}} : i32[]
     %zero = full() {{value=0.0}} : f32[tile_m, tile_n]
-    %acc = loop([%io], [%end], [], [%zero]) {{blocks=["inner_k"], slot=0, is_ordered=false}} : f32[tile_m, tile_n]
+    %acc = loop([%io], [%end], [], [%zero]) {{blocks=["inner_k"], slot=0}} : f32[tile_m, tile_n]
     (%ik: i32[], %old: f32[tile_m, tile_n]) {{
       %tk = tile_index(%ik) {{block="inner_k"}} : i32[inner_k]
       %kr = expand_dims(%tk) {{axes=[0]}} : i32[1, inner_k]
       %kc = expand_dims(%tk) {{axes=[1]}} : i32[inner_k, 1]
-      %a = load(%x, none, [%rm, %kr]) {{slot=0, eviction=""}} : f16[tile_m, inner_k]
+      %a = load(%x, none, [%rm, %kr]) {{slot=0}} : f16[tile_m, inner_k]
       %b = load(%y, none, [%kc, %rn]) {{slot=1, eviction="evict_first"}} : f16[inner_k, tile_n]
       %new = dot(%a, %b, %old) {{precision="ieee"}} : f32[tile_m, tile_n]
       yield(%new)
     }}
-    %before = atomic(%out, %acc, none, [%rm, %rn]) {{kind="add", order="relaxed", slot=0}} : f32[tile_m, tile_n]
+    %before = atomic(%out, %acc, none, [%rm, %rn]) {{kind="add", slot=0}} : f32[tile_m, tile_n]
   }}
 }}
 """)
@@ -246,7 +246,7 @@ def nested_tiles(n: int = 1 << 16) -> Function:
     loop([%io], [%end], [], []) {{blocks=["inner"], slot=0, is_ordered=true}}
     (%ii: i32[]) {{
       %ti = tile_index(%ii) {{block="inner"}} : i32[inner]
-      %a = load(%x, none, [%ti]) {{slot=0, eviction=""}} : f32[inner]
+      %a = load(%x, none, [%ti]) {{slot=0}} : f32[inner]
       store(%out, %a, none, [%ti]) {{slot=1}}
       yield()
     }}
@@ -275,27 +275,28 @@ def attention(
     %rm = expand_dims(%tm) {{axes=[1]}} : i32[tile_m, 1]
     %all = arange() : i32[{width}]
     %rd = expand_dims(%all) {{axes=[0]}} : i32[1, {width}]
-    %qt = load(%q, none, [%ih, %rm, %rd]) {{slot=0, eviction=""}} : {dtype}[tile_m, {width}]
+    %qt = load(%q, none, [%ih, %rm, %rd]) {{slot=0}} : {dtype}[tile_m, {width}]
     %zero = full() {{value=0.0}} : f32[tile_m, {width}]
     %zerol = full() {{value=0.0}} : f32[tile_m]
-    %acc, %sum = loop([%c0], [%cl], [], [%zero, %zerol]) {{blocks=["tile_n"], slot=0, is_ordered=false}} : f32[tile_m, {width}], f32[tile_m]
+    %acc, %sum = loop([%c0], [%cl], [], [%zero, %zerol]) {{blocks=["tile_n"], slot=0}}
+      : f32[tile_m, {width}], f32[tile_m]
     (%in: i32[], %old: f32[tile_m, {width}], %oldl: f32[tile_m]) {{
       %tn = tile_index(%in) {{block="tile_n"}} : i32[tile_n]
       %rn = expand_dims(%tn) {{axes=[1]}} : i32[tile_n, 1]
-      %kt = load(%k, none, [%ih, %rn, %rd]) {{slot=1, eviction=""}} : {dtype}[tile_n, {width}]
+      %kt = load(%k, none, [%ih, %rn, %rd]) {{slot=1}} : {dtype}[tile_n, {width}]
       %kp = permute(%kt) {{order=[1, 0]}} : {dtype}[{width}, tile_n]
       %s = dot(%qt, %kp, none) {{precision="ieee"}} : f32[tile_m, tile_n]
       %p = elementwise(%s) {{fn="exp2"}} : f32[tile_m, tile_n]
       %shown = mask(%p) {{fill=0.0, axes=[1]}} : f32[tile_m, tile_n]
       %part = reduce(%shown) {{axis=1, kind="sum"}} : f32[tile_m]
       %newl = elementwise(%oldl, %part) {{fn="add"}} : f32[tile_m]
-      %ph = cast(%shown) {{bitcast=false}} : {dtype}[tile_m, tile_n]
-      %vt = load(%v, none, [%ih, %rn, %rd]) {{slot=2, eviction=""}} : {dtype}[tile_n, {width}]
+      %ph = cast(%shown) : {dtype}[tile_m, tile_n]
+      %vt = load(%v, none, [%ih, %rn, %rd]) {{slot=2}} : {dtype}[tile_n, {width}]
       %vm = mask(%vt) {{fill=0.0, axes=[0]}} : {dtype}[tile_n, {width}]
       %new = dot(%ph, %vm, %old) {{precision="ieee"}} : f32[tile_m, {width}]
       yield(%new, %newl)
     }}
-    %cast = cast(%acc) {{bitcast=false}} : {dtype}[tile_m, {width}]
+    %cast = cast(%acc) : {dtype}[tile_m, {width}]
     store(%out, %cast, none, [%ih, %rm, %rd]) {{slot=3}}
   }}
 }}
@@ -320,13 +321,13 @@ def matmul_row_norm(m: int = 8192, n: int = 512, k: int = 512, dtype: str = "bf1
     %all = arange() : i32[{n}]
     %rn = expand_dims(%all) {{axes=[0]}} : i32[1, {n}]
     %zero = full() {{value=0.0}} : f32[tile_m, {n}]
-    %acc = loop([%c0], [%ck], [], [%zero]) {{blocks=["tile_k"], slot=0, is_ordered=false}} : f32[tile_m, {n}]
+    %acc = loop([%c0], [%ck], [], [%zero]) {{blocks=["tile_k"], slot=0}} : f32[tile_m, {n}]
     (%ik: i32[], %old: f32[tile_m, {n}]) {{
       %tk = tile_index(%ik) {{block="tile_k"}} : i32[tile_k]
       %kr = expand_dims(%tk) {{axes=[0]}} : i32[1, tile_k]
       %kc = expand_dims(%tk) {{axes=[1]}} : i32[tile_k, 1]
-      %a = load(%x, none, [%rm, %kr]) {{slot=0, eviction=""}} : {dtype}[tile_m, tile_k]
-      %b = load(%y, none, [%kc, %rn]) {{slot=1, eviction=""}} : {dtype}[tile_k, {n}]
+      %a = load(%x, none, [%rm, %kr]) {{slot=0}} : {dtype}[tile_m, tile_k]
+      %b = load(%y, none, [%kc, %rn]) {{slot=1}} : {dtype}[tile_k, {n}]
       %new = dot(%a, %b, %old) {{precision="tf32"}} : f32[tile_m, {n}]
       yield(%new)
     }}
@@ -356,14 +357,14 @@ def gather(rows: int = 1000, m: int = 300, n: int = 64) -> Function:
   grid([%c0], [%cm]) {{blocks=["tile_m"], slot=0}}
   (%im: i32[]) {{
     %tm = tile_index(%im) {{block="tile_m"}} : i32[tile_m]
-    %where = load(%index, none, [%tm]) {{slot=0, eviction=""}} : i32[tile_m]
+    %where = load(%index, none, [%tm]) {{slot=0}} : i32[tile_m]
     %rw = expand_dims(%where) {{axes=[1]}} : i32[tile_m, 1]
     %rm = expand_dims(%tm) {{axes=[1]}} : i32[tile_m, 1]
     %all = arange() : i32[{n}]
     %rn = expand_dims(%all) {{axes=[0]}} : i32[1, {n}]
     loop([%c0], [%c4], [%c1], []) {{blocks=[""], slot=0, is_ordered=true}}
     (%i: i32[]) {{
-      %row = load(%table, none, [%rw, %rn]) {{slot=1, eviction=""}} : f32[tile_m, {n}]
+      %row = load(%table, none, [%rw, %rn]) {{slot=1}} : f32[tile_m, {n}]
       store(%out, %row, none, [%rm, %rn]) {{slot=2}}
       yield()
     }}

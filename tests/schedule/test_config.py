@@ -1,8 +1,10 @@
-"""Config: an immutable mapping that compares by content, prints as an expression and round-trips."""
+"""Config: an immutable mapping, compared by content, printed as an expression, round-tripping."""
 
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,10 +30,7 @@ def test_json_and_pickle_round_trip(config):
 
 @given(CONFIGS)
 def test_repr_pastes_below_the_usual_import(config):
-    class helion:  # noqa: N801  what `import tilesmith as helion` binds
-        pass
-
-    helion.Config = Config
+    helion = SimpleNamespace(Config=Config)  # what `import tilesmith as helion` binds
     assert eval(repr(config), {"helion": helion}) == config
     assert repr(config) == f"helion.{config}"
 
@@ -58,12 +57,12 @@ def test_none_counts_as_not_given():
 
 def test_arguments_are_keyword_only():
     with pytest.raises(TypeError):
-        Config([32])
+        Config(*[[32]])
 
 
 def test_config_cannot_be_changed_in_place():
     given_blocks = [32, 16]
-    config = Config(block_sizes=given_blocks)
+    config: Any = Config(block_sizes=given_blocks)
     given_blocks.append(8)
     config.block_sizes.append(8)
     config.config["block_sizes"] = []

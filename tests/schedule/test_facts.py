@@ -81,10 +81,9 @@ def test_pointwise_counts_bytes_and_knows_what_runs_along_memory():
     assert (fact.total, fact.slab, fact.storage_bytes) == (30000, 1, 6)
     assert fact.contiguous_blocks == ("tile_n",)
     assert fact.num_transcendentals == 1
-    assert facts_of(programs.pointwise(transposed=True)).pointwise.contiguous_blocks == (
-        "tile_m",
-        "tile_n",
-    )
+    turned = facts_of(programs.pointwise(transposed=True)).pointwise
+    assert turned is not None
+    assert turned.contiguous_blocks == ("tile_m", "tile_n")
 
 
 def test_kernels_with_products_reductions_or_atomics_are_not_pointwise():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.schedule import programs
@@ -22,7 +24,8 @@ def lower(function, target="cuda:90", **values):
 def test_matmul_schedule():
     schedule = lower(
         programs.matmul(),
-        block_sizes=[128, 64, 32], loop_orders=[[1, 0]], l2_groupings=[4], num_warps=8, num_stages=3,
+        block_sizes=[128, 64, 32], loop_orders=[[1, 0]], l2_groupings=[4], num_warps=8,
+        num_stages=3,
         range_unroll_factors=[0, 2], range_num_stages=[0, 3], range_multi_buffers=[None, False],
         load_eviction_policies=["first", "last"],
     )  # fmt: skip
@@ -77,7 +80,8 @@ def test_inner_blocks_are_clamped():
 def test_persistent_loop_takes_the_first_range_entry():
     schedule = lower(
         programs.matmul(),
-        block_sizes=[64, 64, 64], pid_type="persistent_interleaved", num_sm_multiplier=2, maxnreg=128,
+        block_sizes=[64, 64, 64], pid_type="persistent_interleaved", num_sm_multiplier=2,
+        maxnreg=128,
         range_flattens=[True, None], range_num_stages=[2, 0],
     )  # fmt: skip
     assert schedule.persistent_loop == LoopOptions(num_stages=2, flatten=True)
@@ -97,7 +101,7 @@ def test_short_loop_can_be_static():
 
 
 def test_descriptors_drop_loop_stages_and_unrolling():
-    values = {
+    values: dict[str, Any] = {
         "block_sizes": [64, 64, 64],
         "range_unroll_factors": [0, 2],
         "range_num_stages": [0, 3],

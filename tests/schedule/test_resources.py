@@ -60,6 +60,40 @@ def test_stages_of_a_loop_go_before_those_of_the_kernel():
     assert spec.resources(spec.normalize(config)).shared_bytes == 131072
 
 
+def test_unrolled_loops_hold_a_ring_for_each_copy():
+    spec = ConfigSpec(programs.matmul_row_norm(8192, 512, 512), parse_target("cuda:90"))
+    config = Config(
+        block_sizes=[16, 32], num_warps=2, range_num_stages=[0, 4], range_unroll_factors=[0, 2]
+    )
+    assert spec.resources(spec.normalize(config)).shared_bytes == 202752
+
+
+def test_loops_with_their_own_stages_buffer_all_loads():
+    spec = ConfigSpec(programs.row_sum_by_tiles(), parse_target("cuda:90"))
+    config = Config(block_sizes=[512, 16], num_warps=2, range_num_stages=[0, 4])
+    assert spec.resources(spec.normalize(config)).shared_bytes == 98304
+    config = config.updated(range_num_stages=[0, 0], num_stages=4)
+    assert spec.resources(spec.normalize(config)).shared_bytes == 0
+
+
+def test_descriptors_copy_through_shared_memory():
+    spec = ConfigSpec(programs.pointwise(), parse_target("cuda:90"))
+    config = Config(block_sizes=[32, 256], indexing=["tensor_descriptor", "pointer", "pointer"])
+    assert spec.resources(spec.normalize(config)).shared_bytes == 32768
+    older = ConfigSpec(programs.pointwise(), parse_target("cuda:80"))
+    assert older.resources(older.normalize(config)).shared_bytes == 0
+
+
+def test_flattened_program_loop_keeps_the_query_in_the_ring():
+    spec = ConfigSpec(programs.attention(width=128), parse_target("cuda:90"))
+    config = Config(
+        block_sizes=[64, 128], num_warps=8, num_stages=3, pid_type="persistent_blocked",
+        range_flattens=[True, None],
+    )  # fmt: skip
+    # 3 query tiles, 3 tiles each of keys and values, and the output being stored.
+    assert spec.resources(spec.normalize(config)).shared_bytes == 3 * 16384 + 6 * 32768 + 16384
+
+
 def test_long_exact_products_are_refused():
     spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f32"), parse_target("cuda:90"))
     use = spec.resources(spec.normalize(Config(block_sizes=[128, 128, 128], num_warps=8)))

@@ -24,7 +24,7 @@ def find_partial_axes(
 ) -> dict[Operation, tuple[bool, ...]]:
     """For each grid and loop, whether the last tile of each axis may be partial.
 
-    ``sizes`` gives the blocks; fixed ones may be left out. Axes that step without a block are False.
+    ``sizes`` gives the blocks; fixed ones may be left out. Axes without a block are False.
     """
     fixed = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
     proof = _Proof(function, {**fixed, **sizes})

@@ -1,9 +1,9 @@
 """Which full-slice dimensions can be walked in chunks, and in which order of phases.
 
 A row op has the dimension in an operand or result. Its phase is the number of reductions over
-the dimension that must be complete before it can run; each phase becomes one loop over chunks,
-which loads and computes again what it needs of earlier ones. Ops without the dimension stand
-before the loop of their phase.
+the dimension that must be complete before it can run, and more where memory asks for it; each
+phase becomes one loop over chunks, which loads and computes again what it needs of earlier
+ones. Ops without the dimension stand before the loop of their phase.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def plan_rolling(function: Function, dim: Dim) -> list[RowPlan] | None:
     if not _is_slice(function, dim) or not _has_legal_rows(function, dim):
         return None
     defined_by = definitions(function.body)
-    plans = [_make_plan(region, dim) for region in _regions_of(function.body)]
+    plans = [_make_plan(region, dim, defined_by) for region in _regions_of(function.body)]
     plans = [plan for plan in plans if plan.rows]
     if not any(_reduces_over(op, dim) for plan in plans for op in plan.rows):
         return None
@@ -146,17 +146,41 @@ def _values_used(op: Operation) -> Iterator[Value]:
             yield from inner.operand_values()
 
 
-def _make_plan(region: Region, dim: Dim) -> RowPlan:
+def _make_plan(region: Region, dim: Dim, defined_by: Mapping[Value, Operation]) -> RowPlan:
     plan = RowPlan(region)
     available: dict[Value, int] = {}
+    earlier: list[_Timed] = []
     for op in region.ops:
         if is_row(op, dim):
             plan.rows.add(op)
         phase = max((available.get(value, 0) for value in _values_used(op)), default=0)
+        accesses = _accesses_of(op, defined_by)
+        phase = max((phase, *_phases_of_memory(accesses, op in plan.rows, earlier)))
         plan.phases[op] = phase
+        earlier.extend(_Timed(access, phase, phase, op in plan.rows) for access in accesses)
         for result in op.results:
             available[result] = phase + _reduces_over(op, dim)
     return plan
+
+
+def _phases_of_memory(
+    accesses: list[Access], is_row_op: bool, earlier: list[_Timed]
+) -> Iterator[int]:
+    """The phases that accesses must not come before, for the sake of accesses before them."""
+    for access in accesses:
+        for before in earlier:
+            if not _may_conflict(before.access, access):
+                continue
+            now = _Timed(access, before.last, before.last, is_row_op)
+            yield before.last + (not _stays_before(before, now))
+
+
+def _accesses_of(op: Operation, defined_by: Mapping[Value, Operation]) -> list[Access]:
+    # Barriers are put in again once the loops stand.
+    if isinstance(op, ProgramBarrier):
+        return []
+    inside = (access for region in op.regions() for access in accesses_in(region, defined_by))
+    return [*find_accesses(op, defined_by), *inside]
 
 
 def _inputs_can_be_recomputed(
@@ -212,13 +236,8 @@ def _timed_accesses(
         for op in row_closure(roots, dim, defined_by):
             last[op] = max(phase, last.get(op, 0))
     for op in plan.region.ops:
-        if isinstance(op, ProgramBarrier):
-            continue
         first = plan.phases[op]
-        accesses = list(find_accesses(op, defined_by))
-        for region in op.regions():
-            accesses.extend(accesses_in(region, defined_by))
-        for access in accesses:
+        for access in _accesses_of(op, defined_by):
             yield _Timed(access, first, last.get(op, first), op in plan.rows)
 
 

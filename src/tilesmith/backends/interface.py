@@ -17,6 +17,6 @@ class Backend(Protocol):
         """The key under which the registry lists it."""
         ...
 
-    def emit(self, function: Function, schedule: Schedule) -> Artifact:
+    def emit(self, function: Function, schedule: Schedule, /) -> Artifact:
         """The artifact that runs ``function`` as ``schedule`` says."""
         ...

@@ -33,17 +33,27 @@ class SourceWriter:
         self._origin: tuple[str, int] | None = None
 
     @contextmanager
-    def block(self, header: str, optional: bool = False) -> Iterator[None]:
-        """``header`` with the lines written inside one level deeper.
+    def indented(self) -> Iterator[None]:
+        """Lines written inside are one level deeper."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def block(
+        self, header: str, arguments: Sequence[str] | None = None, optional: bool = False
+    ) -> Iterator[None]:
+        """``header:``, or ``header(arguments):``, with the lines written inside one level deeper.
 
         An empty block gets ``pass``, or vanishes with its header when it is optional.
         """
         start = len(self._places)
         origin = self._origin
-        self.line(header)
+        self.statement(header, arguments, tail=":")
+        first = len(self._places)
         self._depth += 1
         yield
-        is_empty = not any(place.lines for place in self._places[start + 1 :])
+        is_empty = not any(place.lines for place in self._places[first:])
         if is_empty and optional:
             del self._places[start:]
             self._origin = origin
@@ -69,7 +79,7 @@ class SourceWriter:
         self.line(f"# src[{loc}]")
 
     def statement(self, text: str, arguments: Sequence[str] | None = None, tail: str = "") -> None:
-        """Append ``text``; with ``arguments`` it is a call, broken over lines when it is too long."""
+        """Append ``text``; with ``arguments`` it is a call, broken over lines when too long."""
         for line in format_call(text, arguments, self._depth, tail):
             self.line(line)
 

@@ -29,7 +29,7 @@ class UnsupportedConfigKeys(InvalidConfig):
 class InvalidConfigValue(InvalidConfig):
     """A config value out of range or of the wrong type. ``allowed`` describes the right ones."""
 
-    message = "invalid config: {key}={value}"
+    message = "invalid config: {key} = {value}"
     expected = "{allowed}"
 
 
@@ -43,7 +43,7 @@ class InvalidConfigLength(InvalidConfig):
 class MissingBlockSizes(InvalidConfig):
     """The config has no block sizes, or too few. ``slots`` says what they are for."""
 
-    message = "invalid config: {given} block sizes for {needed} tiled dimensions"
+    message = "invalid config: block_sizes has {given} entries, the kernel needs {needed}"
     expected = "one entry for each of {slots}"
     fix = "did you forget block_sizes? e.g. Config(block_sizes=[...])"
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
 PACKAGE_DIRECTORY = str(Path(__file__).resolve().parents[1]) + os.sep
+STANDARD_LIBRARY = str(Path(os.__file__).resolve().parent) + os.sep
 # Shipped kernels are written as a user would write them; errors in them show their lines.
+# Installed packages lie inside the standard library's folder.
 KERNELS_DIRECTORY = PACKAGE_DIRECTORY + "kernels" + os.sep
+USER_DIRECTORIES = (
+    KERNELS_DIRECTORY,
+    STANDARD_LIBRARY + "site-packages" + os.sep,
+    STANDARD_LIBRARY + "dist-packages" + os.sep,
+)
 GENERATED_CODE = ("<string>", "<frozen")
 """What dataclasses and the import system make; no user wrote it."""
 MAX_CALLERS = 8
 BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
 
+Position = tuple[FrameType, int, int]
+"""A frame, the line and the instruction that it executes."""
 Columns = tuple[int, int | None]
 """First column and one past the last, 0-based, in UTF-8 bytes; None: it goes on in later lines."""
 
@@ -65,12 +74,6 @@ def _columns_of_instruction(code: CodeType, instruction: int, line: int) -> Colu
     return start, (end if last_line == line else None)
 
 
-def location_of_frame(frame: FrameType) -> SourceLocation:
-    """The place a frame is executing."""
-    code = frame.f_code
-    return SourceLocation(code.co_filename, frame.f_lineno, code.co_name, code, frame.f_lasti)
-
-
 def location_of_node(node: ast.AST, file: str, function: str = "") -> SourceLocation:
     """The place of a syntax node; of a compound statement, its header only."""
     line = getattr(node, "lineno", 0)
@@ -101,36 +104,37 @@ def _end_on_line(node: ast.AST, line: int) -> int:
 
 def _is_user_frame(frame: FrameType, skipped: tuple[str, ...]) -> bool:
     file = frame.f_code.co_filename
-    return not file.startswith(skipped) or file.startswith(KERNELS_DIRECTORY)
+    return not file.startswith(skipped) or file.startswith(USER_DIRECTORIES)
 
 
 def _skipped(library_directories: tuple[str, ...]) -> tuple[str, ...]:
-    return (PACKAGE_DIRECTORY, *GENERATED_CODE, *library_directories)
+    return (PACKAGE_DIRECTORY, STANDARD_LIBRARY, *GENERATED_CODE, *library_directories)
 
 
-def _chain(callers: list[SourceLocation]) -> SourceLocation:
-    """The last of the places, each with the one before it as its caller."""
+def _innermost(positions: list[Position]) -> SourceLocation:
+    """The last position, each with the one before it as its caller."""
     place: SourceLocation | None = None
-    for item in callers[-MAX_CALLERS - 1 :]:
-        place = replace(item, caller=place)
+    for frame, line, instruction in positions[-MAX_CALLERS - 1 :]:
+        code = frame.f_code
+        place = SourceLocation(code.co_filename, line, code.co_name, code, instruction, place)
     return place or UNKNOWN
 
 
 def capture_location(*library_directories: str) -> SourceLocation:
     """The innermost user frame of the current call, with its user callers.
 
-    Frames of this package and of ``library_directories`` (torch, for one) are passed over. What
-    called the package, to compile a kernel or to trace a helper, is no caller.
+    Frames of this package, of the standard library and of ``library_directories`` (torch, for one)
+    are passed over. What called the package, to compile a kernel or to trace one, is no caller.
     """
     skipped = _skipped(library_directories)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_user_frame(frame, skipped):
         frame = frame.f_back
-    places: list[SourceLocation] = []
-    while frame is not None and len(places) <= MAX_CALLERS and _is_user_frame(frame, skipped):
-        places.append(location_of_frame(frame))
+    positions: list[Position] = []
+    while frame is not None and len(positions) <= MAX_CALLERS and _is_user_frame(frame, skipped):
+        positions.append((frame, frame.f_lineno, frame.f_lasti))
         frame = frame.f_back
-    return _chain(places[::-1])
+    return _innermost(positions[::-1])
 
 
 def location_of_traceback(
@@ -138,17 +142,16 @@ def location_of_traceback(
 ) -> SourceLocation:
     """The innermost user frame that an exception passed, with its user callers."""
     skipped = _skipped(library_directories)
-    places: list[SourceLocation] = []
+    positions: list[Position] = []
     is_after_library = False
     while traceback is not None:
         frame = traceback.tb_frame
         is_user = _is_user_frame(frame, skipped)
         if is_user and is_after_library:
-            places = []
+            positions = []
         if is_user:
             # The frame itself may have moved on, into a handler.
-            place = location_of_frame(frame)
-            places.append(replace(place, line=traceback.tb_lineno, instruction=traceback.tb_lasti))
+            positions.append((frame, traceback.tb_lineno, traceback.tb_lasti))
         is_after_library = not is_user
         traceback = traceback.tb_next
-    return _chain(places)
+    return _innermost(positions)

@@ -1,4 +1,4 @@
-"""Rejects helper functions that write to names outside themselves: they run once, at compile time."""
+"""Rejects helpers that write to names outside themselves: they run once, at compile time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_named_helpers(source: KernelSource) -> None:
 
 
 def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
-    """Raise if a function, or one that it names, rebinds a global or a name of an enclosing function."""
+    """Raise if a function, or one that it names, rebinds a name outside itself."""
     checked = set() if checked is None else checked
     if not isinstance(helper, FunctionType) or helper.__code__ in checked or _is_library(helper):
         return

@@ -46,7 +46,7 @@ def number_dtype(value: Number) -> DType:
 def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
     """A proxy for the operand, converted to ``dtype`` if given."""
     if not isinstance(operand, TileValue):
-        if not isinstance(operand, (int, float)):
+        if not hasattr(type(operand), "__index__") and not isinstance(operand, float):
             raise errors.TypeInferenceError(
                 problem=f"{kind_of(operand)} cannot be computed with", loc=locate()
             )

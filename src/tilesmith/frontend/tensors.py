@@ -127,14 +127,15 @@ class TensorRef:
 
 
 def reference(tracer: Tracer, tensor: torch.Tensor, source: str) -> TensorRef:
-    """The one TensorRef of a tensor in this trace."""
-    known = tracer.tensor_refs.get(id(tensor))
-    if known is None:
-        name = source if source.isidentifier() else _readable(source)
-        value = tracer.parameter(name, source, tracer.tensor_type(tensor, source))
-        known = TensorRef(tensor, value, source)
-        tracer.tensor_refs[id(tensor)] = known
-    return known
+    """The TensorRef of what the launcher finds at ``source``.
+
+    One tensor passed under two names is two parameters: the next call may pass two tensors.
+    """
+    name = source if source.isidentifier() else _readable(source)
+    value = tracer.parameter(name, source, tracer.tensor_type(tensor, source))
+    ref = TensorRef(tensor, value, source)
+    tracer.tensor_refs.setdefault(id(tensor), ref)
+    return ref
 
 
 def reference_of_unknown(tensor: torch.Tensor) -> TensorRef:

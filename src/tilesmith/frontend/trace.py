@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -149,14 +150,20 @@ def _located_errors() -> Iterator[None]:
         raise errors.RecursiveHelper(function=loc.function, loc=loc) from error
     except (NameError, UnboundLocalError) as error:
         loc = _place_in_user_code(error.__traceback__)
-        raise errors.UndefinedVariable(
-            name=getattr(error, "name", None) or str(error), loc=loc
-        ) from error
+        raise _undefined(getattr(error, "name", None) or str(error), loc) from error
     except Exception as error:
         loc = _place_in_user_code(error.__traceback__)
         raise errors.TorchOpTracingError.wrapping(
             error, function=loc.function or "device code", loc=loc
         ) from error
+
+
+def _undefined(name: str, loc: SourceLocation) -> errors.BaseError:
+    code = loc.code
+    known = {*code.co_varnames, *code.co_freevars, *code.co_names} - {name} if code else set()
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    fix = f"did you mean `{near[0]}`?" if near else ""
+    return errors.UndefinedVariable(name=name, fix=fix, loc=loc)
 
 
 def _place_in_user_code(traceback: TracebackType | None) -> SourceLocation:

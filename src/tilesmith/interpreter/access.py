@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from tilesmith.interpreter.affine_tile import AffineTile
-from tilesmith.interpreter.torch_dtypes import SIGNED_OF_WIDE_UNSIGNED
+from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
 
 
 class SliceAccess:
@@ -91,12 +91,13 @@ class RowSelection:
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """The accessed elements; never a view."""
-        return self._whole.view(tensor).index_select(self._axis, self._index)
+        source = _as_movable(self._whole.view(tensor))
+        return source.index_select(self._axis, self._index).view(tensor.dtype)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Replace the accessed elements."""
-        target = _as_signed(self._whole.view(tensor))
-        target.index_copy_(self._axis, self._index, _as_signed(value))
+        target = _as_movable(self._whole.view(tensor))
+        target.index_copy_(self._axis, self._index, _as_movable(value))
 
 
 def find_row_selection(
@@ -154,7 +155,7 @@ class GatherAccess:
         if self._rows is not None and not accumulate:
             self._rows.write(tensor, value)
             return
-        target, value = _as_signed(tensor), _as_signed(value.expand(self.lengths))
+        target, value = _as_movable(tensor), _as_movable(value.expand(self.lengths))
         value = value.reshape(-1) if self.mask is None else value[self.mask]
         target.index_put_(self.lanes(), value, accumulate=accumulate)
 
@@ -174,9 +175,10 @@ class GatherAccess:
         return torch.unique(offsets).numel() < offsets.numel()
 
 
-def _as_signed(tensor: torch.Tensor) -> torch.Tensor:
-    signed = SIGNED_OF_WIDE_UNSIGNED.get(tensor.dtype)
-    return tensor if signed is None else tensor.view(signed)
+def _as_movable(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits in a type that torch's indexing functions take."""
+    dtype = torch.int8 if tensor.dtype in FLOAT8 else SIGNED_OF_WIDE_UNSIGNED.get(tensor.dtype)
+    return tensor if dtype is None else tensor.view(dtype)
 
 
 Access = SliceAccess | GatherAccess

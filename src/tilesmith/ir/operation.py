@@ -71,6 +71,7 @@ class Operation:
     traits: ClassVar[Trait]
     num_results: ClassVar[int | None] = 1
     """How many results the op has; None when it follows from the operands (loops, branches)."""
+    _fields_by_role: ClassVar[dict[str, tuple[Field[Any], ...]]] = {}
 
     results: tuple[Value, ...] = ()
     loc: SourceLocation = field(default=UNKNOWN, repr=False)
@@ -84,14 +85,7 @@ class Operation:
     @classmethod
     def fields_of(cls, role: str) -> tuple[Field[Any], ...]:
         """The declared fields with that role, in order."""
-        cache: dict[str, list[Field[Any]]] | None = cls.__dict__.get("_fields_by_role")
-        if cache is None:
-            cache = {}
-            for item in fields(cls):
-                if ROLE in item.metadata:
-                    cache.setdefault(item.metadata[ROLE], []).append(item)
-            cls._fields_by_role = cache  # type: ignore[attr-defined]
-        return tuple(cache.get(role, ()))
+        return cls._fields_by_role.get(role, ())
 
     def operand_values(self) -> Iterator[Value]:
         """All operands, single ones first, then the variadic ones, in order of declaration."""
@@ -126,6 +120,8 @@ class Operation:
 
     def with_regions(self, new_regions: tuple[Region, ...]) -> Self:
         """The same op with its regions replaced."""
+        if not new_regions:
+            return self
         names = [item.name for item in self.fields_of(REGION)]
         if all(new is getattr(self, name) for name, new in zip(names, new_regions)):
             return self
@@ -155,6 +151,12 @@ def op(
         for item in fields(cls):
             if item.name not in ("results", "loc") and ROLE not in item.metadata:
                 raise TypeError(f"field {cls.__name__}.{item.name} has no role")
+        roles = (OPERAND, OPERANDS, ATTRIBUTE, REGION)
+        # Passes ask for fields of every op they meet: the answer is made once.
+        cls._fields_by_role = {
+            role: tuple(item for item in fields(cls) if item.metadata.get(ROLE) == role)
+            for role in roles
+        }
         return cls
 
     return decorate

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
 from tilesmith.compiler.compile import compile_to_triton
 from tilesmith.compiler.module_source import with_host_function
 from tilesmith.compiler.whole_tiles import whole_tile_sizes
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.sessions import running_host
+from tilesmith.ir.types import TensorType
 from tilesmith.jit.variants import Variant, VariantStore
 from tilesmith.runtime.launchers.reference import reference_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
@@ -97,6 +99,21 @@ class BoundKernel:
     def specialized_values(self) -> list[tuple[Callable[..., int], int]]:
         """Runtime values that host code turned into constants, and how to get them from arguments."""
         return self._store.default.trace.session.specialized
+
+    def writes_arguments(self) -> bool:
+        """Whether the kernel stores into memory that the caller passed in."""
+        function = self._store.default.function
+        names = set(self.kernel.signature.parameters)
+        roots = {p.value.name: p.source.partition(".")[0].partition("[")[0] for p in function.parameters}
+        groups = {
+            p.value.tensor.alias
+            for p in function.parameters
+            if isinstance(p.value.type, TensorType) and roots[p.value.name] in names
+        }
+        written = set(tensors_written(function))
+        return any(
+            p.value.tensor.alias in groups for p in function.parameters if p.value.name in written
+        )
 
     def _gpu_target(self, target: str | Target | None = None) -> Target:
         if isinstance(target, str):

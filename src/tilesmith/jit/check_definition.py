@@ -1,9 +1,10 @@
-"""What may be decorated: a plain function with named parameters, no closure and no reserved names."""
+"""What may be a kernel: a plain function, named parameters, no closure, no reserved names."""
 
 from __future__ import annotations
 
 import inspect
-from types import FunctionType, ModuleType
+import linecache
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -25,7 +26,7 @@ def check_definition(function: Any) -> None:
     if not isinstance(function, FunctionType):
         raise errors.NotAKernelFunction(kind=kind_of(function))
     code = function.__code__
-    loc = SourceLocation(code.co_filename, code.co_firstlineno, function.__name__)
+    loc = SourceLocation(code.co_filename, _definition_line(code), function.__name__)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
             raise errors.UnsupportedSignature(
@@ -37,6 +38,14 @@ def check_definition(function: Any) -> None:
         )
     for name in _conflicts(function):
         raise errors.NamingConflict(name=name, loc=loc)
+
+
+def _definition_line(code: CodeType) -> int:
+    """The line of ``def``; Python counts the decorators above it to the function."""
+    line = code.co_firstlineno
+    while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
+        line += 1
+    return line
 
 
 def _spelling(parameter: inspect.Parameter) -> str:

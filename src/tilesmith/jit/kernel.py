@@ -20,7 +20,7 @@ from tilesmith.frontend.source import parse_kernel
 from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.check_definition import check_definition
-from tilesmith.jit.specialization import KeyMaker, check_devices, find_device
+from tilesmith.jit.specialization import KeyMaker, alias_pattern, check_devices, find_device
 from tilesmith.runtime.device import target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -57,6 +57,8 @@ class Kernel:
         self._keys = KeyMaker(static_shapes=self.settings.static_shapes)
         self._bound: dict[Hashable, BoundKernel] = {}
         self._extractors: list[Callable[..., int]] = []
+        self._is_alias_sensitive = False
+        """Whether the kernel writes its arguments: then it matters which of them share storage."""
         self._lock = threading.RLock()
         self.trace_options = TraceOptions(
             self.settings.static_shapes,
@@ -103,6 +105,8 @@ class Kernel:
             else:
                 parts.append(self._keys.key(argument, name))
         parts.extend(extract(*args) for extract in self._extractors)
+        if self._is_alias_sensitive:
+            parts.append(alias_pattern(args))
         if self._user_key is not None:
             parts.append(self._user_key(*args))
         return tuple(parts)
@@ -128,6 +132,7 @@ class Kernel:
         bound = BoundKernel(self, arguments, resolved or target_of(device), device)
         for extract, _ in bound.specialized_values():
             self._extractors.append(extract)
+        self._is_alias_sensitive |= bound.writes_arguments()
         # Tracing may have found values to specialise on, so the key is taken now.
         self._bound[(target, self.specialization_key(arguments))] = bound
         return bound

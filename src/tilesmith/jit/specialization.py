@@ -113,3 +113,16 @@ def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: to
         if isinstance(argument, (list, tuple)):
             nested = tuple(f"{name}[{i}]" for i in range(len(argument)))
             check_devices(tuple(argument), nested, device)
+
+
+def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    """Which tensors share storage: for each, the position of the first with the same memory."""
+    first: dict[int, int] = {}
+    pattern: list[int] = []
+    for argument in arguments:
+        tensors = argument if isinstance(argument, (list, tuple)) else (argument,)
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                address = tensor.untyped_storage().data_ptr()
+                pattern.append(first.setdefault(address, len(pattern)))
+    return tuple(pattern)

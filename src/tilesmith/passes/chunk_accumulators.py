@@ -126,7 +126,7 @@ class ChunkAccumulator:
         kind = "max" if self.op.reduction is ReduceKind.ARGMAX else "min"
         row = Value(self.op.result.tile.with_dtype(self._dtype))
         self._reduce_into(builder, best, kind, row)
-        column = self.shape[: self.op.axis] + (Dim(()),) + self.shape[self.op.axis + 1 :]
+        column = (*self.shape[: self.op.axis], Dim(()), *self.shape[self.op.axis + 1 :])
         row_type = TileType(self._dtype, column)
         spread = builder.create(ExpandDims, row_type, x=row, axes=(self.op.axis,))
         spread = builder.create(Broadcast, best.tile, x=spread)

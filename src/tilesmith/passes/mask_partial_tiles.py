@@ -15,13 +15,21 @@ from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 
 _NEVER_PADDED_FROM = 32
 """Backends may pad smaller powers of two where a dot needs more lanes, but no larger ones."""
+
+_ACCUMULATIONS = {
+    "add": ReduceKind.SUM,
+    "mul": ReduceKind.PROD,
+    "maximum": ReduceKind.MAX,
+    "minimum": ReduceKind.MIN,
+}
+"""Functions that leave their other operand as it is when one is the reduction's identity."""
 
 
 def mask_partial_tiles(function: Function) -> Function:
@@ -117,7 +125,7 @@ class _Masking:
         yielded: list[Value] = []
         for old, new in zip(loop.carried, body.yielded):
             axes = _own_axes(loop, old)
-            if not axes or new is old or self._keeps_old(old, new):
+            if not axes or new is old or self._keeps_old(old, new, axes):
                 yielded.append(new)
                 continue
             kept = _keep_invalid_lanes(old, new, axes)
@@ -129,12 +137,19 @@ class _Masking:
             body.args, (*body.ops[:-1], *added, Yield(values=tuple(yielded), loc=end.loc))
         )
 
-    def _keeps_old(self, old: Value, new: Value) -> bool:
-        """Whether ``new`` is already a selection as ``_keep_invalid_lanes`` makes it."""
+    def _keeps_old(self, old: Value, new: Value, axes: tuple[int, ...]) -> bool:
+        """Whether ``new`` is ``old`` in invalid lanes already."""
         op = self._defined_by.get(new)
-        if not isinstance(op, Elementwise) or op.fn != "where" or op.args[2] is not old:
+        if not isinstance(op, Elementwise):
             return False
-        return isinstance(self._defined_by.get(op.args[0]), Mask)
+        if op.fn == "where":
+            # A selection as _keep_invalid_lanes makes it.
+            return op.args[2] is old and isinstance(self._defined_by.get(op.args[0]), Mask)
+        if op.fn not in _ACCUMULATIONS or old not in op.args:
+            return False
+        added = op.args[1] if op.args[0] is old else op.args[0]
+        neutral = _ACCUMULATIONS[op.fn].identity(added.tile.dtype)
+        return not any(self._needs_mask(op, added, axis, neutral) for axis in axes)
 
 
 def _own_axes(loop: Loop, value: Value) -> tuple[int, ...]:

@@ -137,7 +137,7 @@ class _Rolling:
         self._emit_chunk(builder, anchors, begin, list(zip(sums, groups)))
         body = builder.close_region((begin, *carried))
         loop = Loop(
-            begins=(zero,), ends=(end,), init=init, blocks=(self._block,), body=body,
+            begins=(zero,), ends=(end,), steps=(), init=init, blocks=(self._block,), body=body,
             results=tuple(value.like() for value in init), loc=anchors[0].loc,
         )  # fmt: skip
         builder.insert(loop)

@@ -38,3 +38,16 @@ STANDARD: Pipeline = make_pipeline(
     number_slots,
 )
 """Once for each trace; independent of the Config."""
+
+SCHEDULED: Pipeline = make_pipeline(
+    # What flatten_tiles and roll_reductions leave: constant extents, doubled indices and masks.
+    fold_constants,
+    simplify_algebra,
+    merge_common_subexpressions,
+    hoist_loop_invariants,
+    eliminate_dead_code,
+)
+"""After ``flatten_tiles`` and ``roll_reductions``, which take their arguments from the Config.
+
+Slots stay as ``STANDARD`` numbered them: copies of an access share its options.
+"""

@@ -76,6 +76,16 @@ class AccessFact:
                 return dim.symbol if dim is not None else None
         return None
 
+    @property
+    def fits_descriptor(self) -> bool:
+        """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes."""
+        is_dense = self.strides.count(1) == 1 and self.contiguous_dim is not None
+        others = [stride for stride in self.strides if stride != 1]
+        is_aligned = all(
+            isinstance(stride, int) and stride * self.dtype.itemsize % 16 == 0 for stride in others
+        )
+        return self.is_rectangle and 2 <= len(self.strides) <= 5 and is_dense and is_aligned
+
     def untiled_elements(self, structure: Structure) -> int:
         """Elements per tiled element: the product of the axes that have no block."""
         is_block = structure.function.is_block

@@ -43,7 +43,7 @@ def is_active(entries: Entries, values: Mapping[str, Any], key: str, index: int 
     if index is None:
         return True
     if key in RANGE_KEYS:
-        return _is_range_active(entries, values, index)
+        return _is_range_active(entries, values, index) and _is_safe(values, key)
     if key == "loop_orders":
         return not is_flattened(entries, values, entries.ordered[index])
     if key == "l2_groupings":
@@ -57,6 +57,19 @@ def _is_range_active(entries: Entries, values: Mapping[str, Any], index: int) ->
         # All grids share one persistent loop, which takes the options of the first.
         return is_persistent(values["pid_type"]) and index == 0
     return not is_static(entries, values, entry.loop)
+
+
+def _is_safe(values: Mapping[str, Any], key: str) -> bool:
+    """Whether Triton compiles the option rightly.
+
+    With tensor descriptors a loop must not have its own number of stages, nor be unrolled inside a
+    pipelined kernel.
+    """
+    if "tensor_descriptor" not in (values.get("indexing") or []):
+        return True
+    if key == "range_num_stages":
+        return False
+    return key != "range_unroll_factors" or values["num_stages"] == 1
 
 
 def neutral(key: str, loop_rank: int = 0) -> Any:

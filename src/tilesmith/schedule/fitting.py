@@ -69,6 +69,7 @@ def _shrink(spec: FittingSpec, values: Values, use: ResourceUse) -> Values | Non
     elif not use.fits_shared:
         dims = tuple(dim for value in use.shared_tiles for dim in value.tile.shape)
         attempts = [
+            lambda: _fewer_copies(values),
             lambda: _fewer_stages(values, 3),
             lambda: _halve_block(spec, values, dims),
             lambda: _fewer_stages(values, 1),
@@ -125,6 +126,14 @@ def _widen(spec: FittingSpec, values: Values) -> Values | None:
 def _lift_register_limit(values: Values) -> Values | None:
     """The hardware's limit instead of a lower one."""
     return {**values, "maxnreg": None} if values.get("maxnreg") else None
+
+
+def _fewer_copies(values: Values) -> Values | None:
+    """Loops that are not unrolled hold one set of buffers."""
+    unrolls = list(values.get("range_unroll_factors") or [])
+    if not any(unrolls):
+        return None
+    return {**values, "range_unroll_factors": [0 for _ in unrolls]}
 
 
 def _fewer_stages(values: Values, least: int) -> Values | None:

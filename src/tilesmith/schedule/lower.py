@@ -99,7 +99,7 @@ def _range_options(values: Config, position: int) -> LoopOptions:
 def _persistent_options(spec: ConfigSpec, values: Config) -> LoopOptions:
     if not is_persistent(values.pid_type) or not spec.entries.ranges:
         return LoopOptions()
-    return _keep_safe(_range_options(values, 0), values)
+    return _range_options(values, 0)
 
 
 def _loop_options(spec: ConfigSpec, values: Config) -> dict[int, LoopOptions]:
@@ -115,20 +115,7 @@ def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:
     options = replace(_range_options(values, position), order=order)
     if loop.is_ordered:
         options = replace(options, num_stages=1)
-    return _keep_safe(options, values)
-
-
-def _keep_safe(options: LoopOptions, values: Config) -> LoopOptions:
-    """Drop combinations that Triton compiles wrongly or not at all.
-
-    With tensor descriptors a loop must not have its own number of stages, nor be unrolled inside a
-    pipelined kernel.
-    """
-    if "tensor_descriptor" not in (values.get("indexing") or []):
-        return options
-    unroll = 0 if values.num_stages > 1 else options.unroll_factor
-    stages = options.num_stages if options.num_stages == 1 else 0
-    return replace(options, num_stages=stages, unroll_factor=unroll)
+    return options
 
 
 def _access_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions]:

@@ -30,14 +30,26 @@ _VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
 
 
 @dataclass(frozen=True)
+class LoopUse:
+    """Stages (0: the kernel's) and unrolling of one loop."""
+
+    num_stages: int = 0
+    unroll: int = 1
+
+
+@dataclass(frozen=True)
 class Launch:
     """The part of a Config that resources depend on, besides sizes."""
 
     num_warps: int
     num_stages: int
-    loop_stages: Mapping[int, int]
-    """Stages of single loops, by slot, where they differ."""
+    loops: Mapping[int, LoopUse]
+    """By slot."""
     maxnreg: int | None = None
+    descriptors: frozenset[int] = frozenset()
+    """Slots of loads and stores that go through descriptors, and so through shared memory."""
+    is_fused: bool = False
+    """Whether the loop over programs is flattened into the loops inside it."""
 
 
 @dataclass(frozen=True)
@@ -106,23 +118,25 @@ class ResourceModel:
         self._tiles = distinct_tiles(structure)
         self._dots = [site for site in structure.sites if isinstance(site.op, Dot)]
         self._sites = {id(site.op): site for site in structure.sites}
-        operands = self._operand_chains()
+        self._operands = self._operand_chains()
         self._carried = {v for loop in structure.loops for v in loop.carried if v.tile.rank}
-        by_type = {v.type: v for v in structure.tile_values if v not in operands}
+        by_type = {v.type: v for v in structure.tile_values if v not in self._operands}
         self._resident = tuple(by_type.values())
 
     def estimate(self, sizes: TileSizes, launch: Launch) -> ResourceUse:
         """The resources under one Config."""
         largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
         registers, resident = self._registers(sizes, launch)
-        shared = self._shared(sizes, launch)
+        ring = {**self._stream_bytes(sizes, launch), **self._operand_bytes(sizes, launch)}
+        copies = self._copy_bytes(sizes, launch)
+        copied = max(copies.values(), default=0)
         return ResourceUse(
             tile_elements=sizes.numel(largest.tile.shape) if largest else 1,
             largest_tile=largest,
             registers=registers,
             largest_resident=resident,
-            shared_bytes=max(sum(shared.values()), self._epilogue_bytes(sizes)),
-            shared_tiles=tuple(shared),
+            shared_bytes=self._total_shared(sizes, launch, sum(ring.values()), copied),
+            shared_tiles=(*ring, *copies),
             unrolled_products=self._unrolled_products(sizes, launch),
             limits=Limits.of(self._target, launch),
         )
@@ -161,7 +175,35 @@ class ResourceModel:
         largest = max(self._resident, key=words, default=None)
         return total + rest + OVERHEAD_REGISTERS, largest
 
-    def _shared(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
+    def _total_shared(self, sizes: TileSizes, launch: Launch, ring: int, copied: int) -> int:
+        epilogue = self._epilogue_bytes(sizes)
+        # In a fused loop the next tile's operands arrive while this one is stored.
+        together = ring + epilogue if launch.is_fused else max(ring, epilogue)
+        return max(together, ring + copied)
+
+    def _stream_bytes(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
+        """Bytes for each load outside matrix products in a loop with stages of its own."""
+        found: dict[Value, int] = {}
+        for site in self._structure.sites:
+            loop = site.innermost
+            if not isinstance(site.op, Load) or loop is None or loop.is_ordered:
+                continue
+            use, value = launch.loops.get(loop.slot, LoopUse()), site.op.result
+            if value not in self._operands and use.num_stages > 1:
+                buffers = (use.num_stages - 1) * max(1, use.unroll)
+                found[value] = buffers * _tile_bytes(sizes, value)
+        return found
+
+    def _copy_bytes(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
+        """Bytes for each tile outside matrix products that a descriptor moves."""
+        found: dict[Value, int] = {}
+        for op in self._structure.accesses:
+            value = op.result if isinstance(op, Load) else op.value
+            if op.slot in launch.descriptors and value not in self._operands:
+                found[value] = _tile_bytes(sizes, value)
+        return found
+
+    def _operand_bytes(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
         """Bytes for each tile that matrix products read from shared memory."""
         found: dict[Value, int] = {}
         for site in self._dots:
@@ -171,17 +213,25 @@ class ResourceModel:
                 if isinstance(source, Load):
                     bytes_ = _tile_bytes(sizes, source.result)
                     buffers = self._buffers(site, source, sizes, launch)
-                    found[source.result] = max(found.get(source.result, 0), bytes_ * buffers)
+                    # AMD keeps a left operand that no loop changes in registers.
+                    is_kept = operand is lhs and not buffers and self._target.kind == "hip"
+                    needed = 0 if is_kept else bytes_ * max(1, buffers)
+                    found[source.result] = max(found.get(source.result, 0), needed)
                 elif operand is rhs:
                     found[operand] = _tile_bytes(sizes, operand)
         return found
 
     def _buffers(self, site: Site, load: Load, sizes: TileSizes, launch: Launch) -> int:
+        """How many tiles of a pipelined load are in flight; 0 when it is not pipelined."""
         loop = site.innermost
-        if loop is None or loop.is_ordered or self._sites[id(load)].innermost is not loop:
-            return 1
-        stages = launch.loop_stages.get(loop.slot) or launch.num_stages
-        return max(1, stages if self._is_asynchronous(site.op, sizes, launch) else stages - 1)
+        if loop is None or loop.is_ordered:
+            return 0
+        if self._sites[id(load)].innermost is not loop:
+            return launch.num_stages if launch.is_fused else 0
+        use = launch.loops.get(loop.slot, LoopUse())
+        stages = use.num_stages or launch.num_stages
+        is_asynchronous = self._is_asynchronous(site.op, sizes, launch)
+        return max(1, stages if is_asynchronous else stages - 1) * max(1, use.unroll)
 
     def _is_asynchronous(self, dot: Operation, sizes: TileSizes, launch: Launch) -> bool:
         """Whether the product runs while the next one's operands arrive (Hopper on)."""
@@ -189,8 +239,8 @@ class ResourceModel:
         return self._target.capability >= 90 and rows >= 64 and launch.num_warps >= 4
 
     def _epilogue_bytes(self, sizes: TileSizes) -> int:
-        """A product's tile changes its layout through shared memory before it is stored."""
-        if not self._dots:
+        """From Hopper on a product's tile is rearranged in shared memory before it is stored."""
+        if not self._dots or self._target.capability < 90:
             return 0
         stores = self._structure.ops(Store)
         return max((_tile_bytes(sizes, op.value) for op in stores), default=0)

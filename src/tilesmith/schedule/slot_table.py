@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.block_bounds import block_fragment
@@ -111,17 +113,34 @@ class ReductionLoopFragment(EnumFragment):
         return "None (the whole row at once) or a chunk size, a power of two of 8 or more"
 
 
-def _range_slots(kernel: Kernel, valid: Fragment, can: Callable[[RangeEntry], bool]) -> list[Slot]:
-    neutral = _only(valid.default)
+@dataclass(frozen=True)
+class RangeChoices:
+    """The values of one ``range_*`` key; only those that differ in code are searched."""
+
+    valid: Fragment
+    search: Fragment
+
+
+# The defaults of ``tl.range`` are: not unrolled, buffers allowed, not flattened, not specialised.
+UNROLL = RangeChoices(IntegerFragment(0, 4), EnumFragment((0, 2, 3, 4)))
+STAGES = RangeChoices(IntegerFragment(0, 4), IntegerFragment(0, 4))
+MULTI_BUFFER = RangeChoices(EnumFragment(TRISTATE), EnumFragment((None, False)))
+ON_REQUEST = RangeChoices(EnumFragment(TRISTATE), EnumFragment((None, True)))
+
+
+def _range_slots(
+    kernel: Kernel, choices: RangeChoices, can: Callable[[RangeEntry], bool]
+) -> list[Slot]:
+    neutral = _only(choices.valid.default)
     first = kernel.structure.grids[0] if kernel.structure.grids else None
 
     def search(entry: RangeEntry) -> Fragment:
         # All grids share one persistent loop, which takes the options of the first.
         is_shared = entry.is_persistent_loop and entry.loop is not first
-        return valid if can(entry) and not is_shared else neutral
+        return choices.search if can(entry) and not is_shared else neutral
 
     return [
-        Slot.make(label_of_loop(entry.loop), valid, search(entry))
+        Slot.make(label_of_loop(entry.loop), choices.valid, search(entry))
         for entry in kernel.entries.ranges
     ]
 
@@ -131,25 +150,32 @@ def _can_pipeline(entry: RangeEntry) -> bool:
     return entry.is_persistent_loop or not getattr(entry.loop, "is_ordered", False)
 
 
+def _can_unroll(structure: Structure, entry: RangeEntry) -> bool:
+    """Unrolling the program loop copies all loops inside; Triton fails on some unrolled sums."""
+    if entry.is_persistent_loop:
+        return not structure.loops
+    return not any(isinstance(op, Reduce) for op in walk(entry.loop.body))
+
+
 def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
     allowed = kernel.allow_warp_specialize and kernel.target.capability >= 100
-    return _range_slots(kernel, EnumFragment(TRISTATE), lambda entry: allowed)
+    return _range_slots(kernel, ON_REQUEST, lambda entry: allowed)
 
 
 def _range_key_slots(kernel: Kernel) -> dict[str, list[Slot]]:
     is_gpu = kernel.target.is_gpu
     has_dots = bool(kernel.facts.matmuls)
     return {
-        "range_unroll_factors": _range_slots(kernel, IntegerFragment(0, 4), lambda _: is_gpu),
+        "range_unroll_factors": _range_slots(
+            kernel, UNROLL, lambda entry: is_gpu and _can_unroll(kernel.structure, entry)
+        ),
         "range_warp_specializes": _warp_specialize_slots(kernel),
         "range_num_stages": _range_slots(
-            kernel, IntegerFragment(0, 4), lambda entry: is_gpu and _can_pipeline(entry)
+            kernel, STAGES, lambda entry: is_gpu and _can_pipeline(entry)
         ),
         # Only accumulators of matrix products are ever double-buffered.
-        "range_multi_buffers": _range_slots(
-            kernel, EnumFragment(TRISTATE), lambda _: is_gpu and has_dots
-        ),
-        "range_flattens": _range_slots(kernel, EnumFragment(TRISTATE), lambda _: is_gpu),
+        "range_multi_buffers": _range_slots(kernel, MULTI_BUFFER, lambda _: is_gpu and has_dots),
+        "range_flattens": _range_slots(kernel, ON_REQUEST, lambda _: is_gpu),
     }
 
 
@@ -165,27 +191,17 @@ def _indexing_slots(kernel: Kernel) -> list[Slot]:
     slots: list[Slot] = []
     for op in kernel.entries.accesses:
         fact = kernel.fact_of(op.name, op.slot)
-        can = kernel.target.has_tensor_descriptors and _fits_descriptor(fact)
+        can = kernel.target.has_tensor_descriptors and fact.fits_descriptor
         search = EnumFragment(INDEXING[:2]) if can else _only("pointer")
         slots.append(Slot.make(label_of_access(op), EnumFragment(INDEXING), search))
     return slots
-
-
-def _fits_descriptor(fact: AccessFact) -> bool:
-    """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes."""
-    is_dense = fact.strides.count(1) == 1 and fact.contiguous_dim is not None
-    others = [stride for stride in fact.strides if stride != 1]
-    is_aligned = all(
-        isinstance(stride, int) and stride * fact.dtype.itemsize % 16 == 0 for stride in others
-    )
-    return fact.is_rectangle and 2 <= len(fact.strides) <= 5 and is_dense and is_aligned
 
 
 def _atomic_slots(kernel: Kernel) -> list[Slot]:
     slots: list[Slot] = []
     for op in kernel.entries.atomics:
         can = kernel.target.has_tensor_descriptors and op.order == "relaxed" and op.kind != "xchg"
-        fits = can and _fits_descriptor(kernel.fact_of(op.name, op.slot))
+        fits = can and kernel.fact_of(op.name, op.slot).fits_descriptor
         valid = EnumFragment(ATOMIC_INDEXING)
         slots.append(Slot.make(label_of_access(op), valid, None if fits else _only("pointer")))
     return slots

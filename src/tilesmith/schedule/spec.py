@@ -19,6 +19,7 @@ from tilesmith.schedule.dimensions import Dimension, collect_dimensions, sample_
 from tilesmith.schedule.facts import collect_facts
 from tilesmith.schedule.fitting import fit
 from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.launch_summary import launch_of
 from tilesmith.schedule.normalize import (
     check_combinations,
     check_list,
@@ -30,7 +31,7 @@ from tilesmith.schedule.normalize import (
     spell_out,
 )
 from tilesmith.schedule.pid_types import allowed_types, find_disallowed
-from tilesmith.schedule.resources import Launch, ResourceModel, ResourceUse
+from tilesmith.schedule.resources import ResourceModel, ResourceUse
 from tilesmith.schedule.size_resolution import SizeResolver
 from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
 from tilesmith.schedule.slots import collect_entries
@@ -154,15 +155,7 @@ class ConfigSpec:
 
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what a normalised Config needs of the device."""
-        counts = zip(self.entries.ranges, values.get("range_num_stages") or [])
-        loop_stages = {
-            entry.loop.slot: count
-            for entry, count in counts
-            if not entry.is_persistent_loop and count
-        }
-        warps, stages = values["num_warps"], values["num_stages"]
-        launch = Launch(warps, stages, loop_stages, values.get("maxnreg"))
-        return self._resources.estimate(self.sizes(values), launch)
+        return self._resources.estimate(self.sizes(values), launch_of(self, values))
 
     def fill(self, block_sizes: list[int]) -> Values:
         """The values that a Config with only these block sizes stands for."""

@@ -1,11 +1,19 @@
-"""How an indexed access reaches memory: pointer arithmetic in elements, 32 bits wide where that is enough."""
+"""Pointer arithmetic of an indexed access, in elements, 32 bits wide where that is enough."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import (
-    Expr, add, binary, broadcast_shapes, call, literal, multiply,
+    Expr,
+    add,
+    binary,
+    broadcast_shapes,
+    call,
+    literal,
+    multiply,
 )  # fmt: skip
 from tilesmith.backends.triton.masks import conjunction
 from tilesmith.dtypes import I64
@@ -13,11 +21,11 @@ from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 
 
-def offset(emitter: Emitter, tensor: Value, indices: tuple[Value, ...]) -> Expr:
-    """The element offset of every accessed lane."""
+def offset(emitter: Emitter, tensor: Value, indices: Sequence[Value | None]) -> Expr:
+    """The element offset of every accessed lane; dimensions without an index add nothing."""
     total = literal(0)
     for index, stride in zip(indices, tensor.tensor.strides):
-        if stride == 0:
+        if stride == 0 or index is None:
             continue
         term = _wide_enough(emitter.expr(index), index, stride == 1, tensor.tensor.wide)
         total = add(total, multiply(term, emitter.spelling.extent(stride)))
@@ -49,6 +57,7 @@ def access_mask(emitter: Emitter, shape: Shape, explicit: Value | None) -> Expr 
 
 def cover(emitter: Emitter, address: Expr, shape: Shape) -> Expr:
     """Addresses repeated along the axes of ``shape`` that they do not have yet."""
-    if not shape or address.shape == broadcast_shapes(address.shape, shape):
+    whole = broadcast_shapes(address.shape, shape)
+    if not shape or address.shape == whole:
         return address
-    return call("tl.broadcast_to", address, emitter.spelling.shape(shape), shape=shape)
+    return call("tl.broadcast_to", address, emitter.spelling.shape(whole), shape=whole)

@@ -50,6 +50,11 @@ class Axis:
             self._write(self._mask, binary("<", indices, self.end))
         return Expr(self._mask, shape=(self.dim,))
 
+    def release(self, spelling: Spelling) -> None:
+        """Give the names back: a later loop over such an axis may use them again."""
+        for name in (self._indices, self._mask):
+            spelling.names.release(name)
+
     def _write(self, name: str, expr: Expr) -> None:
         lines = format_call(f"{name} = {expr.text}", expr.arguments, self.place.depth)
         self.place.lines.extend(lines)
@@ -77,6 +82,8 @@ class AxisScope:
         self._bound.update(axes)
         yield
         self._bound = before
+        for axis in axes.values():
+            axis.release(self._spelling)
 
     def find(self, block: str) -> Axis | None:
         """The axis that binds a block here."""

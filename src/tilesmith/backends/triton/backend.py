@@ -36,7 +36,7 @@ def emit(
     function = squeeze_unit_axes(function, units)
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = triton_version or installed_version()
-    with emitter.writer.block(""):
+    with emitter.writer.indented():
         emit_body(emitter)
     host = HostExpressions(
         emitter.spelling.parameter_names, emitter.uses.defining, schedule.symbols
@@ -118,7 +118,7 @@ class _Module:
         head = writer.text()
         tail = SourceWriter()
         self._write_launch(tail)
-        return f"{head}{self._emitter.writer.text().lstrip(chr(10))}\n\n{tail.text()}"
+        return f"{head}{self._emitter.writer.text()}\n\n{tail.text()}"
 
     def _write_head(self, writer: SourceWriter) -> None:
         needs = self._needs

@@ -64,7 +64,7 @@ def evaluate_constexprs(
         "min": min,
     }
     return {
-        name: int(eval(expression, {"__builtins__": {}}, names))  # noqa: S307
+        name: int(eval(expression, {"__builtins__": {}}, names))
         for name, expression in artifact.constexprs
     }
 

@@ -97,9 +97,7 @@ def emit_loop(emitter: Emitter, op: Loop) -> None:
 class _LoopEmission:
     """One sequential loop on its way out."""
 
-    def __init__(
-        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: Carried
-    ) -> None:
+    def __init__(self, emitter: Emitter, op: Loop, options: LoopOptions, carried: Carried) -> None:
         self.emitter = emitter
         self.op = op
         self.options = options
@@ -124,10 +122,12 @@ def _emit_axes(loop: _LoopEmission, remaining: list[int], axes: dict[str, Axis])
     axis, *rest = remaining
     block, arg = op.blocks[axis], op.body.args[axis]
     variable = emitter.spelling.names.fresh(start_name(block, arg))
-    with emitter.writer.block(f"for {variable} in {_range(loop, axis)}:"):
+    header = _range(loop, axis)
+    with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
         _bind_start(loop, axis, variable)
         bound = {block: _bound_axis(loop, axis)} if block else {}
         _emit_axes(loop, rest, {**axes, **bound})
+    emitter.spelling.names.release(variable)
 
 
 def _range(loop: _LoopEmission, axis: int) -> Expr:
@@ -168,7 +168,8 @@ def _bind_start(loop: _LoopEmission, axis: int, variable: str) -> None:
     bounds = (op.begins[axis], op.ends[axis])
     is_wide = any(value.tile.dtype.bits == 64 for value in bounds)
     has_width = arg.tile.dtype.bits == (64 if is_wide else 32)
-    expr = Expr(variable, is_untyped=loop.options.is_static)
+    # A loop variable is a Python number under static_range and in the interpreter.
+    expr = Expr(variable, is_untyped=True)
     if has_width:
         emitter.alias(arg, expr)
     else:
@@ -193,7 +194,7 @@ def _bound_axis(loop: _LoopEmission, axis: int) -> Axis:
 def emit_if(emitter: Emitter, op: If) -> None:
     """Both arms assign the results; an arm that changes nothing is left out."""
     names = [_result_name(emitter, op, slot) for slot in range(len(op.results))]
-    arms = ((f"if {emitter.expr(op.condition)}:", op.then), ("else:", op.otherwise))
+    arms = ((f"if {emitter.expr(op.condition)}", op.then), ("else", op.otherwise))
     for header, region in arms:
         with emitter.writer.block(header, optional=region is op.otherwise):
             for value, name in zip(region.yielded, names):
@@ -228,7 +229,7 @@ def emit_while(emitter: Emitter, op: While) -> None:
     else:
         header = emitter.spelling.names.fresh("proceeds")
         _emit_condition(emitter, op, header)
-    with emitter.writer.block(f"while {header}:"):
+    with emitter.writer.block(f"while {header}"):
         carried.enter(op.body)
         emitter.region(op.body)
         carried.leave(op.body)

@@ -1,9 +1,9 @@
 """Rules for lane-by-lane ops: one row per scalar function, and casts.
 
 Rows say how a function is written for each class of element type so that it rounds like eager
-torch: libdevice quality for transcendental functions, IEEE division and square root, NaN-propagating
-extremes, floor semantics for ``//`` and ``%``. Half floats are computed in fp32 where Triton has no
-half form.
+torch: libdevice quality for transcendental functions, IEEE division and square root,
+NaN-propagating extremes, floor semantics for ``//`` and ``%``. Half floats are computed in fp32
+where Triton has no half form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import (
-    Expr, Precedence, add, binary, broadcast_shapes, call, literal, method, multiply, subtract,
+    Expr,
+    Precedence,
+    add,
+    binary,
+    broadcast_shapes,
+    call,
+    literal,
+    method,
+    multiply,
+    subtract,
 )  # fmt: skip
 from tilesmith.backends.triton.helper_functions import uses_libdevice
 from tilesmith.backends.triton.names import triton_dtype
@@ -205,9 +214,7 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "or": Template(_infix("|")),
     "xor": Template(_infix("^")),
     # "/" on fp32 is div.full, off by up to 2 ulp.
-    "div": Template(
-        _function("tl.div_rn"), double=_infix("/"), fast=_infix("/"), widens=True
-    ),
+    "div": Template(_function("tl.div_rn"), double=_infix("/"), fast=_infix("/"), widens=True),
     "floordiv": Template(
         _helper("_float_floor_divide"), integer=_helper("_floor_divide"), widens=True
     ),

@@ -13,6 +13,7 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.axes import AxisScope
 from tilesmith.backends.triton.expressions import Expr
 from tilesmith.backends.triton.masks import Masks
+from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.backends.triton.partial_tiles import find_partial_tiles
 from tilesmith.backends.triton.signs import Signs
 from tilesmith.backends.triton.spelling import Spelling
@@ -20,10 +21,12 @@ from tilesmith.backends.triton.uses import Variables, find_uses
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Yield
+from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
@@ -41,7 +44,7 @@ class Emitter:
         self.function = function
         self.schedule = schedule
         self.facts = find_partial_tiles(function, schedule)
-        self.uses = find_uses(function, self.facts.is_identity)
+        self.uses = find_uses(function, self.facts)
         self.variables = Variables(self.uses)
         self.writer = SourceWriter()
         self.spelling = Spelling(function, schedule)
@@ -50,25 +53,41 @@ class Emitter:
         self.signs = Signs(function, self.uses.defining)
         self._rules = rules
         self._exprs: dict[Value, Expr] = {}
+        self._end_names = {
+            end: f"end{axis_suffix(block)}"
+            for op in walk_function(function)
+            if isinstance(op, (Grid, Loop))
+            for block, end in zip(op.blocks, op.ends)
+        }
         self.triton_version: tuple[int, int] = (3, 6)
+        self.top = self.writer.reserve()
+        """The place at the top of the device function, for what is made once."""
+        self.descriptors: dict[tuple[Value, tuple[int, ...], str], str] = {}
+        """Names of tensor descriptors by tensor, order of dimensions and block shape."""
 
     def region(self, region: Region) -> None:
         """Emit the ops of a region; what its yield hands over is the enclosing op's business."""
         for op in region.ops:
-            if not isinstance(op, Yield) and not self.uses.is_dead(op):
+            if not isinstance(op, Yield):
                 self.op(op)
 
     def op(self, op: Operation) -> None:
-        """Emit one op by its rule."""
+        """Emit one op, unless nothing needs it or it is written where it is used."""
+        if self.uses.is_dead(op) or self.uses.is_inlined(op):
+            return
+        self.writer.origin(op.loc)
+        self._apply_rule(op)
+
+    def _apply_rule(self, op: Operation) -> None:
         rule = self._rules.get(type(op))
         if rule is None:
             raise InternalError(loc=op.loc, problem=f"no Triton rule for {op.name}")
-        if not op.results or any(value not in self.uses.inlined for value in op.results):
-            self.writer.origin(op.loc)
         rule(self, op)
 
     def expr(self, value: Value) -> Expr:
         """How the value is written where it is used; it may be smaller than its type says."""
+        if value not in self._exprs and value in self.uses.inlined:
+            self._apply_rule(self.uses.defining[value])
         return self.spelling.find_parameter(value) or self._exprs[value]
 
     def exact(self, value: Value) -> Expr:
@@ -105,6 +124,8 @@ class Emitter:
         op = self.uses.defining.get(value)
         if value.name or op is None:
             return value.name or "value"
+        if value in self._end_names:
+            return self._end_names[value]
         attributes = op.attributes()
         if isinstance(op, Load):
             return f"{self.expr(op.tensor)}_tile"
@@ -112,11 +133,14 @@ class Emitter:
             return f"{self._stem(op.x, 'cast')}_{op.dtype}"
         if isinstance(op, Reduce):
             return f"{self._stem(op.x, 'tile')}_{op.kind}"
-        return str(attributes.get("fn") or attributes.get("kind") or _NAME_HINTS.get(op.name, op.name))
+        return str(
+            attributes.get("fn") or attributes.get("kind") or _NAME_HINTS.get(op.name, op.name)
+        )
 
     def _stem(self, value: Value, default: str) -> str:
         """The variable of an operand, to name what is made of it."""
-        text = str(self.expr(value))
+        op = self.uses.defining.get(value)
+        text = str(self.expr(op.x if isinstance(op, Mask) else value))
         return text if text.isidentifier() else default
 
     @property

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.backends.triton.expressions import (
-    Expr, add, binary, call, literal, multiply, subtract,
+    Expr,
+    add,
+    binary,
+    call,
+    literal,
+    multiply,
+    subtract,
 )  # fmt: skip
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.operation import Operation

@@ -14,6 +14,11 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.schedule.schedule import Schedule
 
+ALLOCATOR = "_allocate"
+_ALLOCATOR_LINES = (
+    f"def {ALLOCATOR}(size, alignment, stream):",
+    '    return torch.empty(size, dtype=torch.int8, device="cuda")',
+)
 _MODULE_NAMES = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of_2"}
 
 
@@ -66,12 +71,17 @@ class LaunchFunction:
         arguments = [*self._parameters, *(f"{k}={in_module(v)}" for k, v in constexprs)]
         arguments += [f"{k}={v!r}" for k, v in options.items() if k != "needs_allocator"]
         sizes = ", ".join(map(in_module, grid))
-        with writer.block(f"def launch({', '.join(self._parameters)}):"):
+        if options.get("needs_allocator"):
+            for line in (*_ALLOCATOR_LINES, "", ""):
+                writer.line(line)
+        with writer.block("def launch", self._parameters):
             if "num_sms" in " ".join([*grid, *(value for _, value in constexprs)]):
-                writer.line(f"device = torch.cuda.get_device_properties({self._first_tensor}.device)")
+                writer.line(
+                    f"device = torch.cuda.get_device_properties({self._first_tensor}.device)"
+                )
                 writer.line("num_sms = device.multi_processor_count")
             if options.get("needs_allocator"):
-                writer.line("triton.set_allocator(_allocate)")
+                writer.line(f"triton.set_allocator({ALLOCATOR})")
             trailing = "," if len(grid) == 1 else ""
             writer.line(f"grid = ({sizes}{trailing})")
             writer.statement(f"{self._name}[grid]", arguments)

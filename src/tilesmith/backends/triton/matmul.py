@@ -28,7 +28,7 @@ def _has_dot(emitter: Emitter, op: Dot) -> bool:
     dtype = op.lhs.tile.dtype
     if dtype != op.rhs.tile.dtype or dtype not in _DOT_DTYPES:
         return False
-    if dtype == F64 or op.result.tile.dtype == F64:
+    if F64 in (dtype, op.result.tile.dtype):
         return False
     contracted = emitter.schedule.physical(op.lhs.tile.shape[-1])
     return contracted >= (32 if dtype.bits == 8 else 16)

@@ -1,26 +1,87 @@
-"""Rules for loads, stores, atomics and barriers."""
+"""Rules for loads, stores, atomics and barriers: the form a schedule asks for, or pointers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilesmith.backends.triton.accesses import access_mask, cover, pointer
+from tilesmith.backends.triton.block_accesses import BlockAccess, find_block_access, restore_ones
+from tilesmith.backends.triton.block_pointers import (
+    block_pointer,
+    boundary_check,
+    has_block_pointer,
+)  # fmt: skip
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, call, literal
 from tilesmith.backends.triton.names import triton_dtype
+from tilesmith.backends.triton.tensor_descriptors import (
+    find_descriptor,
+    from_descriptor,
+    to_descriptor,
+)  # fmt: skip
+from tilesmith.dtypes import BF16, F16, F32, I32
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.types import Shape
+from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import AccessOptions
+
+_DESCRIPTOR_ATOMICS = {
+    "add": (F32, F16, BF16, I32),
+    **dict.fromkeys(("and", "or", "xor", "min", "max"), (I32,)),
+}
+
+
+def _options(table: Mapping[int, AccessOptions], slot: int) -> AccessOptions:
+    return table.get(slot, AccessOptions())
+
+
+def _find_block(
+    emitter: Emitter, op: Load | Store | Atomic, shape: Shape, indexing: str
+) -> BlockAccess | None:
+    """The access as a block, where the schedule wants one and no lane is masked explicitly."""
+    if indexing == "pointer" or op.mask is not None:
+        return None
+    access = find_block_access(emitter, op.tensor, op.indices, shape)
+    if access is None or indexing != "block_ptr":
+        return access
+    return access if has_block_pointer(emitter, access) else None
 
 
 def emit_load(emitter: Emitter, op: Load) -> None:
-    """Read through pointers; lanes outside the tile read as 0."""
+    """Read a tile; lanes outside it read as 0."""
     shape = op.result.tile.shape
+    options = _options(emitter.schedule.accesses, op.slot)
+    access = _find_block(emitter, op, shape, options.indexing)
+    expr = None
+    if access is not None and options.indexing == "tensor_descriptor":
+        descriptor = find_descriptor(emitter, access)
+        if descriptor is not None:
+            expr = restore_ones(from_descriptor(emitter, access, descriptor), shape)
+    elif access is not None:
+        expr = _load_block(emitter, op, access)
+    emitter.define(op.result, expr or _load_pointers(emitter, op))
+
+
+def _load_block(emitter: Emitter, op: Load, access: BlockAccess) -> Expr:
+    checks = boundary_check(access)
+    if checks:
+        checks.append('padding_option="zero"')
+    address = block_pointer(emitter, access, op.indices)
+    name = emitter.spelling.names.fresh(f"{emitter.expr(op.tensor)}_block")
+    emitter.assign(name, address)
+    shape = tuple(axis.dim for axis in access.tiles)
+    loaded = call("tl.load", name, *checks, *_hints(emitter, op), shape=shape)
+    return restore_ones(loaded, op.result.tile.shape)
+
+
+def _load_pointers(emitter: Emitter, op: Load) -> Expr:
     address = pointer(emitter, op.tensor, op.indices)
-    mask = access_mask(emitter, shape, op.mask)
+    mask = access_mask(emitter, op.result.tile.shape, op.mask)
     arguments = [str(address)]
     if mask is not None:
         address = cover(emitter, address, mask.shape)
         arguments = [str(address), f"mask={mask}", f"other={_other(emitter, op)}"]
-    arguments += _hints(emitter, op)
-    emitter.define(op.result, call("tl.load", *arguments, shape=address.shape))
+    return call("tl.load", *arguments, *_hints(emitter, op), shape=address.shape)
 
 
 def _other(emitter: Emitter, op: Load) -> Expr:
@@ -32,7 +93,7 @@ def _other(emitter: Emitter, op: Load) -> Expr:
 
 
 def _hints(emitter: Emitter, op: Load) -> list[str]:
-    options = emitter.schedule.accesses.get(op.slot, AccessOptions())
+    options = _options(emitter.schedule.accesses, op.slot)
     eviction = op.eviction or (options.eviction and f"evict_{options.eviction}")
     hints = [f'eviction_policy="{eviction}"'] if eviction else []
     if options.cache_modifier:
@@ -41,28 +102,47 @@ def _hints(emitter: Emitter, op: Load) -> list[str]:
 
 
 def emit_store(emitter: Emitter, op: Store) -> None:
-    """Write through pointers; lanes outside the tile are left alone."""
+    """Write a tile; lanes outside it are left alone."""
+    options = _options(emitter.schedule.accesses, op.slot)
+    access = _find_block(emitter, op, op.value.tile.shape, options.indexing)
+    cache = [f'cache_modifier="{options.cache_modifier}"'] if options.cache_modifier else []
+    if access is not None and options.indexing == "tensor_descriptor":
+        descriptor = find_descriptor(emitter, access)
+        if descriptor is not None:
+            value = to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
+            emitter.writer.statement(f"{descriptor.name}.store", [descriptor.offsets(), str(value)])
+            return
+    elif access is not None and access.tiles == access.axes[-len(access.shape) :]:
+        _store_block(emitter, op, access, cache)
+        return
+    _store_pointers(emitter, op, cache)
+
+
+def _store_block(emitter: Emitter, op: Store, access: BlockAccess, cache: list[str]) -> None:
+    address = block_pointer(emitter, access, op.indices)
+    name = emitter.spelling.names.fresh(f"{emitter.expr(op.tensor)}_block")
+    emitter.assign(name, address)
+    value = str(emitter.exact(op.value))
+    emitter.writer.statement("tl.store", [name, value, *boundary_check(access), *cache])
+
+
+def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     shape = op.value.tile.shape
     address = cover(emitter, pointer(emitter, op.tensor, op.indices), shape)
     mask = access_mask(emitter, shape, op.mask)
-    arguments = [str(address), str(emitter.expr(op.value))]
-    if mask is not None:
-        arguments.append(f"mask={mask}")
-    options = emitter.schedule.accesses.get(op.slot, AccessOptions())
-    if options.cache_modifier:
-        arguments.append(f'cache_modifier="{options.cache_modifier}"')
-    emitter.writer.statement("tl.store", arguments)
+    masked = [] if mask is None else [f"mask={mask}"]
+    value = str(emitter.expr(op.value))
+    emitter.writer.statement("tl.store", [str(address), value, *masked, *cache])
 
 
 def emit_atomic(emitter: Emitter, op: Atomic) -> None:
-    """Read-modify-write through pointers."""
+    """Read-modify-write; the previous values are kept only when they are used."""
+    if not emitter.uses.positions(op.result) and _emit_descriptor_atomic(emitter, op):
+        return
     shape = op.result.tile.shape
     address = cover(emitter, pointer(emitter, op.tensor, op.indices), shape)
     mask = access_mask(emitter, shape, op.mask)
-    value = emitter.expr(op.value)
-    if value.is_untyped:
-        value = call("tl.full", "[]", value, triton_dtype(op.value.tile.dtype))
-    arguments = [str(address), str(value)]
+    arguments = [str(address), str(_typed(emitter, op.value))]
     if mask is not None:
         arguments.append(f"mask={mask}")
     arguments.append(f'sem="{op.order}"')
@@ -70,6 +150,32 @@ def emit_atomic(emitter: Emitter, op: Atomic) -> None:
         emitter.define(op.result, call(f"tl.atomic_{op.kind}", *arguments, shape=shape))
     else:
         emitter.writer.statement(f"tl.atomic_{op.kind}", arguments)
+
+
+def _typed(emitter: Emitter, value: Value) -> Expr:
+    expr = emitter.expr(value)
+    if not expr.is_untyped:
+        return expr
+    return call("tl.full", "[]", expr, triton_dtype(value.tile.dtype))
+
+
+def _emit_descriptor_atomic(emitter: Emitter, op: Atomic) -> bool:
+    indexing = _options(emitter.schedule.atomics, op.slot).indexing
+    dtype = op.value.tile.dtype
+    is_possible = (
+        indexing == "tensor_descriptor"
+        and emitter.schedule.target.has_tensor_descriptors
+        and op.order == "relaxed"
+        and dtype in _DESCRIPTOR_ATOMICS.get(op.kind, ())
+    )
+    access = _find_block(emitter, op, op.value.tile.shape, indexing) if is_possible else None
+    descriptor = None if access is None else find_descriptor(emitter, access)
+    if access is None or descriptor is None:
+        return False
+    value = to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
+    arguments = [descriptor.offsets(), str(value)]
+    emitter.writer.statement(f"{descriptor.name}.atomic_{op.kind}", arguments)
+    return True
 
 
 def emit_program_barrier(emitter: Emitter, op: ProgramBarrier) -> None:

@@ -1,4 +1,4 @@
-"""Identifiers of the emitted module: readable, unique, and clear of everything Triton gives meaning to."""
+"""Identifiers of the emitted module: readable, unique, clear of what Triton gives meaning to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ import keyword
 import re
 
 from tilesmith.dtypes import (
-    BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType,
+    BF16,
+    BOOL,
+    F8E4M3,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
 )  # fmt: skip
 
 RESERVED = frozenset(
@@ -41,7 +56,7 @@ def identifier(hint: str) -> str:
 
 
 def axis_suffix(block: str) -> str:
-    """What tells the variables of one tile axis apart: ``tile_m`` gives ``_m``, ``tile`` nothing."""
+    """What tells the variables of tile axes apart: ``tile_m`` gives ``_m``, ``tile`` nothing."""
     suffix = block.removeprefix("tile").removeprefix("block_").strip("_")
     return f"_{suffix}" if suffix else ""
 
@@ -60,3 +75,8 @@ class NamePool:
             name, counter = f"{stem}_{counter}", counter + 1
         self._taken.add(name)
         return name
+
+    def release(self, name: str) -> None:
+        """Let a name that is out of scope be used again."""
+        if name not in RESERVED:
+            self._taken.discard(name)

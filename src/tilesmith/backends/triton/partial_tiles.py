@@ -38,6 +38,12 @@ class PartialTiles:
         """Whether the op is a mask that does nothing."""
         return op in self.identities
 
+    def masked_ends(self, op: Operation) -> list[Value]:
+        """The ends of a loop's axes that masks in its body compare with."""
+        if not isinstance(op, (Grid, Loop)):
+            return []
+        return [end for end, partial in zip(op.ends, self.axes[op]) if partial]
+
     def fill_of(self, load: Load) -> Number:
         """The content of the load's masked-off lanes."""
         return self.fills.get(load, 0)

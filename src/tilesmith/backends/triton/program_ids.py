@@ -13,16 +13,26 @@ from tilesmith.backends.triton.axes import Axis, start_name
 from tilesmith.backends.triton.control_flow import range_options
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import (
-    Expr, Precedence, add, binary, call, literal, method, multiply, subtract,
+    Expr,
+    Precedence,
+    add,
+    binary,
+    call,
+    literal,
+    method,
+    multiply,
+    subtract,
 )  # fmt: skip
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.schedule import GridOptions
+from tilesmith.targets import Target
 
 PERSISTENT = ("persistent_blocked", "persistent_interleaved")
 MAX_LAUNCH_AXES = 3
+_CUS_PER_XCD = {"gfx942": 38, "gfx950": 32}
 
 
 def is_xyz(pid_type: str, grids: Sequence[Grid]) -> bool:
@@ -36,9 +46,10 @@ def emit_body(emitter: Emitter) -> None:
     """The whole device function: scalars first, then the top-level loops."""
     ops = emitter.function.body.ops
     grids = [op for op in ops if isinstance(op, Grid)]
+    emitter.top = emitter.writer.reserve()
     emitter.scope.reserve_slices()
     for op in ops:
-        if not isinstance(op, Grid) and not emitter.uses.is_dead(op):
+        if not isinstance(op, Grid):
             emitter.op(op)
     _emit_grids(emitter, grids)
 
@@ -57,6 +68,8 @@ class _Tiles:
     order: tuple[int, ...]
     l2_grouping: int
     counts: dict[int, Expr]
+    group_size: Expr | None = None
+    """The number of tiles in one L2 group."""
 
     @property
     def total(self) -> Expr:
@@ -81,6 +94,7 @@ def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
         return
     pid = emitter.spelling.names.fresh("pid")
     emitter.assign(pid, call("tl.program_id", 0))
+    _emit_xcd_remap(emitter, pid)
     # A single flat loop never needs the count of its slowest axis.
     is_persistent = emitter.schedule.pid_type in PERSISTENT
     needs_totals = is_persistent or len(grids) > 1
@@ -91,13 +105,37 @@ def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
         _emit_ranges(emitter, tiles, Expr(pid), _ends(emitter, tiles))
 
 
+def _emit_xcd_remap(emitter: Emitter, pid: str) -> None:
+    """Give each chiplet a run of neighbouring ids: the hardware deals them out in turn."""
+    schedule = emitter.schedule
+    num_xcds = _num_xcds(schedule.target)
+    is_wanted = schedule.backend_options.get("xcd_remap") and num_xcds > 1
+    if not is_wanted or schedule.pid_type == "persistent_interleaved":
+        return
+    count, xcd = map(emitter.spelling.names.fresh, ("num_programs", "xcd"))
+    emitter.assign(count, call("tl.num_programs", 0))
+    emitter.assign(xcd, Expr(f"{pid} % {num_xcds}"))
+    run = f"{xcd} * ({count} // {num_xcds}) + min({xcd}, {count} % {num_xcds})"
+    emitter.assign(pid, Expr(f"{run} + {pid} // {num_xcds}"))
+
+
+def _num_xcds(target: Target) -> int:
+    per_chiplet = _CUS_PER_XCD.get(target.arch, 0) if target.kind == "hip" else 0
+    return round(target.num_sms / per_chiplet) if per_chiplet else 1
+
+
 def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
     options = emitter.schedule.grids.get(op.slot)
     order = grid_order(op, options)
     grouping = options.l2_grouping if options and len(order) > 1 else 1
     needed = order if needs_total else order[: max(len(order) - 1, 2 if grouping > 1 else 0)]
     counts = {axis: _axis_count(emitter, op, axis) for axis in needed}
-    return _Tiles(op, order, grouping, counts)
+    tiles = _Tiles(op, order, grouping, counts)
+    if grouping > 1:
+        name = emitter.spelling.names.fresh("num_pid_in_group")
+        emitter.assign(name, multiply(literal(grouping), counts[order[1]]))
+        tiles.group_size = Expr(name)
+    return tiles
 
 
 def _axis_count(emitter: Emitter, op: Grid, axis: int) -> Expr:
@@ -131,7 +169,7 @@ def _emit_ranges(
     for index, item in enumerate(tiles):
         keyword = "elif" if index else "if"
         is_last = index == len(tiles) - 1
-        header = "else:" if is_last else f"{keyword} {pid} < {ends[index]}:"
+        header = "else" if is_last else f"{keyword} {pid} < {ends[index]}"
         with emitter.writer.block(header):
             emitter.writer.origin(item.op.loc)
             own = pid
@@ -153,7 +191,7 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
         bounds = _emit_chunk(emitter, pid, total, programs)
     variable = Expr(spelling.names.fresh("tile_id"))
     header = call("tl.range", *bounds, *range_options(emitter.schedule.persistent_loop))
-    with emitter.writer.block(f"for {variable} in {header}:"):
+    with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
         _emit_ranges(emitter, tiles, variable, ends)
 
 
@@ -224,13 +262,12 @@ def _split_grouped(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr
         ids = _split(emitter, inner_tiles, Expr(str(binary("//", pid, plane)), Precedence.PRODUCT))
         inner = Expr(fresh("pid_in_plane"))
         assign(str(inner), binary("%", pid, plane))
-    group_width, group_start = fresh("num_pid_in_group"), fresh("first_row")
-    group_rows, position = fresh("group_rows"), fresh("pid_in_group")
-    grouping = literal(tiles.l2_grouping)
-    assign(group_width, multiply(grouping, columns))
-    assign(group_start, multiply(binary("//", inner, Expr(group_width)), grouping))
+    group_start, group_rows, position = map(fresh, ("first_row", "group_rows", "pid_in_group"))
+    grouping, group_size = literal(tiles.l2_grouping), tiles.group_size
+    assert group_size is not None
+    assign(group_start, multiply(binary("//", inner, group_size), grouping))
     assign(group_rows, call("min", subtract(rows, Expr(group_start)), grouping))
-    assign(position, binary("%", inner, Expr(group_width)))
+    assign(position, binary("%", inner, group_size))
     ids[first_axis] = add(Expr(group_start), binary("%", Expr(position), Expr(group_rows)))
     ids[second_axis] = binary("//", Expr(position), Expr(group_rows))
     return ids

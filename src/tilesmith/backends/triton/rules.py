@@ -6,16 +6,26 @@ from tilesmith.backends.triton.control_flow import emit_if, emit_loop, emit_whil
 from tilesmith.backends.triton.elementwise import emit_cast, emit_elementwise
 from tilesmith.backends.triton.emit import Rules
 from tilesmith.backends.triton.indexing import (
-    emit_arange, emit_block_size, emit_full, emit_mask, emit_tile_index,
+    emit_arange,
+    emit_block_size,
+    emit_full,
+    emit_mask,
+    emit_tile_index,
 )  # fmt: skip
 from tilesmith.backends.triton.matmul import emit_dot
 from tilesmith.backends.triton.memory import (
-    emit_atomic, emit_load, emit_program_barrier, emit_store,
+    emit_atomic,
+    emit_load,
+    emit_program_barrier,
+    emit_store,
 )  # fmt: skip
 from tilesmith.backends.triton.program_ids import emit_grid
 from tilesmith.backends.triton.reduction import emit_reduce
 from tilesmith.backends.triton.shape import (
-    emit_broadcast, emit_expand_dims, emit_permute, emit_reshape,
+    emit_broadcast,
+    emit_expand_dims,
+    emit_permute,
+    emit_reshape,
 )  # fmt: skip
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise

@@ -1,4 +1,4 @@
-"""Integer values that are never negative, for which Triton's truncating division is floor division."""
+"""Integers that are never negative: for them Triton's truncating division is floor division."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How parameters, sizes, shapes and types of one function are written, and what that makes necessary."""
+"""How parameters, sizes, shapes and types of one function are written, and what that needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drops tile axes whose block holds one element, so that one row is a vector and one index a scalar.
+"""Drops tile axes whose block holds one element: a row becomes a vector, an index a scalar.
 
 Goes in: a function and the blocks of size 1. Comes out: the same function with those axes gone from
 every tile. Such an axis has one lane, which is always valid.
@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
@@ -143,9 +143,7 @@ class _Squeezer:
     def _renumber(self, axes: Iterable[int], shape: Shape) -> tuple[int, ...]:
         """The axes that stay, counted without those that go."""
         dropped = self._dropped(shape)
-        return tuple(
-            axis - sum(d < axis for d in dropped) for axis in axes if axis not in dropped
-        )
+        return tuple(axis - sum(d < axis for d in dropped) for axis in axes if axis not in dropped)
 
     def _expand_dims(self, op: ExpandDims) -> None:
         self._generic(replace(op, axes=self._renumber(op.axes, op.result.tile.shape)))
@@ -170,6 +168,10 @@ class _Squeezer:
             return value
         shape = tuple(dim for axis, dim in enumerate(value.tile.shape) if axis not in axes)
         op = self._definitions.get(value)
+        if isinstance(op, (Cast, Elementwise)):
+            fitted = {old: self._drop_ones(old, axes) for old in op.operand_values()}
+            again = op.with_operands(fitted.__getitem__)
+            return self._insert(value, shape, lambda **fields: replace(again, **fields))
         if not isinstance(op, ExpandDims) or not set(axes) <= set(op.axes):
             return self._insert(value, shape, lambda **fields: Reshape(x=value, **fields))
         kept = tuple(a - sum(d < a for d in axes) for a in op.axes if a not in axes)

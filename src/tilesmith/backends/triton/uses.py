@@ -6,9 +6,9 @@ operands on to where that use stands, so positions tell when a Python variable i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilesmith.backends.triton.partial_tiles import PartialTiles
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, While
@@ -61,6 +61,10 @@ class Uses:
         is_pure = Trait.PURE in op.traits
         return is_pure and not any(self.positions(value) for value in op.results)
 
+    def is_inlined(self, op: Operation) -> bool:
+        """Whether all the op gives is written where it is used."""
+        return bool(op.results) and all(value in self.inlined for value in op.results)
+
     def is_read_after(self, value: Value, position: int) -> bool:
         """Whether the value is still needed once the statement at ``position`` is done."""
         return any(
@@ -83,19 +87,19 @@ class Uses:
         )
 
 
-def find_uses(function: Function, is_identity: Callable[[Operation], bool]) -> Uses:
-    """Number the ops and decide, last op first, which values are inlined.
-
-    ``is_identity`` says of an op that it leaves its operand as it is under this schedule.
-    """
+def find_uses(function: Function, tiles: PartialTiles) -> Uses:
+    """Number the ops and decide, last op first, which values are inlined."""
     uses = Uses()
     order: list[Operation] = []
     starts: set[Value] = set()
     _number(function.body, uses, order, starts)
     for op in reversed(order):
-        if _is_inlined(op, uses, starts) or is_identity(op):
+        if _is_inlined(op, uses, starts) or tiles.is_identity(op):
             uses.inlined.update(op.results)
         _record_operands(op, uses)
+        for end in tiles.masked_ends(op):
+            # Masks inside the loop read the end again.
+            uses.of.setdefault(end, []).append(uses.last_position[op])
     return uses
 
 
@@ -129,7 +133,7 @@ def _number(region: Region, uses: Uses, order: list[Operation], starts: set[Valu
 
 
 def _record_operands(op: Operation, uses: Uses) -> None:
-    if op.results and all(value in uses.inlined for value in op.results):
+    if uses.is_inlined(op):
         places = [place for value in op.results for place in uses.positions(value)]
     elif uses.is_dead(op):
         places = []
@@ -156,7 +160,7 @@ def _is_inlined(op: Operation, uses: Uses, starts: set[Value]) -> bool:
 
 
 class Variables:
-    """The Python variable of every named value. Carried values and results of branches share theirs."""
+    """The Python variable of every named value; carried values and branch results share theirs."""
 
     def __init__(self, uses: Uses) -> None:
         self._uses = uses

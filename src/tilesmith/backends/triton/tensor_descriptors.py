@@ -1,0 +1,132 @@
+"""Tensor descriptors, made once at the top of the device function: the form that uses TMA.
+
+The hardware wants a contiguous last dimension, the other strides in multiples of 16 bytes and at
+least 16 contiguous bytes. A tensor whose contiguous dimension is another one is described with its
+dimensions reordered, and its tiles are transposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.analysis.effects import alias_group, tensors_read, tensors_written
+from tilesmith.backends.source_writer import Place, format_call
+from tilesmith.backends.triton.block_accesses import BlockAccess, BlockAxis
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.expressions import Expr, call, method
+from tilesmith.ir.types import Shape
+
+ALIGNMENT_BYTES = 16
+MIN_RANK, MAX_RANK = 2, 5
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A named descriptor and how a tile lies in it."""
+
+    name: str
+    axes: tuple[BlockAxis, ...]
+    """The tensor's dimensions in the descriptor's order."""
+
+    def offsets(self) -> str:
+        """Where the block starts."""
+        return "[" + ", ".join(str(axis.start) for axis in self.axes) + "]"
+
+
+def find_descriptor(emitter: Emitter, access: BlockAccess) -> Descriptor | None:
+    """The descriptor for a block, made on first use; None where the hardware could not take it."""
+    axes = _contiguous_last(access)
+    if axes is None or not _is_describable(emitter, access, axes) or _is_shared(emitter, access):
+        return None
+    spelling = emitter.spelling
+    block = "[" + ", ".join(str(spelling.dim(axis.dim)) for axis in axes) + "]"
+    key = (access.tensor, tuple(axis.position for axis in axes), block)
+    if key not in emitter.descriptors:
+        name = spelling.names.fresh(f"{emitter.expr(access.tensor)}_desc")
+        emitter.descriptors[key] = name
+        made = call(
+            "tl.make_tensor_descriptor",
+            emitter.expr(access.tensor),
+            f"shape=[{', '.join(str(spelling.extent(axis.size)) for axis in axes)}]",
+            f"strides=[{', '.join(str(spelling.extent(axis.stride)) for axis in axes)}]",
+            f"block_shape={block}",
+        )
+        _write(emitter.top, f"{name} = {made.text}", made)
+        spelling.needs.has_allocator = True
+    return Descriptor(emitter.descriptors[key], axes)
+
+
+def _write(place: Place, text: str, made: Expr) -> None:
+    place.lines.extend(format_call(text, made.arguments, place.depth))
+
+
+def _contiguous_last(access: BlockAccess) -> tuple[BlockAxis, ...] | None:
+    """The dimensions with the contiguous tile at the end, the others in their order."""
+    units = [axis for axis in access.tiles if axis.stride == 1]
+    if len(units) != 1:
+        return None
+    return (*(axis for axis in access.axes if axis is not units[0]), units[0])
+
+
+def _is_describable(emitter: Emitter, access: BlockAccess, axes: tuple[BlockAxis, ...]) -> bool:
+    dtype = access.tensor.tensor.dtype
+    if not MIN_RANK <= len(axes) <= MAX_RANK or dtype.is_bool or dtype.bits > 32:
+        return False
+    strides_fit = all(
+        isinstance(axis.stride, int)
+        and axis.stride > 0
+        and axis.stride * dtype.itemsize % ALIGNMENT_BYTES == 0
+        for axis in axes[:-1]
+    )
+    run_bytes = emitter.schedule.physical(axes[-1].dim) * dtype.itemsize
+    sizes_known = all(isinstance(axis.size, str) or axis.size > 0 for axis in axes)
+    return strides_fit and run_bytes >= ALIGNMENT_BYTES and sizes_known
+
+
+def _is_shared(emitter: Emitter, access: BlockAccess) -> bool:
+    """Whether the kernel both reads and writes the memory.
+
+    Descriptors take another path to memory, which plain loads and stores are not ordered with.
+    """
+    function = emitter.function
+    named = {p.value.name: p.value for p in function.parameters}
+    group = alias_group(access.tensor)
+    read = {alias_group(named[name]) for name in tensors_read(function)}
+    written = {alias_group(named[name]) for name in tensors_written(function)}
+    return group in read and group in written
+
+
+def from_descriptor(emitter: Emitter, access: BlockAccess, descriptor: Descriptor) -> Expr:
+    """What a descriptor's load gives, as the tile without axes of size 1."""
+    loaded = method(Expr(descriptor.name), "load", descriptor.offsets())
+    tiles = [axis for axis in descriptor.axes if not axis.dim.is_one]
+    shape = tuple(axis.dim for axis in tiles)
+    if len(tiles) < len(descriptor.axes):
+        loaded = call("tl.reshape", loaded, emitter.spelling.shape(shape))
+    order = [tiles.index(axis) for axis in access.tiles]
+    return _reordered(loaded, order, shape)
+
+
+def to_descriptor(
+    emitter: Emitter, access: BlockAccess, descriptor: Descriptor, value: Expr
+) -> Expr:
+    """A tile arranged as the descriptor wants it; it must be full-sized."""
+    tiles = [axis for axis in descriptor.axes if not axis.dim.is_one]
+    order = [access.tiles.index(axis) for axis in tiles]
+    shape = tuple(axis.dim for axis in access.tiles)
+    if value.shape != shape:
+        value = call("tl.reshape", value, emitter.spelling.shape(shape))
+    value = _reordered(value, order, shape)
+    whole = tuple(axis.dim for axis in descriptor.axes)
+    if len(tiles) < len(descriptor.axes):
+        value = call("tl.reshape", value, emitter.spelling.shape(whole))
+    return value
+
+
+def _reordered(expr: Expr, order: list[int], shape: Shape) -> Expr:
+    if order == sorted(order):
+        return expr.with_shape(shape)
+    new = tuple(shape[axis] for axis in order)
+    if order == [1, 0]:
+        return call("tl.trans", expr, shape=new)
+    return call("tl.permute", expr, order, shape=new)

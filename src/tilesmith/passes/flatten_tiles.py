@@ -1,0 +1,272 @@
+"""Makes grids over several tile axes into grids over one axis that runs through all elements."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from math import prod
+
+from tilesmith.analysis.flattenable import Role, find_flattenable, find_run, role_of
+from tilesmith.dtypes import I32, I64, DType
+from tilesmith.ir.builder import Builder
+from tilesmith.ir.function import Block, Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
+from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Type, scalar
+from tilesmith.ir.values import Value
+
+
+def flatten_tiles(
+    function: Function, slots: Collection[int]
+) -> tuple[Function, Mapping[str, tuple[str, ...]]]:
+    """Flatten the grids of those slots where that is possible.
+
+    Before::
+
+        grid([%zero, %zero], [%M, %N]) {blocks=["m", "n"], slot=0} (%b: i32[], %c: i32[]) {
+          %i = tile_index(%b) {block="m"} : i32[m]
+          %j = tile_index(%c) {block="n"} : i32[n]
+          ...
+          %v = load(%x, none, [%i1, %j1]) : f32[m, n]
+        }
+
+    After::
+
+        %total = elementwise(%M, %N) {fn="mul"} : i32[]
+        grid([%zero], [%total]) {blocks=["m_n"], slot=0} (%b: i32[]) {
+          %k = tile_index(%b) {block="m_n"} : i32[m_n]
+          %i = elementwise(%k, %width) {fn="floordiv"} : i32[m_n]
+          %j = elementwise(%k, %width) {fn="mod"} : i32[m_n]
+          %v = load(%x, none, [%i, %j]) : f32[m_n]
+        }
+
+    The second result maps each new block to the old ones; its size is the product of theirs.
+    """
+    chosen = set(slots) & set(find_flattenable(function))
+    joined: dict[str, tuple[str, ...]] = {}
+    new_ops: list[Operation] = []
+    blocks = list(function.blocks)
+    for op in function.body.ops:
+        if not isinstance(op, Grid) or op.slot not in chosen:
+            new_ops.append(op)
+            continue
+        block = _joint_block(function, op.blocks, {item.name for item in blocks})
+        blocks.append(block)
+        joined[block.name] = op.blocks
+        new_ops.extend(_Flattening(function, op, block.name).run())
+    if not joined:
+        return function, joined
+    body = Region(function.body.args, tuple(new_ops))
+    return replace(function, body=body, blocks=tuple(blocks)), joined
+
+
+def _joint_block(function: Function, names: tuple[str, ...], taken: set[str]) -> Block:
+    name = "_".join(names)
+    while name in taken:
+        name += "_flat"
+    old = [function.block(part) for part in names]
+    sizes = [block.fixed for block in old if block.fixed is not None]
+    extents = [block.extent for block in old if block.extent is not None]
+    return Block(
+        name,
+        fixed=prod(sizes) if len(sizes) == len(old) else None,
+        extent=prod(extents) if len(extents) == len(old) else None,
+    )
+
+
+class _Flattening:
+    """Rewrites one grid. ``_values`` maps joint tiles and coordinates to their flat forms."""
+
+    def __init__(self, function: Function, grid: Grid, block: str) -> None:
+        self._grid = grid
+        self._blocks = grid.blocks
+        self._block = block
+        self._flat = Dim.of(block)
+        self._defined_by = definitions(function.body)
+        self._values: dict[Value, Value] = {}
+        self._builder = Builder()
+        self._widths: list[Value] = []
+        self._coordinates: list[Value] = []
+
+    def run(self) -> list[Operation]:
+        """The ops that take the grid's place, it included."""
+        dtype = self._index_dtype()
+        total = self._emit_widths(dtype)
+        zero = self._builder.create(Full, scalar(dtype), value=0)
+        begin = Value(scalar(dtype), self._block)
+        self._builder.open_region()
+        self._emit_coordinates(begin)
+        self._visit_ops(self._grid.body)
+        body = self._builder.close_region((begin,))
+        self._builder.insert(
+            replace(self._grid, begins=(zero,), ends=(total,), blocks=(self._block,), body=body)
+        )
+        return list(self._builder.close_region().ops)
+
+    def _index_dtype(self) -> DType:
+        """64 bits where the number of elements may need them."""
+        tensors = [
+            value.type
+            for op in walk(self._grid.body)
+            for value in op.operand_values()
+            if isinstance(value.type, TensorType)
+        ]
+        ends = [self._defined_by.get(end) for end in self._grid.ends]
+        sizes = [int(op.value) for op in ends if isinstance(op, Full)]
+        is_known = len(sizes) == len(ends)
+        is_large = prod(sizes) > I32.highest if is_known else any(t.wide for t in tensors)
+        return I64 if is_large or any(e.tile.dtype == I64 for e in self._grid.ends) else I32
+
+    def _emit_widths(self, dtype: DType) -> Value:
+        """The number of elements behind one step of each axis; gives the number of all."""
+        total: Value | None = None
+        for end in reversed(self._grid.ends):
+            extent = self._extent(end, dtype)
+            if total is None:
+                total = extent
+                continue
+            self._widths.insert(0, total)
+            total = self._builder.create(Elementwise, scalar(dtype), fn="mul", args=(extent, total))
+        assert total is not None
+        return total
+
+    def _extent(self, end: Value, dtype: DType) -> Value:
+        if end.tile.dtype == dtype:
+            return end
+        return self._builder.create(Cast, scalar(dtype), x=end)
+
+    def _emit_coordinates(self, begin: Value) -> None:
+        line = TileType(begin.tile.dtype, (self._flat,))
+        rest = self._builder.create(TileIndex, line, begin=begin, block=self._block)
+        for width in self._widths:
+            parts = (rest, self._spread_scalar(width, line))
+            quotient = self._builder.create(Elementwise, line, fn="floordiv", args=parts)
+            self._coordinates.append(quotient)
+            rest = self._builder.create(Elementwise, line, fn="mod", args=parts)
+        self._coordinates.append(rest)
+
+    def _spread_scalar(self, value: Value, line: TileType) -> Value:
+        one = self._builder.create(ExpandDims, line.with_shape((ONE,)), x=value, axes=(0,))
+        return self._builder.create(Broadcast, line, x=one)
+
+    def _role(self, value: Value) -> Role:
+        is_tile = isinstance(value.type, TileType)
+        return role_of(value.tile.shape, self._blocks) if is_tile else Role.PLAIN
+
+    def _new_shape(self, shape: Shape) -> Shape:
+        """A joint shape with the run of blocks as one axis; a coordinate's as a line."""
+        run = find_run(shape, self._blocks)
+        if run is None:
+            return (self._flat,)
+        return (*shape[:run], self._flat, *shape[run + len(self._blocks) :])
+
+    def _new_type(self, old: Type) -> Type:
+        if not isinstance(old, TileType) or role_of(old.shape, self._blocks) is Role.PLAIN:
+            return old
+        return old.with_shape(self._new_shape(old.shape))
+
+    def _new_axis(self, shape: Shape, axis: int) -> int:
+        run = find_run(shape, self._blocks)
+        if run is None or axis <= run:
+            return axis
+        return max(run, axis - len(self._blocks) + 1)
+
+    def _define(self, value: Value) -> Value:
+        """The flat form of a value about to be defined."""
+        if self._role(value) is Role.PLAIN:
+            return value
+        self._values[value] = value.like(self._new_type(value.type))
+        return self._values[value]
+
+    def _visit_ops(self, region: Region) -> None:
+        for op in region.ops:
+            self._visit(op)
+
+    def _visit_region(self, region: Region) -> Region:
+        args = tuple(map(self._define, region.args))
+        self._builder.open_region()
+        self._visit_ops(region)
+        return self._builder.close_region(args)
+
+    def _visit(self, op: Operation) -> None:
+        if isinstance(op, TileIndex) and op.block in self._blocks:
+            self._values[op.result] = self._coordinate(op)
+        elif isinstance(op, ExpandDims) and self._role(op.result) is Role.COORDINATE:
+            self._values[op.result] = self._values[op.x]
+        elif isinstance(op, Broadcast) and self._role(op.result) is not Role.PLAIN:
+            self._visit_broadcast(op)
+        elif isinstance(op, (Load, Store, Atomic)):
+            self._visit_access(op)
+        else:
+            self._copy(op)
+
+    def _coordinate(self, op: TileIndex) -> Value:
+        found = self._coordinates[self._blocks.index(op.block)]
+        wanted = found.tile.with_dtype(op.result.tile.dtype)
+        return found if found.type == wanted else self._builder.create(Cast, wanted, x=found)
+
+    def _copy(self, op: Operation) -> None:
+        copy = op.with_operands(lambda value: self._values.get(value, value))
+        if isinstance(copy, ExpandDims) and isinstance(op, ExpandDims):
+            shape = op.result.tile.shape
+            copy = replace(copy, axes=tuple(self._new_axis(shape, axis) for axis in op.axes))
+        elif isinstance(copy, Reduce) and isinstance(op, Reduce):
+            copy = replace(copy, axis=self._new_axis(op.x.tile.shape, op.axis))
+        elif isinstance(copy, Mask) and isinstance(op, Mask):
+            axes = {self._new_axis(op.x.tile.shape, axis) for axis in op.axes}
+            copy = replace(copy, axes=tuple(sorted(axes)))
+        copy = copy.with_regions(tuple(map(self._visit_region, op.regions())))
+        self._builder.insert(replace(copy, results=tuple(map(self._define, op.results))))
+
+    def _visit_broadcast(self, op: Broadcast) -> None:
+        if self._role(op.result) is Role.JOINT:
+            x = self._lift(op.x, op.result.tile.shape)
+        elif op.x in self._values:
+            x = self._values[op.x]
+        else:
+            # Broadcast to a line along one block: all axes of the operand are 1.
+            x = self._reshaped(op.x, (ONE,))
+        result = self._define(op.result)
+        self._builder.insert(replace(op, x=x, results=(result,)))
+
+    def _visit_access(self, op: Load | Store | Atomic) -> None:
+        accessed = op.result if isinstance(op, Load) else op.value
+        if self._role(accessed) is not Role.JOINT:
+            self._copy(op)
+            return
+        shape = accessed.tile.shape
+        indices = tuple(self._lift(index, shape) for index in op.indices)
+        mask = None if op.mask is None else self._lift(op.mask, shape)
+        copy = replace(op, indices=indices, mask=mask)
+        if isinstance(copy, (Store, Atomic)):
+            copy = replace(copy, value=self._values.get(copy.value, copy.value))
+        self._builder.insert(replace(copy, results=tuple(map(self._define, op.results))))
+
+    def _lift(self, value: Value, shape: Shape) -> Value:
+        """The flat form of a value that broadcasts to the joint ``shape``, aligned to its axes."""
+        run = find_run(shape, self._blocks)
+        assert run is not None
+        role = self._role(value)
+        if role is Role.JOINT:
+            return self._values[value]
+        rank = len(shape) - len(self._blocks) + 1
+        if role is Role.COORDINATE:
+            line = self._values[value]
+            new_shape = tuple(self._flat if axis == run else ONE for axis in range(rank))
+            axes = tuple(axis for axis in range(rank) if axis != run)
+            target = line.tile.with_shape(new_shape)
+            return self._builder.create(ExpandDims, target, x=line, axes=axes) if axes else line
+        # A plain value has ones where the blocks are, or does not reach them.
+        full = (ONE,) * (len(shape) - value.tile.rank) + value.tile.shape
+        return self._reshaped(value, (*full[:run], ONE, *full[run + len(self._blocks) :]))
+
+    def _reshaped(self, value: Value, shape: Shape) -> Value:
+        if value.tile.rank == 0 or value.tile.shape == shape:
+            return value
+        return self._builder.create(Reshape, value.tile.with_shape(shape), x=value)

@@ -1,0 +1,57 @@
+"""Every example kernel compiled to binaries of all targets, with random configs, without a device."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from tests.examples.cases import EXAMPLES, Case
+from tilesmith.backends.triton.build import CompiledInfo, compile_artifact
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.schedule.config import Config
+
+TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+NUM_FULL_SEEDS = 20
+
+
+def compile_config(bound: BoundKernel, config: Config) -> CompiledInfo:
+    """Compile; where Triton's own warp specialisation gives up on a loop, compile without it."""
+    try:
+        return compile_artifact(bound.to_artifact(config))
+    except RuntimeError as error:
+        is_given_up = "PassManager" in str(error) and any(config["range_warp_specializes"])
+        if not is_given_up:
+            raise
+    plain = {key: value for key, value in config.items() if key != "range_warp_specializes"}
+    return compile_artifact(bound.to_artifact(Config.from_dict(plain)))
+
+
+def check_compiles(case: Case, seed: int, target: str) -> None:
+    rng = random.Random(f"{case.name} {seed}")
+    dtype, size = rng.choice(DTYPES), rng.choice(case.sizes)
+    args = case.make_inputs(size, dtype, "cpu")
+    bound = case.kernel.bind(args, target=target)
+    config = bound.config_spec.random_config(rng)
+    assert compile_config(bound, config).binary, (size, dtype, config)
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        pytest.param(case, TARGETS[i % len(TARGETS)], id=f"{case}-{TARGETS[i % len(TARGETS)]}")
+        for i, case in enumerate(EXAMPLES)
+    ],
+)
+def test_random_config_compiles(case: Case, target: str) -> None:
+    check_compiles(case, 0, target)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, NUM_FULL_SEEDS + 1))
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_any_config_compiles_for_any_target(case: Case, target: str, seed: int) -> None:
+    check_compiles(case, seed, target)

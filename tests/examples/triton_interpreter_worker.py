@@ -1,0 +1,68 @@
+"""Runs example kernels under Triton's interpreter: a JSON list of jobs in, a JSON list of outcomes out.
+
+A process of its own, since TRITON_INTERPRET decides how ``triton.language`` itself is imported.
+A job is [case, size, dtype, seed]; an outcome is null, or the text of what went wrong.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+# Imported first of all that may import triton: it sets TRITON_INTERPRET.
+from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
+from tests.examples.cases import EXAMPLES
+
+TARGET = "cuda:90"
+CASES = {case.name: case for case in EXAMPLES}
+
+
+def import_text(source: str, folder: str) -> ModuleType:
+    """Import a module from its text; Triton reads the source of functions from their file."""
+    path = Path(folder) / "emitted.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("emitted", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_job(name: str, size: list[int], dtype_name: str, seed: int) -> None:
+    """Export a kernel with a random config, run the exported module, compare with fp64."""
+    case, dtype = CASES[name], getattr(torch, dtype_name)
+    args = case.make_inputs(tuple(size), dtype, "cpu")
+    bound = case.kernel.bind(args, target=TARGET)
+    config = bound.config_spec.random_config(random.Random(seed))
+    source = bound.to_triton_code(config)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            module = import_text(source, folder)
+            result = getattr(module, case.kernel.name)(*args)
+        case.check(result, args, tuple(size), dtype)
+    except Exception as error:
+        raise RuntimeError(f"with {config}\n{source}") from error
+
+
+def outcome(job: list[Any]) -> str | None:
+    """None, or the traceback of a job that failed."""
+    try:
+        run_job(*job)
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+if __name__ == "__main__":
+    patch_interpreter()
+    json.dump([outcome(job) for job in json.load(sys.stdin)], sys.stdout)
