@@ -151,6 +151,7 @@ from tilesmith.diagnostics.errors import (
     UnsupportedSplitOperation,
     UnsupportedTorchArgument,
     UnsupportedTorchFunction,
+    UsedBeforeAssignment,
     WrongArguments,
     WrongDevice,
 )
@@ -304,6 +305,7 @@ __all__ = [
     "UnsupportedSplitOperation",
     "UnsupportedTorchArgument",
     "UnsupportedTorchFunction",
+    "UsedBeforeAssignment",
     "WrappingError",
     "WrongArguments",
     "WrongDevice",

@@ -49,6 +49,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
         "reason": "nothing assigns it",
         "suggestions": "tile_m",
     },
+    "UsedBeforeAssignment": {"name": "acc"},
     "UnboundAfterLoop": {"name": "last"},
     "CrossRootDeviceValue": {"name": "total", "place": "kernel.py:12"},
     "UnboundInBranch": {"name": "scale"},

@@ -845,3 +845,49 @@ def exception_in_a_helper(x):
 def run_copy(**keys):
     kernel = helion.kernel(copy.fn, config=helion.Config(**keys))
     return kernel(torch.ones(8))
+
+
+@helion.kernel
+def accumulator_without_a_start(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        for inner in hl.tile(x.size(0)):
+            acc = acc + x[inner].sum()
+        out[tile] = x[tile] + acc
+    return out
+
+
+@helion.kernel
+def counter_without_a_start(x, n):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        if tile.begin < n:
+            count += 1
+        out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def helper_gets_an_unbound_name(x, n):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        if tile.begin < n:
+            bias = x[tile]
+        out[tile] = torch.maximum(x[tile], bias)
+    return out
+
+
+@helion.kernel
+def tile_as_an_operand(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + tile
+    return out
+
+
+@helion.kernel
+def string_as_an_operand(x, mode):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + mode
+    return out

@@ -100,6 +100,9 @@ CASES: dict[str, list[Case]] = {
         Case(mistakes.host_variable_rebound, exc.CannotModifyHostVariableOnDevice, X),
         Case(mistakes.bound_in_one_branch, exc.UnboundInBranch, (row(), 4)),
         Case(mistakes.bound_in_the_loop_only, exc.UnboundAfterLoop, X),
+        Case(mistakes.accumulator_without_a_start, exc.UndefinedVariable, X),
+        Case(mistakes.counter_without_a_start, exc.UndefinedVariable, (row(), 4)),
+        Case(mistakes.helper_gets_an_unbound_name, exc.UnboundInBranch, (row(), 4)),
         Case(mistakes.captured_list_changed, exc.CapturedListMutation, (row(), [])),
         Case(mistakes.helper_writes_a_global, exc.GlobalMutation, X),
         Case(mistakes.apply_function, exc.ClosureMutation, (row(), mistakes.make_counter())),
@@ -140,6 +143,8 @@ CASES: dict[str, list[Case]] = {
         Case(mistakes.missing_torch_operation, exc.InductorLoweringError, X),
         Case(mistakes.zeros_of_a_bare_tile, exc.InvalidAPIUsage, X),
         Case(mistakes.tile_arithmetic, exc.IncorrectTileUsage, X),
+        Case(mistakes.tile_as_an_operand, exc.IncorrectTileUsage, X),
+        Case(mistakes.string_as_an_operand, exc.TypeInferenceError, (row(), "sum")),
         Case(mistakes.exception_in_a_helper, exc.TorchOpTracingError, X),
     ],
     "configs": [

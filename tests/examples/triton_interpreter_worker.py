@@ -1,4 +1,4 @@
-"""Runs example kernels under Triton's interpreter: a JSON list of jobs in, a JSON list of outcomes out.
+"""Runs example kernels under Triton's interpreter: JSON lists of jobs in and of outcomes out.
 
 A process of its own, since TRITON_INTERPRET decides how ``triton.language`` itself is imported.
 A job is [case, size, dtype, seed]; an outcome is null, or the text of what went wrong.

@@ -65,7 +65,8 @@ def test_operands_of_any_strides():
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
 def test_integer_products_wrap_in_int32(dtype: torch.dtype):
     limits = torch.iinfo(dtype)
-    x = torch.tensor([[limits.min, limits.max, 3]] * 5, dtype=dtype)
+    rows = [[limits.min, limits.max, 3], [limits.min] * 3, [limits.max] * 3]
+    x = torch.tensor(rows + rows, dtype=dtype)
     y = torch.tensor([[limits.min, limits.max]] * 3, dtype=dtype)
     exact = [
         [sum(int(a) * int(b) for a, b in zip(row, column)) for column in y.t().tolist()]

@@ -99,6 +99,35 @@ def test_gathered_rows(layout: str, count: int):
     assert torch.equal(gather_rows(x, index, checked=False), x[index])
 
 
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_elements_gathered_one_by_one(count: int):
+    x, index, out = tensor_of("strided", 5, 5), torch.arange(count) * 3 % 5, torch.zeros(count)
+    body = over_tiles(
+        """
+    %row = load(%index, none, [%i]) : i64[m]
+    %v = load(%x, none, [%row, %i]) : f32[m]
+    store(%out, %v, none, [%i])""",
+        count,
+    )
+    run_text(body, {"x": x, "index": index, "out": out}, {"m": 8})
+    assert torch.equal(out, x[index, torch.arange(count)])
+
+
+def test_an_index_that_wraps_in_its_type_is_used_as_wrapped():
+    x, out = torch.arange(8.0), torch.zeros(4)
+    body = over_tiles(
+        """
+    %far = full() {value=4294967298} : i64[m]
+    %sum = elementwise(%i, %far) {fn="add"} : i64[m]
+    %low = cast(%sum) : i32[m]
+    %v = load(%x, none, [%low]) : f32[m]
+    store(%out, %v, none, [%i])""",
+        4,
+    )
+    run_text(body, {"x": x, "out": out}, {"m": 4})
+    assert out.tolist() == [2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("bad", [-1, 7, 1000])
 def test_gather_out_of_bounds_is_reported(bad: int):
     with pytest.raises(OutOfBoundsAccess) as caught:

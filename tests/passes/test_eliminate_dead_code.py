@@ -112,6 +112,23 @@ def test_loop_without_effect_or_used_result_goes() -> None:
     assert len(body_after(eliminate_dead_code, program)) == 2
 
 
+def test_loop_that_waits_for_another_program_stays() -> None:
+    program = make_program("""
+        while() () {
+          %flag = load(%y, none, [%zero]) : f32[]
+          %go = elementwise(%flag, %f) {fn="eq"} : bool[]
+          yield(%go)
+        } () { }
+        while() () {
+          yield(%c)
+        } () { }
+        store(%x, %f, none, [%zero])
+    """)
+    text = "\n".join(body_after(eliminate_dead_code, program))
+    assert text.count("while") == 1
+    assert "%flag" in text
+
+
 def test_parameters_stay_when_used_or_named_by_what_is_used() -> None:
     text = """func @f {
   param %x: tensor<f32[n, 4], strides=[s, 1], alias=0> from "x"

@@ -139,3 +139,17 @@ def test_whole_block_stored_outside_is_not_the_tile_inside() -> None:
         }
     """
     assert loads_left(body) == ["%v", "%w0"]
+
+
+def test_loop_that_waits_for_another_program_reads_memory() -> None:
+    body = """
+        store(%y, %f, none, [%zero])
+        while() () {
+          %flag = load(%y, none, [%zero]) : f32[]
+          %go = elementwise(%flag, %f) {fn="eq"} : bool[]
+          yield(%go)
+        } () { }
+        %after = load(%y, none, [%zero]) : f32[]
+        store(%x, %after, none, [%zero])
+    """
+    assert loads_left(body) == ["%flag", "%after"]

@@ -138,7 +138,7 @@ def test_defaults_and_seeds_are_valid_and_fit(name, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 97, 1000, 100_003])
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 31, 97, 1000, 100_003])
 def test_defaults_fit_at_boundary_sizes(size, target):
     for function in (
         programs.matmul(size, size, size),

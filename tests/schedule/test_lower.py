@@ -161,6 +161,19 @@ def test_resident_reduction_leaves_the_function_alone():
     assert schedule.padded == {2500: 4096}
 
 
+def test_flattened_grid_has_one_axis_as_large_as_all():
+    function = programs.pointwise(100, 300)
+    spec = ConfigSpec(function, parse_target("cuda:90"))
+    lowered, schedule = schedule_function(
+        function, spec, Config(block_sizes=[16, 32], flatten_loops=[True])
+    )
+    verify_function(lowered)
+    (grid,) = Structure(lowered).grids
+    (block,) = grid.blocks
+    assert schedule.symbols[block] == 512
+    assert schedule.grids == {0: GridOptions((0,))}
+
+
 def test_reserved_multiprocessors_are_passed_on():
     function = programs.matmul()
     spec = ConfigSpec(function, parse_target("cuda:90"))

@@ -173,6 +173,24 @@ def test_inner_tiles_are_clamped_to_a_fixed_outer_block():
     assert spec.normalize(Config(block_sizes=[16, 16, 256])).block_sizes == [16, 16, 64]
 
 
+def test_flattened_grid_has_no_order_grouping_or_descriptors():
+    spec = spec_of(programs.pointwise())
+    given = Config(
+        block_sizes=[16, 32], flatten_loops=[True], loop_orders=[[1, 0]], l2_groupings=[8],
+        indexing="tensor_descriptor",
+    )  # fmt: skip
+    config = spec.normalize(given)
+    assert config.flatten_loops == [True]
+    assert (config.loop_orders, config.l2_groupings) == ([[0, 1]], [1])
+    assert config.indexing == ["pointer"] * 3
+    with pytest.raises(InvalidConfig, match=r"flatten_loops=\[True\] with pid_type='xyz'"):
+        spec.normalize(given.updated(pid_type="xyz"))
+
+
+def test_products_cannot_be_flattened():
+    assert not matmul_spec().lists["flatten_loops"]
+
+
 def test_indexing_for_all_accesses_at_once():
     config = matmul_spec().normalize(Config(block_sizes=BLOCKS, indexing="block_ptr"))
     assert config.indexing == ["block_ptr"] * 3

@@ -7,7 +7,6 @@ config, so the module needs only torch and triton (and whatever else the host co
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -62,21 +61,25 @@ def with_host_function(
     artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Config
 ) -> str:
     """The artifact's module with the user's host code as a function of the kernel's name."""
-    source = kernel.source
-    fold = _FoldLanguage(trace, config, source.function.__globals__)
-    before = [fold.visit(statement) for statement in copy.deepcopy(source.before)]
-    after = [fold.visit(statement) for statement in copy.deepcopy(source.after)]
+    fold = _FoldLanguage(trace, config, kernel.source.function.__globals__)
     arguments = ", ".join(parameter.source for parameter in artifact.parameters)
-    launch = ast.parse(f"launch({arguments})").body[0]
-    function = copy.deepcopy(source.tree)
+    imports, text = _host_text(kernel, fold, f"launch({arguments})")
+    return _insert_imports(artifact.source, imports) + f"\n\n{text}\n"
+
+
+def _host_text(kernel: SplitKernel, fold: _FoldLanguage, launch: str) -> tuple[list[str], str]:
+    """The import lines that host code needs, and host code as a function that calls ``launch``."""
+    source = kernel.source.fresh()
+    before = [fold.visit(statement) for statement in source.before]
+    after = [fold.visit(statement) for statement in source.after]
+    function = source.tree
     function.decorator_list = []
     function.returns = None
     for argument in function.args.args:
         argument.annotation = None
-    function.body = [*before, launch, *after]
-    text = ast.unparse(ast.fix_missing_locations(function))
-    imports = _imports(source.function.__globals__, _free_names(function))
-    return _insert_imports(artifact.source, imports) + f"\n\n{text}\n"
+    function.body = [*before, ast.parse(launch).body[0], *after]
+    module = source.function.__globals__
+    return _imports(module, _free_names(function)), ast.unparse(function)
 
 
 def _free_names(function: ast.FunctionDef) -> Iterable[str]:

@@ -169,6 +169,7 @@ from tilesmith.diagnostics.statement_errors import (
     UnboundInBranch,
     UndefinedVariable,
     UnsupportedPythonType,
+    UsedBeforeAssignment,
 )
 
 ALL_ERRORS: tuple[type[BaseError], ...] = (
@@ -205,6 +206,7 @@ ALL_ERRORS: tuple[type[BaseError], ...] = (
     StarredArgsNotSupportedOnDevice,
     DeviceTensorSubscriptAssignmentNotAllowed,
     UndefinedVariable,
+    UsedBeforeAssignment,
     UnboundAfterLoop,
     CrossRootDeviceValue,
     UnboundInBranch,

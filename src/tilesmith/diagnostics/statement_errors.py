@@ -102,6 +102,14 @@ class UndefinedVariable(BaseError):
     fix = "did you mean {suggestions}?"
 
 
+class UsedBeforeAssignment(UndefinedVariable):
+    """A name is read in a loop or branch before anything bound it."""
+
+    message = "`{name}` is used before it has a value"
+    note = ""
+    fix = "start it before the loop, e.g. `{name} = hl.zeros([tile], dtype=torch.float32)`"
+
+
 class UnboundAfterLoop(UndefinedVariable):
     """A name first bound in a device loop is used after it."""
 

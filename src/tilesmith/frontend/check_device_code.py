@@ -25,8 +25,8 @@ _NO_DEVICE_FORM = {ast.Break: "`break`", ast.Continue: "`continue`"}
 def check_device_code(source: KernelSource) -> None:
     """Raise for the first construct that device code cannot contain, and for names that cross the border."""
     for loop in source.loops:
-        for statement in (loop, *ast.walk(loop)):
-            _check_node(statement, source)
+        for node in ast.walk(loop):
+            _check_node(node, source)
     _check_loop_functions(source)
     _check_globals(source)
     _check_rebinding(source)
@@ -35,13 +35,16 @@ def check_device_code(source: KernelSource) -> None:
 
 def _check_node(node: ast.AST, source: KernelSource) -> None:
     kind = type(node)
-    loc = source.location(node)
     if kind in _NOT_ALLOWED:
-        raise errors.NotAllowedOnDevice(statement=_NOT_ALLOWED[kind], loc=loc)
+        raise errors.NotAllowedOnDevice(statement=_NOT_ALLOWED[kind], loc=source.location(node))
     if kind in _NOT_SUPPORTED:
-        raise errors.StatementNotSupported(statement=_NOT_SUPPORTED[kind], loc=loc)
+        raise errors.StatementNotSupported(
+            statement=_NOT_SUPPORTED[kind], loc=source.location(node)
+        )
     if kind in _NO_DEVICE_FORM:
-        raise errors.UnsupportedPythonType(construct=_NO_DEVICE_FORM[kind], loc=loc)
+        raise errors.UnsupportedPythonType(
+            construct=_NO_DEVICE_FORM[kind], loc=source.location(node)
+        )
     if isinstance(node, (ast.For, ast.While)) and node.orelse:
         raise errors.DeviceLoopElseBlock(loc=source.location(node.orelse[0]))
     if isinstance(node, ast.Assign):

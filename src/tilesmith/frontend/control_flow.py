@@ -1,4 +1,4 @@
-"""The runtime side of functionalised code: device loops become loop ops, everything static just runs."""
+"""The runtime side of rewritten code: device loops become loop ops, everything static just runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32
-from tilesmith.frontend.emission import apply, as_tile, cast, full
+from tilesmith.frontend.emission import apply, as_tile
 from tilesmith.frontend.loops import BoundAxis, LoopRange, bind_axis
+from tilesmith.frontend.merging import (
+    State,
+    Unbound,
+    carried_argument,
+    merge_carried,
+    merges_arms,
+    unmerged_value,
+    values_after_loop,
+)
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tensors import TensorRef
 from tilesmith.frontend.tile import Tile
@@ -19,41 +28,7 @@ from tilesmith.frontend.values import Scalar, TileValue
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.values import Value
 
-State = tuple[Any, ...]
 STATIC_LOOP_LIMIT = 10_000
-
-
-class Unbound:
-    """Stands for a name that has no value here; any use of it is an error that says why."""
-
-    user_name = "a name without a value"
-
-    def __init__(
-        self, name: str = "", error: type[errors.BaseError] = errors.UndefinedVariable
-    ) -> None:
-        self._name, self._error = name, error
-
-    def _fail(self, *_: Any, **__: Any) -> Any:
-        raise self._error(name=self._name, loc=locate())
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _fail
-    __rtruediv__ = __matmul__ = __rmatmul__ = __getitem__ = __call__ = __bool__ = __iter__ = _fail
-    __lt__ = __le__ = __gt__ = __ge__ = __pow__ = __floordiv__ = __mod__ = __index__ = _fail
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """A torch function was given the unbound name."""
-        for arg in args:
-            if isinstance(arg, Unbound):
-                arg._fail()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._fail()
-
-
-UNBOUND = Unbound()
 
 
 def named(name: str, value: Any) -> Any:
@@ -154,9 +129,9 @@ def _trace_loop(
     args = _position_args(axes, targets)
     where = locate()
     with tracer.open_region("loop", tuple(axis.block for axis in axes if axis.block)):
-        inner = [_carried_argument(name, value) for name, value in zip(names, state)]
+        inner = [carried_argument(name, value) for name, value in zip(names, state)]
         out = body(_loop_variable(loop, axes, args), *inner)
-        yielded = _merge_carried(names, state, inner, out)
+        yielded = merge_carried(names, state, inner, out)
         tracer.builder.effect(Yield, values=tuple(new.value for _, new in yielded))
     positions = [position for position, _ in yielded]
     region_args = (*args, *(inner[p]._value for p in positions))
@@ -174,79 +149,7 @@ def _trace_loop(
             loc=where,
         )
     )
-    return _after_loop(names, state, dict(zip(positions, results)))
-
-
-def _carried_argument(name: str, value: Any) -> Any:
-    """Inside the loop a device value bound before it is the region's argument."""
-    if isinstance(value, TileValue):
-        argument = Value(value.tile, name, value._value.loc)
-        return Scalar(argument) if isinstance(value, Scalar) else TileValue(argument)
-    return value
-
-
-def _merge_carried(
-    names: Sequence[str], state: State, inner: list[Any], out: State
-) -> list[tuple[int, TileValue]]:
-    """Positions of the carried values and what they become, checked against what they were."""
-    merged: list[tuple[int, TileValue]] = []
-    for position, (name, before, now) in enumerate(zip(names, state, out)):
-        if isinstance(before, TileValue):
-            merged.append((position, _checked_merge(name, before, now)))
-        elif not isinstance(before, Unbound) and now is not inner[position] and now != before:
-            raise _cannot_combine(name, before, now)
-    return merged
-
-
-def _cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
-    are_numbers = isinstance(before, (int, float)) and isinstance(now, (int, float, Scalar))
-    error = (
-        errors.NumberChangedInControlFlow if are_numbers else errors.CantCombineTypesInControlFlow
-    )
-    return error(name=name, before=_describe(before), after=_describe(now), loc=locate())
-
-
-def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
-    """A tensor that is not what it was; both values may know the line that made them."""
-    places = {f"{value.tile} comes from": value._value.loc for value in (before, now)}
-    return errors.ControlFlowTensorMismatch(
-        name=name,
-        before=str(before.tile),
-        after=str(now.tile),
-        loc=locate(),
-        related={label: loc for label, loc in places.items() if loc.line},
-    )
-
-
-def _checked_merge(name: str, before: TileValue, now: Any) -> TileValue:
-    if isinstance(now, (int, float)) and not isinstance(now, bool):
-        now = full(now, before.tile.dtype, before.tile.shape)
-    if not isinstance(now, TileValue):
-        raise _cannot_combine(name, before, now)
-    if isinstance(before, Scalar) and before.tile.rank == now.tile.rank == 0:
-        now = cast(now, before.tile.dtype)
-    if now.tile != before.tile:
-        raise _changed(name, before, now)
-    return now
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, TileValue):
-        return f"a device tensor {value.tile}"
-    return f"{value!r}" if isinstance(value, (int, float, str)) else kind_of(value)
-
-
-def _after_loop(names: Sequence[str], state: State, results: dict[int, Value]) -> State:
-    after: list[Any] = []
-    for position, (name, before) in enumerate(zip(names, state)):
-        if position in results:
-            result = results[position]
-            after.append(Scalar(result) if isinstance(before, Scalar) else TileValue(result))
-        elif isinstance(before, Unbound):
-            after.append(Unbound(name, errors.UnboundAfterLoop))
-        else:
-            after.append(before)
-    return tuple(after)
+    return values_after_loop(names, state, dict(zip(positions, results)))
 
 
 def run_if(
@@ -264,7 +167,7 @@ def run_if(
     tracer = current_tracer("if")
     test = as_condition(condition)
     arms = [_trace_arm(tracer, arm, state) for arm in (then, otherwise)]
-    merged = [_merge_arms(name, a, b) for name, a, b in zip(names, arms[0][0], arms[1][0])]
+    merged = [merges_arms(name, a, b) for name, a, b in zip(names, arms[0][0], arms[1][0])]
     positions = [i for i, is_merged in enumerate(merged) if is_merged]
     where = locate()
     results = tuple(Value(arms[0][0][p].tile, names[p], where) for p in positions)
@@ -274,7 +177,7 @@ def run_if(
     )
     by_position = dict(zip(positions, results))
     return tuple(
-        TileValue(by_position[i]) if i in by_position else _unmerged(name, a, b)
+        TileValue(by_position[i]) if i in by_position else unmerged_value(name, a, b)
         for i, (name, a, b) in enumerate(zip(names, arms[0][0], arms[1][0]))
     )
 
@@ -293,31 +196,10 @@ def _trace_arm(tracer: Tracer, arm: Callable[..., State], state: State) -> tuple
     return out, (tracer.take_region(()), values)
 
 
-def _merge_arms(name: str, left: Any, right: Any) -> bool:
-    """Whether a name becomes a result of the branch."""
-    if left is right or isinstance(left, Unbound) or isinstance(right, Unbound):
-        return False
-    if isinstance(left, TileValue) and isinstance(right, TileValue):
-        if left.tile != right.tile:
-            raise _changed(name, left, right)
-        return True
-    if isinstance(left, TileValue) or isinstance(right, TileValue) or left != right:
-        raise _cannot_combine(name, left, right)
-    return False
-
-
 def _close_arm(arm: tuple[State, Any], positions: list[int], results: tuple[Value, ...]) -> Any:
     region, values = arm[1]
     ending = Yield(values=tuple(values[p] for p in positions))
     return type(region)(region.args, (*region.ops, ending))
-
-
-def _unmerged(name: str, left: Any, right: Any) -> Any:
-    if left is right:
-        return left
-    if isinstance(left, Unbound) or isinstance(right, Unbound):
-        return Unbound(name, errors.UnboundInBranch)
-    return left
 
 
 def run_while(
@@ -346,11 +228,11 @@ def _trace_while(
     regions: list[Any] = []
     for is_condition in (True, False):
         with tracer.open_region("while"):
-            inner = [_carried_argument(name, value) for name, value in zip(names, state)]
+            inner = [carried_argument(name, value) for name, value in zip(names, state)]
             if is_condition:
                 values = (as_condition(condition(*inner)).value,)
             else:
-                merged = _merge_carried(names, state, inner, body(*inner))
+                merged = merge_carried(names, state, inner, body(*inner))
                 values = tuple(new.value for _, new in merged)
             tracer.builder.effect(Yield, values=values)
         regions.append(tracer.take_region(tuple(inner[p]._value for p in carried)))
@@ -359,7 +241,7 @@ def _trace_while(
     tracer.builder.insert(
         While(init=init, condition=regions[0], body=regions[1], results=results, loc=where)
     )
-    return _after_loop(names, state, dict(zip(carried, results)))
+    return values_after_loop(names, state, dict(zip(carried, results)))
 
 
 def all_of(*thunks: Callable[[], Any]) -> Any:

@@ -88,9 +88,12 @@ class Functionaliser(ast.NodeTransformer):
         return f"__{kind}_{self._counter}"
 
     def _state(self, names: Sequence[str]) -> ast.expr:
-        """Current values of names, the unbound marker for those not bound yet."""
-        unbound = ast.Attribute(_name(RUNTIME), "UNBOUND", ast.Load())
-        return ast.Tuple([_name(n) if n in self._bound else unbound for n in names], ast.Load())
+        """Current values of names, an unbound marker for those not bound yet."""
+        values = [
+            _name(name) if name in self._bound else _runtime_call("Unbound", ast.Constant(name))
+            for name in names
+        ]
+        return ast.Tuple(values, ast.Load())
 
     def _nested(
         self,

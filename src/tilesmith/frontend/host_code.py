@@ -6,7 +6,6 @@ Both are compiled under the user's file name and line numbers, so tracebacks and
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -80,14 +79,14 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
     defaults = [
         ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure
     ]
-    body = [*defaults, *copy.deepcopy(source.before), launch, *copy.deepcopy(source.after)]
+    body = [*defaults, *source.before, launch, *source.after]
     tree = _plain_function(source.tree, source.tree.name, body)
     tree.args.args.insert(0, ast.arg(LAUNCH))
     return tree
 
 
 def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
-    body = Functionaliser(captured).block(copy.deepcopy(source.loops))
+    body = Functionaliser(captured).block(source.fresh().loops)
     tree = _plain_function(source.tree, "__device", body)
     tree.args.args = [ast.arg(name) for name in captured]
     return tree

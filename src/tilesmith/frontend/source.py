@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilesmith.diagnostics import errors, location
@@ -15,15 +14,36 @@ from tilesmith.diagnostics.location import SourceLocation
 LOOP_FUNCTIONS = ("tile", "grid")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelSource:
-    """The parsed function. Line numbers are those of the user's file."""
+    """The parsed function. Line numbers and columns are those of the user's file."""
 
     function: Callable[..., Any]
+    text: str
+    """The function's source, padded so that it parses to the right lines and columns."""
     tree: ast.FunctionDef
-    before: tuple[ast.stmt, ...]
-    loops: tuple[ast.For, ...]
-    after: tuple[ast.stmt, ...]
+    num_before: int
+    """How many statements stand before the first device loop."""
+    num_loops: int
+
+    @property
+    def before(self) -> list[ast.stmt]:
+        """Host statements before the device loops."""
+        return self.tree.body[: self.num_before]
+
+    @property
+    def loops(self) -> list[ast.stmt]:
+        """The top-level device loops."""
+        return self.tree.body[self.num_before : self.num_before + self.num_loops]
+
+    @property
+    def after(self) -> list[ast.stmt]:
+        """Host statements after the device loops."""
+        return self.tree.body[self.num_before + self.num_loops :]
+
+    def fresh(self) -> KernelSource:
+        """The same source with a tree of its own, to be changed (parsing is cheaper than copying)."""
+        return replace(self, tree=_parse_text(self.text, self.function))
 
     @property
     def file(self) -> str:
@@ -42,46 +62,43 @@ def location_of_node(node: ast.AST, function: Callable[..., Any]) -> SourceLocat
 
 def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     """Read, parse and split the source of a kernel function."""
-    tree = _parse(function)
-    body = list(tree.body)
-    is_loop = [_is_device_loop(statement, function) for statement in body]
-    first = next((i for i, loop in enumerate(is_loop) if loop), None)
-    if first is None:
-        _find_nested_loop(body, function)
+    text = _read(function)
+    tree = _parse_text(text, function)
+    is_loop = [_is_device_loop(statement, function) for statement in tree.body]
+    _find_nested_loop([s for s, loop in zip(tree.body, is_loop) if not loop], function)
+    if not any(is_loop):
         raise errors.NoDeviceLoopsInKernel(
             function=function.__name__, loc=location_of_node(tree, function)
         )
-    last = max(i for i, loop in enumerate(is_loop) if loop)
-    _find_nested_loop([s for i, s in enumerate(body) if not is_loop[i]], function)
-    loops: list[ast.For] = []
-    for statement in body[first : last + 1]:
+    first = is_loop.index(True)
+    last = len(is_loop) - 1 - is_loop[::-1].index(True)
+    for statement in tree.body[first : last + 1]:
         if not isinstance(statement, ast.For):
             _reject_between(statement, function)
         elif statement.orelse:
             raise errors.DeviceLoopElseBlock(loc=location_of_node(statement.orelse[0], function))
-        else:
-            loops.append(statement)
-    return KernelSource(function, tree, tuple(body[:first]), tuple(loops), tuple(body[last + 1 :]))
+    return KernelSource(function, text, tree, first, last + 1 - first)
 
 
-def _parse(function: Callable[..., Any]) -> ast.FunctionDef:
+def _read(function: Callable[..., Any]) -> str:
+    """The source text, placed so that parsing it gives the file's own lines and columns."""
     try:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
         raise errors.SourceNotAvailable(function=function.__name__) from error
-    module = ast.parse(textwrap.dedent("".join(lines)))
-    ast.increment_lineno(module, first_line - 1)
-    tree = next((node for node in module.body if isinstance(node, ast.FunctionDef)), None)
-    if tree is None:
+    is_indented = lines[0][:1].isspace()
+    if is_indented and first_line > 1:
+        return "\n" * (first_line - 2) + "if True:\n" + "".join(lines)
+    return "\n" * (first_line - 1) + "".join(lines)
+
+
+def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
+    (statement,) = ast.parse(text).body
+    if isinstance(statement, ast.If):
+        statement = statement.body[0]
+    if not isinstance(statement, ast.FunctionDef):
         raise errors.SourceNotAvailable(function=function.__name__)
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    for node in ast.walk(tree):
-        # Dedenting moved the columns; carets need the ones of the file.
-        if hasattr(node, "col_offset"):
-            node.col_offset += indent  # type: ignore[attr-defined]
-            if node.end_col_offset is not None:  # type: ignore[attr-defined]
-                node.end_col_offset += indent  # type: ignore[attr-defined]
-    return tree
+    return statement
 
 
 def called_name(node: ast.AST) -> str:

@@ -15,6 +15,7 @@ from tilesmith.frontend.creation import CREATION, FACTORIES
 from tilesmith.frontend.elementwise import ELEMENTWISE, bitcast
 from tilesmith.frontend.matmul import MATMULS
 from tilesmith.frontend.memory import MEMORY
+from tilesmith.frontend.merging import Unbound
 from tilesmith.frontend.reduction import REDUCTIONS
 from tilesmith.frontend.shape import SHAPES
 from tilesmith.frontend.tensors import TensorRef
@@ -61,6 +62,8 @@ _PARAMETER_ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def _reject_host_value(arg: Any, name: str) -> None:
+    if isinstance(arg, Unbound):
+        arg.fail()
     if isinstance(arg, TensorRef):
         raise errors.HostTensorDirectUsage(name=arg.source, loc=locate())
     if isinstance(arg, torch.Tensor):

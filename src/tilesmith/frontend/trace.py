@@ -16,7 +16,6 @@ from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CaptureBorder, Guard
-from tilesmith.frontend.check_loops import check_loops
 from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
 from tilesmith.frontend.functionalise import RUNTIME
 from tilesmith.frontend.host_code import SplitKernel
@@ -126,7 +125,6 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
         kernel.device_function(overrides)(*device_values)
     body = tracer.take_region(())
     function = tracer.finish(body)
-    check_loops(function)
     equalities = [(f"({a}) == ({b})", True) for a, b in tracer.equal_sizes]
     guards = (*border.guards, *equalities)
     return Trace(function, session, guards, tuple(tracer.constants))

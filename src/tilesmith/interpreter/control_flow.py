@@ -74,15 +74,13 @@ def _tiles(op: Grid | Loop, steps: list[int], frame: Frame) -> Iterator[tuple[in
     strides = [sizes[block] if block else next(remaining) for block in op.blocks]
     ranges = [range(values[b], e, step) for b, e, step in zip(op.begins, ends, strides)]
     outer = {block: extents[block] for block in op.blocks if block}
-    try:
-        for starts in product(*ranges):
-            for arg, block, start, end in zip(op.body.args, op.blocks, starts, ends):
-                values[arg] = start
-                if block:
-                    extents[block] = min(sizes[block], end - start)
-            yield starts
-    finally:
-        extents.update(outer)
+    for starts in product(*ranges):
+        for arg, block, start, end in zip(op.body.args, op.blocks, starts, ends):
+            values[arg] = start
+            if block:
+                extents[block] = min(sizes[block], end - start)
+        yield starts
+    extents.update(outer)
 
 
 def _initial_state(op: Loop, plan: LoopPlan, frame: Frame) -> list[Tile]:

@@ -76,10 +76,10 @@ def _format_attributes(attributes: dict[str, Any]) -> str:
 
 
 def _without_defaults(item: Operation | Block, names: Iterable[str]) -> dict[str, Any]:
-    """The named fields whose value is not the default; False is not 0 here: it prints as false."""
+    """The named fields whose value is not the default."""
     defaults = {field.name: field.default for field in fields(item)}
     values = {name: getattr(item, name) for name in names}
-    return {k: v for k, v in values.items() if v != defaults[k] or type(v) is not type(defaults[k])}
+    return {k: v for k, v in values.items() if v != defaults[k]}
 
 
 def _format_region(region: Region, names: _Names, indent: int) -> tuple[str, list[str]]:

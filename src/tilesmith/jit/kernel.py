@@ -1,4 +1,4 @@
-"""``Kernel``: a decorated function. A call finds the specialization of its arguments, makes it if new, and runs it."""
+"""``Kernel``: a decorated function; a call finds or makes the specialization of its arguments."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.dtypes import I32, I64
-from tilesmith.frontend.check_decorators import check_decorators
-from tilesmith.frontend.check_device_code import check_device_code
-from tilesmith.frontend.check_helpers import check_named_helpers
-from tilesmith.frontend.host_code import SplitKernel, split_kernel
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.sessions import find_tracer
-from tilesmith.frontend.source import parse_kernel
-from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.check_definition import check_definition
+from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization import KeyMaker, alias_pattern, check_devices, find_device
 from tilesmith.runtime.device import target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target, parse_target
-
-_INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 
 
 class Kernel:
@@ -40,67 +31,50 @@ class Kernel:
         settings: Settings | None = None,
         key: Callable[..., Hashable] | None = None,
     ) -> None:
-        check_definition(function)
+        self.definition = KernelDefinition(function, configs, settings or Settings())
         functools.update_wrapper(self, function)
-        self.fn = function
-        self.name = function.__name__
-        self.signature = inspect.signature(function)
-        self.settings = settings or Settings()
-        self.configs = list(configs)
         self._user_key = key
-        self._parameters = tuple(self.signature.parameters)
-        self._constexprs = frozenset(
-            position
-            for position, parameter in enumerate(self.signature.parameters.values())
-            if _is_constexpr(parameter.annotation)
-        )
         self._keys = KeyMaker(static_shapes=self.settings.static_shapes)
         self._bound: dict[Hashable, BoundKernel] = {}
         self._extractors: list[Callable[..., int]] = []
         self._is_alias_sensitive = False
         """Whether the kernel writes its arguments: then it matters which of them share storage."""
         self._lock = threading.RLock()
-        self.trace_options = TraceOptions(
-            self.settings.static_shapes,
-            self.settings.dot_precision,
-            _INDEX_DTYPES[self.settings.index_dtype],
-        )
 
-    @functools.cached_property
-    def split(self) -> SplitKernel:
-        """Host and device code, parsed and compiled on first use."""
-        source = parse_kernel(self.fn)
-        check_decorators(source)
-        check_device_code(source)
-        check_named_helpers(source)
-        return split_kernel(source)
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The decorated function."""
+        return self.definition.fn
 
-    def constant_positions(self, arguments: tuple[Any, ...]) -> frozenset[int]:
-        """Positions of arguments that are compile-time constants."""
-        wrapped = {i for i, argument in enumerate(arguments) if isinstance(argument, constexpr)}
-        return self._constexprs | wrapped
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.definition.name
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The function's signature."""
+        return self.definition.signature
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, fixed when the function was decorated."""
+        return self.definition.settings
+
+    @property
+    def configs(self) -> list[Config]:
+        """Configs given with the decorator."""
+        return self.definition.configs
 
     def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Positional arguments with keywords placed and defaults applied."""
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            problem = "Too many arguments" if len(args) > len(self._parameters) else str(error)
-            raise errors.WrongArguments(
-                function=self.name, problem=problem, signature=str(self.signature)
-            ) from error
-        bound.apply_defaults()
-        return tuple(bound.arguments.values())
-
-    def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All positional arguments, defaults filled in."""
-        return args if len(args) == len(self._parameters) else self.normalize_args(*args)
+        return self.definition.normalize_args(*args, **kwargs)
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
         parts: list[Hashable] = []
-        for position, (name, argument) in enumerate(zip(self._parameters, args)):
-            if position in self._constexprs:
+        for position, (name, argument) in enumerate(zip(self.definition.parameters, args)):
+            if position in self.definition.constexprs:
                 parts.append(argument.value if isinstance(argument, constexpr) else argument)
             else:
                 parts.append(self._keys.key(argument, name))
@@ -114,10 +88,9 @@ class Kernel:
     def bind(
         self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
     ) -> BoundKernel:
-        """The kernel for these arguments' types and shapes. ``target`` is for code of another device."""
-        arguments = self.normalize_args(*args)
-        key = self.specialization_key(arguments)
-        found = self._bound.get((target, key))
+        """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
+        arguments = self.definition.normalize_args(*args)
+        found = self._bound.get((target, self.specialization_key(arguments)))
         if found is not None:
             return found
         with self._lock:
@@ -127,13 +100,15 @@ class Kernel:
         device = find_device(arguments)
         if device is None:
             raise errors.NoTensorArgs(function=self.name)
-        check_devices(arguments, self._parameters, device)
+        check_devices(arguments, self.definition.parameters, device)
         resolved = parse_target(target) if isinstance(target, str) else target
-        bound = BoundKernel(self, arguments, resolved or target_of(device), device)
-        for extract, _ in bound.specialized_values():
-            self._extractors.append(extract)
+        bound = BoundKernel(self.definition, arguments, resolved or target_of(device), device)
+        extractors = bound.specialized_values()
+        if len(extractors) > len(self._extractors):
+            # Keys made so far lack the newly found values.
+            self._extractors = extractors
+            self._bound.clear()
         self._is_alias_sensitive |= bound.writes_arguments()
-        # Tracing may have found values to specialise on, so the key is taken now.
         self._bound[(target, self.specialization_key(arguments))] = bound
         return bound
 
@@ -141,7 +116,10 @@ class Kernel:
         """Run the kernel."""
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
-        args = self.normalize_args(*args, **kwargs) if kwargs else self.with_defaults(args)
+        if kwargs:
+            args = self.definition.normalize_args(*args, **kwargs)
+        else:
+            args = self.definition.with_defaults(args)
         bound = self._bound.get((None, self.specialization_key(args)))
         if bound is None:
             bound = self.bind(args)
@@ -156,14 +134,6 @@ class Kernel:
     def kernel_source(self) -> str:
         """The source text of the function."""
         return inspect.getsource(self.fn)
-
-
-def _is_constexpr(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return "constexpr" in annotation.lower()
-    return annotation is constexpr or (
-        isinstance(annotation, type) and issubclass(annotation, constexpr)
-    )
 
 
 def kernel(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tilesmith.compiler.check_loops import check_loops
 from tilesmith.compiler.compile import optimise
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
@@ -111,6 +112,7 @@ class VariantStore:
             self._kernel, arguments, self._constants, self._options, blocks, tunables
         )
         trace = trace_kernel(request)
+        check_loops(trace.function)
         function = optimise(trace.function)
         guards = [*trace.guards, *_tensor_guards(function, self._kernel)]
         return Variant(trace, function, compile_guard(self._kernel.captured, guards))

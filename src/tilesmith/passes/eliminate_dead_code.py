@@ -10,7 +10,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.traversal import walk, walk_function
 from tilesmith.ir.types import TensorType, Type
 from tilesmith.ir.values import Value
 
@@ -83,6 +83,9 @@ class _Liveness:
 
 
 def _is_root(op: Operation) -> bool:
+    # A while loop that looks at memory may wait for another program.
+    if isinstance(op, While):
+        return any(Trait.READS in inner.traits for inner in walk(op.condition))
     if isinstance(op, CONTROL_FLOW) or Trait.TERMINATOR in op.traits:
         return False
     return not is_removable(op)

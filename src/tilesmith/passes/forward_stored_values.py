@@ -77,6 +77,9 @@ class _Forwarding:
             # Earlier iterations have written whatever later ones write.
             for region in op.regions():
                 self._forget_written(region, stored)
+        if isinstance(op, While):
+            # It may wait for another program to overwrite what this one stored.
+            stored.clear()
         blocks = bound_blocks(op)
         inner: list[Region] = []
         for region in op.regions():

@@ -44,11 +44,21 @@ def is_active(entries: Entries, values: Mapping[str, Any], key: str, index: int 
         return True
     if key in RANGE_KEYS:
         return _is_range_active(entries, values, index) and _is_safe(values, key)
-    if key == "loop_orders":
-        return not is_flattened(entries, values, entries.ordered[index])
-    if key == "l2_groupings":
-        return not is_flattened(entries, values, entries.grouped[index])
-    return True
+    return _is_loop_entry_active(entries, values, key, index)
+
+
+def _is_loop_entry_active(
+    entries: Entries, values: Mapping[str, Any], key: str, index: int
+) -> bool:
+    """Entries about a grid whose axes are merged have no effect; nor can xyz number merged axes."""
+    owners = {
+        "loop_orders": entries.ordered,
+        "l2_groupings": entries.grouped,
+        "indexing": entries.access_grids,
+    }
+    if key == "flatten_loops":
+        return values["pid_type"] != "xyz"
+    return key not in owners or not is_flattened(entries, values, owners[key][index])
 
 
 def _is_range_active(entries: Entries, values: Mapping[str, Any], index: int) -> bool:
@@ -74,6 +84,8 @@ def _is_safe(values: Mapping[str, Any], key: str) -> bool:
 
 def neutral(key: str, loop_rank: int = 0) -> Any:
     """The value of an entry without effect."""
+    if key == "flatten_loops":
+        return False
     if key == "loop_orders":
         return list(range(loop_rank))
     if key == "l2_groupings":
@@ -86,18 +98,23 @@ def neutral(key: str, loop_rank: int = 0) -> Any:
 def reset_inactive(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
     """The same values with entries of no effect at their neutral value."""
     result = dict(values)
-    for key in ("loop_orders", "l2_groupings", *RANGE_KEYS):
-        items = list(values.get(key) or [])
-        for index in range(len(items)):
-            if not is_active(entries, values, key, index):
-                rank = len(entries.ordered[index].blocks) if key == "loop_orders" else 0
-                items[index] = neutral(key, rank)
+    # What others depend on comes first.
+    for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
         if key in values:
-            result[key] = items
+            result[key] = _reset_list(entries, result, key)
     for key in (*PERSISTENT_KEYS, "xcd_remap"):
-        if key in result and not is_active(entries, values, key, None):
+        if key in result and not is_active(entries, result, key, None):
             del result[key]
     return _single_warp_specialization(result)
+
+
+def _reset_list(entries: Entries, values: Mapping[str, Any], key: str) -> list[Any]:
+    items = list(values[key])
+    for index in range(len(items)):
+        if not is_active(entries, values, key, index):
+            rank = len(entries.ordered[index].blocks) if key == "loop_orders" else 0
+            items[index] = neutral(key, rank)
+    return items
 
 
 def _single_warp_specialization(values: dict[str, Any]) -> dict[str, Any]:

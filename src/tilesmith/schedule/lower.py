@@ -37,13 +37,14 @@ def schedule_function(
     ``spec`` must be of the same function; the Config may be partial, it is normalised first.
     """
     values = spec.normalize(config)
-    lowered, new_symbols = apply_structural_choices(function, spec.entries, values)
+    symbols = spec.sizes(values).symbols
+    lowered, symbols = apply_structural_choices(function, spec.entries, values, symbols)
     if lowered is not function:
         lowered = run_pipeline(lowered, CLEAN_UP)
     minimums = dot_minimums(spec.facts.matmuls)
     schedule = Schedule(
         target=spec.target,
-        symbols={**spec.sizes(values).symbols, **new_symbols},
+        symbols=symbols,
         padded=pad_constants(Structure(lowered), minimums),
         grids=_grid_options(spec, values),
         loops=_loop_options(spec, values),

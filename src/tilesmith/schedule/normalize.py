@@ -173,6 +173,12 @@ def check_combinations(values: Mapping[str, Any], target: Target) -> None:
             expected="xcd_remap renumbers programs along one launch axis",
             fix="leave out xcd_remap, or use pid_type='flat'",
         )
+    if values["pid_type"] == "xyz" and any(values.get("flatten_loops") or []):
+        raise InvalidConfig(
+            problem=f"flatten_loops={values['flatten_loops']} with pid_type='xyz'",
+            expected="xyz needs one launch axis for each axis of the loop",
+            fix="leave out flatten_loops, or use pid_type='flat'",
+        )
     _check_registers(values, target)
 
 

@@ -57,7 +57,7 @@ class Entries:
     blocks: tuple[str, ...]
     ordered: tuple[AnyLoop, ...]
     """Loops of two or more axes: ``loop_orders``."""
-    flattened: tuple[AnyLoop, ...]
+    flattened: tuple[Grid, ...]
     grouped: tuple[Grid, ...]
     """Grids of two or more axes: ``l2_groupings``."""
     rolled: tuple[Dim, ...]
@@ -65,6 +65,8 @@ class Entries:
     static: tuple[LoopAxis, ...]
     accesses: tuple[Load | Store, ...]
     atomics: tuple[Atomic, ...]
+    access_grids: tuple[AnyLoop, ...]
+    """The grid around each of the accesses."""
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -91,7 +93,7 @@ class Entries:
 
 
 def collect_entries(
-    structure: Structure, rolled: tuple[Dim, ...], flattened: tuple[AnyLoop, ...]
+    structure: Structure, rolled: tuple[Dim, ...], flattened: tuple[Grid, ...]
 ) -> Entries:
     """Bind the positions of all lists for one function."""
     loops = structure.all_loops
@@ -114,6 +116,7 @@ def collect_entries(
         ),
         accesses=structure.accesses,
         atomics=structure.atomics,
+        access_grids=tuple(structure.loops_around(op)[0] for op in structure.accesses),
     )
 
 

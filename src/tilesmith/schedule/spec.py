@@ -8,6 +8,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
+from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.diagnostics.errors import InvalidConfig, TunableNameConflict
 from tilesmith.ir.function import Function
 from tilesmith.ir.values import Value
@@ -35,7 +36,7 @@ from tilesmith.schedule.resources import ResourceModel, ResourceUse
 from tilesmith.schedule.size_resolution import SizeResolver
 from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
 from tilesmith.schedule.slots import collect_entries
-from tilesmith.schedule.structural_choices import find_flattenable_loops, find_rollable
+from tilesmith.schedule.structural_choices import find_flattenable_grids
 from tilesmith.schedule.structure import Structure
 from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS, TileSizes
 from tilesmith.targets import Target
@@ -65,9 +66,9 @@ class ConfigSpec:
         for name in filter(is_reserved, self.tunables):
             raise TunableNameConflict(name=name)
         self.structure = Structure(function)
-        rollable = find_rollable(function)
+        rollable = find_rollable_dims(function)
         self.facts = collect_facts(self.structure, rollable)
-        flattened = find_flattenable_loops(self.structure)
+        flattened = find_flattenable_grids(self.structure)
         self.entries = collect_entries(self.structure, rollable, flattened)
         self.disallowed_pid_types = find_disallowed(self.structure, has_barrier)
         allowed = allowed_types(self.disallowed_pid_types)

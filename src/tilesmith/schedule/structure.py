@@ -108,6 +108,10 @@ class Structure:
             by_slot.setdefault(op.slot, op)
         return tuple(by_slot[slot] for slot in sorted(by_slot))
 
+    def loops_around(self, op: Operation) -> tuple[AnyLoop, ...]:
+        """The loops around an op, outermost first."""
+        return next(site.loops for site in self.sites if site.op is op)
+
     @cached_property
     def tile_values(self) -> tuple[Value, ...]:
         """Results and region arguments that are tiles of rank 1 or more."""

@@ -55,15 +55,11 @@ def dot_minimums(matmuls: tuple[MatmulFact, ...]) -> dict[Dim, int]:
 
 
 def pad_constants(structure: Structure, minimums: Mapping[Dim, int]) -> dict[int, int]:
-    """The physical size of every constant factor but 1 in any tile's shape (0 takes one lane)."""
-    padded: dict[int, int] = {}
-    for value in structure.tile_values:
-        for dim in value.tile.shape:
-            for factor in dim.factors:
-                if isinstance(factor, int) and factor != 1:
-                    least = minimums.get(Dim((factor,)), 1)
-                    padded[factor] = max(next_power_of_2(factor), least)
-    return padded
+    """The physical size of every constant factor but 1 in any tile's shape (0 becomes 1)."""
+    dims = {dim for value in structure.tile_values for dim in value.tile.shape}
+    factors = [factor for dim in dims for factor in dim.factors]
+    constants = sorted({factor for factor in factors if isinstance(factor, int) and factor != 1})
+    return {n: max(next_power_of_2(n), minimums.get(Dim((n,)), 1)) for n in constants}
 
 
 def size_symbols(structure: Structure, minimums: Mapping[Dim, int]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
@@ -56,6 +57,7 @@ def emit(
     )
 
 
+@lru_cache(maxsize=1)
 def installed_version() -> tuple[int, int]:
     """Major and minor version of the installed Triton, without importing it."""
     try:

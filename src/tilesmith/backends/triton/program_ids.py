@@ -131,7 +131,7 @@ def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
     needed = order if needs_total else order[: max(len(order) - 1, 2 if grouping > 1 else 0)]
     counts = {axis: _axis_count(emitter, op, axis) for axis in needed}
     tiles = _Tiles(op, order, grouping, counts)
-    if grouping > 1:
+    if grouping > 1 and len(order) > 1:
         name = emitter.spelling.names.fresh("num_pid_in_group")
         emitter.assign(name, multiply(literal(grouping), counts[order[1]]))
         tiles.group_size = Expr(name)

@@ -10,9 +10,14 @@ from tilesmith.backends.triton.names import NamePool, identifier, triton_dtype
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import BOOL, F32, I32
 from tilesmith.ir.function import Function
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim, Extent, TileType
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
+
+_DOT_MINIMUM = 16
+"""The fewest lanes along a dot's axes that fill an instruction."""
 
 
 @dataclass
@@ -39,6 +44,14 @@ class Spelling:
         self.names = NamePool()
         self.needs = Needs()
         self._symbol_names: dict[str, str] = {}
+        self._dot_sizes = {
+            symbol
+            for op in walk_function(function)
+            if isinstance(op, Dot)
+            for value in (op.lhs, op.rhs)
+            for dim in value.tile.shape
+            for symbol in dim.symbols
+        }
         self.parameter_names = {
             parameter.value: self.names.fresh(parameter.value.name)
             for parameter in function.parameters
@@ -65,7 +78,11 @@ class Spelling:
         if size not in self._symbol_names:
             name = self.names.fresh(f"{identifier(size).upper()}_PADDED")
             self._symbol_names[size] = name
-            self.needs.constexprs[name] = f"next_power_of_2({self.extent(size)})"
+            padded = f"next_power_of_2({self.extent(size)})"
+            is_multiplied = size in self._dot_sizes
+            self.needs.constexprs[name] = (
+                f"max({padded}, {_DOT_MINIMUM})" if is_multiplied else padded
+            )
         return self._symbol_names[size]
 
     def extent(self, extent: Extent) -> Expr:

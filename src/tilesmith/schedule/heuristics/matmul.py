@@ -65,7 +65,7 @@ class Problem:
 
     def efficiency(self, bm: int, bn: int) -> float:
         """The share of multiprocessors at work, averaged over all waves."""
-        tiles = self.programs * -(-self.m // bm) * -(-self.n // bn)
+        tiles = max(1, self.programs * -(-self.m // bm) * -(-self.n // bn))
         waves = -(-tiles // self.target.num_sms)
         return tiles / (waves * self.target.num_sms)
 
@@ -180,7 +180,7 @@ def _with_splits(situation: Situation, problem: Problem, seed: Seed) -> Seed:
     if not isinstance(outer, str) or outer not in situation.entries.blocks:
         return seed
     sizes = [seed.blocks.get(axis.block or "", 16) for axis in (problem.fact.m, problem.fact.n)]
-    tiles = -(-problem.m // sizes[0]) * -(-problem.n // sizes[1])
+    tiles = max(1, -(-problem.m // sizes[0]) * -(-problem.n // sizes[1]))
     splits = max(1, power_of_2_floor(problem.target.num_sms / tiles))
     length = next_power_of_2(-(-situation.extent(outer) // splits))
     return replace(seed, blocks={**seed.blocks, outer: length})

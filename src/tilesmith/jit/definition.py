@@ -1,0 +1,82 @@
+"""What a kernel is before any call: its function, signature, settings, configs and split source."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.check_decorators import check_decorators
+from tilesmith.frontend.check_device_code import check_device_code
+from tilesmith.frontend.check_helpers import check_named_helpers
+from tilesmith.frontend.host_code import SplitKernel, split_kernel
+from tilesmith.frontend.host_functions import constexpr
+from tilesmith.frontend.source import parse_kernel
+from tilesmith.frontend.tracer import TraceOptions
+from tilesmith.jit.check_definition import check_definition
+from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
+
+_INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
+
+
+class KernelDefinition:
+    """The fixed part of a kernel; every specialization shares it."""
+
+    def __init__(
+        self, function: Callable[..., Any], configs: Sequence[Config], settings: Settings
+    ) -> None:
+        check_definition(function)
+        self.fn = function
+        self.name = function.__name__
+        self.signature = inspect.signature(function)
+        self.parameters = tuple(self.signature.parameters)
+        self.settings = settings
+        self.configs = list(configs)
+        self.constexprs = frozenset(
+            position
+            for position, parameter in enumerate(self.signature.parameters.values())
+            if _is_constexpr(parameter.annotation)
+        )
+        self.trace_options = TraceOptions(
+            settings.static_shapes, settings.dot_precision, _INDEX_DTYPES[settings.index_dtype]
+        )
+
+    @functools.cached_property
+    def split(self) -> SplitKernel:
+        """Host and device code, parsed and compiled on first use."""
+        source = parse_kernel(self.fn)
+        check_decorators(source)
+        check_device_code(source)
+        check_named_helpers(source)
+        return split_kernel(source)
+
+    def constant_positions(self, arguments: tuple[Any, ...]) -> frozenset[int]:
+        """Positions of arguments that are compile-time constants."""
+        wrapped = {i for i, argument in enumerate(arguments) if isinstance(argument, constexpr)}
+        return self.constexprs | wrapped
+
+    def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Positional arguments with keywords placed and defaults applied."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            problem = "Too many arguments" if len(args) > len(self.parameters) else str(error)
+            raise errors.WrongArguments(
+                function=self.name, problem=problem, signature=str(self.signature)
+            ) from error
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
+
+    def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All positional arguments, defaults filled in."""
+        return args if len(args) == len(self.parameters) else self.normalize_args(*args)
+
+
+def _is_constexpr(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return "constexpr" in annotation.lower()
+    return isinstance(annotation, type) and issubclass(annotation, constexpr)
