@@ -1,7 +1,7 @@
 """Tilesmith: PyTorch with tiles.
 
-A kernel is a Python function with loops over ``hl.tile(...)`` and torch operations inside; it runs on NVIDIA and AMD
-GPUs through Triton, and on the CPU.
+A kernel is a Python function with loops over ``hl.tile(...)`` and torch operations inside; it runs
+on NVIDIA and AMD GPUs through Triton, and on the CPU.
 """
 
 from __future__ import annotations

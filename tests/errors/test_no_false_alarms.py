@@ -1,6 +1,7 @@
 """Kernels that look like mistakes and are none: they run and give the right answer."""
 
 # ruff: noqa: PLW0603, SIM108
+# pyright: reportPossiblyUnboundVariable=false, reportConstantRedefinition=false
 
 from __future__ import annotations
 

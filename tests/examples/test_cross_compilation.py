@@ -22,19 +22,21 @@ def compile_config(bound: BoundKernel, config: Config) -> CompiledInfo:
     try:
         return compile_artifact(bound.to_artifact(config))
     except RuntimeError as error:
-        is_given_up = "PassManager" in str(error) and any(config["range_warp_specializes"])
+        is_given_up = "PassManager" in str(error) and any(config.get("range_warp_specializes", ()))
         if not is_given_up:
             raise
     plain = {key: value for key, value in config.items() if key != "range_warp_specializes"}
     return compile_artifact(bound.to_artifact(Config.from_dict(plain)))
 
 
-def check_compiles(case: Case, seed: int, target: str) -> None:
+def check_compiles(case: Case, seed: int, target: str, *, small: bool = False) -> None:
     rng = random.Random(f"{case.name} {target} {seed}")
     dtype, size = rng.choice(DTYPES), rng.choice(case.sizes)
     args = case.make_inputs(size, dtype, "cpu")
     bound = case.kernel.bind(args, target=target)
     config = bound.config_spec.random_config(rng)
+    if small:
+        config = Config.from_dict({**config, **case.config})
     assert compile_config(bound, config).binary, (size, dtype, config)
 
 
@@ -45,8 +47,9 @@ def check_compiles(case: Case, seed: int, target: str) -> None:
         for i, case in enumerate(EXAMPLES)
     ],
 )
-def test_random_config_compiles(case: Case, target: str) -> None:
-    check_compiles(case, 0, target)
+def test_random_config_with_small_blocks_compiles(case: Case, target: str) -> None:
+    # Some large blocks take Triton a minute; those are for the long run.
+    check_compiles(case, 0, target, small=True)
 
 
 @pytest.mark.full

@@ -1,7 +1,7 @@
 """Runs example kernels under Triton's interpreter: JSON lists of jobs in and of outcomes out.
 
 A process of its own, since TRITON_INTERPRET decides how ``triton.language`` itself is imported.
-A job is [case, size, dtype, seed]; an outcome is null, or the text of what went wrong.
+A job is [case, size, dtype, static shapes or not, seed]; an outcome is null, or what went wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+import tilesmith as helion
 
 # Imported first of all that may import triton: it sets TRITON_INTERPRET.
 from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
@@ -38,11 +40,12 @@ def import_text(source: str, folder: str) -> ModuleType:
     return module
 
 
-def run_job(name: str, size: list[int], dtype_name: str, seed: int) -> None:
+def run_job(name: str, size: list[int], dtype_name: str, static_shapes: bool, seed: int) -> None:
     """Export a kernel with a random config, run the exported module, compare with fp64."""
     case, dtype = CASES[name], getattr(torch, dtype_name)
     args = case.make_inputs(tuple(size), dtype, "cpu")
-    bound = case.kernel.bind(args, target=TARGET)
+    kernel = helion.kernel(case.kernel.fn, static_shapes=static_shapes)
+    bound = kernel.bind(args, target=TARGET)
     config = bound.config_spec.random_config(random.Random(seed))
     source = bound.to_triton_code(config)
     try:

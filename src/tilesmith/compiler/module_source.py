@@ -1,7 +1,8 @@
 """The complete module for readers and for saving: generated device code plus the user's host code.
 
-Host statements stay as the user wrote them; calls of the language in them are replaced by what they mean under this
-config, so the module needs only torch and triton (and whatever else the host code itself imports).
+Host statements stay as the user wrote them; calls of the language in them are replaced by what they
+mean under this config, so the module needs only torch and triton (and whatever else the host code
+itself imports).
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def _imports(module: dict[str, Any], names: Iterable[str]) -> list[str]:
             continue
         value = module[name]
         if isinstance(value, ModuleType):
-            lines.append(f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else ""))
+            lines.append(
+                f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else "")
+            )
         elif isinstance(value, (int, float, str, bool)):
             lines.append(f"{name} = {value!r}")
         else:

@@ -1,14 +1,18 @@
-"""Block sizes for the reference interpreter: tiles as large as the semantics allow, within a memory bound.
+"""Block sizes for the reference interpreter.
 
-The interpreter pays per op, not per element, so one whole-tensor tile is the fastest schedule; only values that
-would grow beyond the bound (broadcast products, for one) are tiled.
+Tiles as large as the semantics allow, within a memory bound.
+
+The interpreter pays per op, not per element, so one whole-tensor tile is the fastest schedule; only
+values that would grow beyond the bound (broadcast products, for one) are tiled.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TileType
+from tilesmith.ir.types import Shape, TileType
 from tilesmith.schedule.schedule import next_power_of_2
 
 MAX_TILE_ELEMENTS = 1 << 25
@@ -30,29 +34,22 @@ def whole_tile_sizes(function: Function) -> dict[str, int]:
         for value in op.results
         if isinstance(value.type, TileType)
     }
-    limits = {block.name: block.extent or 1 for block in function.blocks}
+    limits = {block.name: block.extent or UNKNOWN_EXTENT for block in function.blocks}
     for shape in shapes:
         _shrink(function, shape, sizes, limits)
     return sizes
 
 
 def _shrink(
-    function: Function, shape: object, sizes: dict[str, int], limits: dict[str, int]
+    function: Function, shape: Shape, sizes: dict[str, int], limits: dict[str, int]
 ) -> None:
     """Halve the largest block of a shape until it fits."""
-    while True:
-        elements = 1
-        blocks: list[str] = []
-        for dim in shape:  # type: ignore[attr-defined]
-            for factor in dim.factors:
-                if isinstance(factor, int):
-                    elements *= factor
-                elif factor in sizes:
-                    elements *= min(sizes[factor], limits[factor])
-                    blocks.append(factor)
-                elif not function.is_block(factor):
-                    elements *= function.hint(factor)
-        largest = max(blocks, key=sizes.__getitem__, default=None)
-        if elements <= MAX_TILE_ELEMENTS or largest is None or sizes[largest] == 1:
+    factors = [factor for dim in shape for factor in dim.factors]
+    blocks = [factor for factor in factors if isinstance(factor, str) and factor in sizes]
+    fixed = prod(function.hint(f) if isinstance(f, str) else f for f in factors if f not in sizes)
+    while blocks:
+        largest = max(blocks, key=sizes.__getitem__)
+        elements = fixed * prod(min(sizes[block], limits[block]) for block in blocks)
+        if elements <= MAX_TILE_ELEMENTS or sizes[largest] == 1:
             return
         sizes[largest] //= 2

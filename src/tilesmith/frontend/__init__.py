@@ -1,1 +1,4 @@
-"""From a Python function and its arguments to the tile IR: split the source, rewrite it, run it once with proxies."""
+"""From a Python function and its arguments to the tile IR.
+
+Split the source, rewrite it, run it once with proxies.
+"""

@@ -121,12 +121,13 @@ def threshold(x: TileValue, limit: float, value: float) -> TileValue:
 
 ACTIVATIONS: dict[str, Rule] = {
     "relu": in_wide_type(relu), "relu_": in_wide_type(relu), "gelu": in_wide_type(gelu),
-    "silu": in_wide_type(silu), "softplus": in_wide_type(softplus), "logsigmoid": in_wide_type(logsigmoid),
+    "silu": in_wide_type(silu), "softplus": in_wide_type(softplus),
+    "logsigmoid": in_wide_type(logsigmoid),
     "leaky_relu": in_wide_type(leaky_relu), "elu": in_wide_type(elu), "mish": in_wide_type(mish),
     "hardtanh": in_wide_type(hardtanh), "relu6": in_wide_type(lambda x: hardtanh(x, 0.0, 6.0)),
     "threshold": in_wide_type(threshold), "sign": sign, "lerp": in_wide_type(lerp),
     "addcmul": in_wide_type(addcmul), "addcdiv": in_wide_type(addcdiv), "masked_fill": masked_fill,
-    "hypot": lambda x, y: in_wide_type(
+    "hypot": in_wide_type(
         lambda a, b: apply("sqrt", apply("add", apply("mul", a, a), apply("mul", b, b)))
-    )(x, y),
+    ),
 }  # fmt: skip

@@ -1,7 +1,9 @@
-"""Values that cross from host to device code: tensors become references, runtime numbers parameters.
+"""Values that cross from host to device code.
 
-Everything else (ints, strings, dtypes, None, functions) is a constant of the trace; numbers among them are guarded,
-so a later call whose host code computes another value is traced anew.
+Tensors become references, runtime numbers parameters.
+
+Everything else (ints, strings, dtypes, None, functions) is a constant of the trace; numbers among
+them are guarded, so a later call whose host code computes another value is traced anew.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class CaptureBorder:
         return result
 
     def _wrap_container(self, value: Any, source: str) -> Any:
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
+        if hasattr(value, "_fields"):
             items = {
                 name: self.wrap(getattr(value, name), f"{source}.{name}") for name in value._fields
             }
@@ -134,5 +136,6 @@ class CapturedList(list[Any]):
     def _reject(self, *_: Any, **__: Any) -> Any:
         raise errors.CapturedListMutation(name=self._source)
 
-    append = extend = insert = pop = remove = clear = sort = reverse = _reject
+    append = extend = insert = pop = remove = clear = reverse = _reject
+    sort = _reject  # type: ignore[assignment]
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _reject

@@ -1,4 +1,4 @@
-"""Rejects Python that device code cannot contain, with the statement's place, before anything is traced."""
+"""Rejects, with its place, Python that device code cannot contain, before anything is traced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_DEVICE_FORM = {ast.Break: "`break`", ast.Continue: "`continue`"}
 
 
 def check_device_code(source: KernelSource) -> None:
-    """Raise for the first construct that device code cannot contain, and for names that cross the border."""
+    """Raise for what device code cannot contain, and for names that cross the border."""
     for loop in source.loops:
         for node in ast.walk(loop):
             _check_node(node, source)
@@ -70,7 +70,7 @@ def _invalid_assignment(part: ast.AST, source: KernelSource) -> NoReturn:
 
 
 def _check_loop_functions(source: KernelSource) -> None:
-    """``hl.tile`` and its kin describe loops; anywhere but after ``for ... in`` they mean nothing."""
+    """``hl.tile`` and its kin mean something only after ``for ... in``."""
     nodes = list(ast.walk(source.tree))
     iterators = {id(node.iter) for node in nodes if isinstance(node, (ast.For, ast.comprehension))}
     for node in nodes:

@@ -28,8 +28,7 @@ def _shape(shape: Any, function: str) -> Shape:
     if not isinstance(shape, (list, tuple)):
         raise errors.InvalidArgumentKind(
             function=function,
-            problem=f"the shape is {kind_of(shape)}, "
-            "expected a list of sizes",
+            problem=f"the shape is {kind_of(shape)}, expected a list of sizes",
             loc=locate(),
         )
     return as_shape(tuple(shape), function)
@@ -72,7 +71,7 @@ def arange(
     """
     current_tracer("hl.arange")
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-    step = bounds[2] if len(bounds) > 2 else step  # noqa: PLR2004
+    step = bounds[2] if len(bounds) > 2 else step
     result = emit_arange(as_dim(_length(start, end, step), "hl.arange"))
     if step != 1:
         result = apply("mul", result, step)

@@ -1,4 +1,7 @@
-"""Python builtins as device code sees them: ``range`` loops on the device, ``min``/``max`` take symbolic numbers."""
+"""Python builtins as device code sees them.
+
+``range`` loops on the device, ``min``/``max`` take symbolic numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tilesmith.frontend.values import TileValue, dispatch
 
 def device_range(*bounds: Any) -> LoopRange:
     """``range`` in device code is ``hl.grid``: a loop at run time."""
-    loop = grid(*bounds[:2], step=bounds[2]) if len(bounds) == 3 else grid(*bounds)  # noqa: PLR2004
+    loop = grid(*bounds[:2], step=bounds[2]) if len(bounds) == 3 else grid(*bounds)
     return replace(loop, is_builtin_range=True)
 
 

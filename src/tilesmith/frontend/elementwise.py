@@ -1,7 +1,7 @@
 """Torch's elementwise functions as rows: which scalar function, computed in which type.
 
-``Exactly rounded`` functions (add, mul, comparisons, ...) run in the result type; the others run in fp32 for half
-types and are rounded back, as eager does.
+``Exactly rounded`` functions (add, mul, comparisons, ...) run in the result type; the others run in
+fp32 for half types and are rounded back, as eager does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tilesmith.ir.ops.elementwise import Cast
 Rule = Callable[..., Any]
 
 _FLOAT_UNARY = (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "sqrt", "rsqrt",
 )  # fmt: skip
 _EXACT_UNARY = {
@@ -59,7 +60,7 @@ def _weak(result: TileValue, operands: tuple[Any, ...]) -> TileValue:
 
 
 def _weak_dtype(operands: tuple[Any, ...]) -> DType | None:
-    """Index arithmetic stays in the operands' own integer type, whatever torch would pick for Python ints."""
+    """Index arithmetic stays in the operands' own integer type, unlike torch's Python ints."""
     scalars = [o for o in operands if isinstance(o, Scalar)]
     if len(scalars) != sum(isinstance(o, TileValue) for o in operands):
         return None
@@ -98,9 +99,9 @@ def unary(name: str, fn: str, *, is_exact: bool) -> Rule:
 def comparison(fn: str) -> Rule:
     """Operands meet in their promoted type; the result is bool."""
 
-    def rule(left: Operand, right: Operand) -> TileValue:
+    def rule(left: Operand | None, right: Operand | None) -> TileValue | bool:
         if left is None or right is None:
-            return fn == "ne"  # type: ignore[return-value]
+            return fn == "ne"
         dtype = _weak_dtype((left, right)) or result_dtype("add", left, right)
         return apply(fn, left, right, dtype=dtype)
 
@@ -163,9 +164,9 @@ def power(base: Operand, exponent: Operand) -> Any:
     """``**``; small integer exponents become products."""
     if exponent == 2 and isinstance(exponent, (int, float)):
         return multiply(base, base)
-    if isinstance(exponent, float) and exponent == 0.5:  # noqa: PLR2004
+    if isinstance(exponent, float) and exponent == 0.5:
         return unary("sqrt", "sqrt", is_exact=False)(base)
-    if isinstance(exponent, int) and 0 <= exponent <= 4:  # noqa: PLR2004
+    if isinstance(exponent, int) and 0 <= exponent <= 4:
         return _integer_power(base, exponent)
     return binary("pow", "pow", is_exact=False)(base, exponent)
 
@@ -182,14 +183,16 @@ def _integer_power(base: Operand, exponent: int) -> Any:
     return cast(result, dtype)
 
 
-def where(condition: Operand, then: Operand = None, otherwise: Operand = None) -> TileValue:  # type: ignore[assignment]
+def where(
+    condition: Operand, then: Operand | None = None, otherwise: Operand | None = None
+) -> TileValue:
     """``torch.where`` with tensor or number arms."""
     if then is None or otherwise is None:
         raise errors.DataDependentOutputShapeNotSupported(
             operation="torch.where(condition)", loc=locate()
         )
     numbers = [arm for arm in (then, otherwise) if not isinstance(arm, TileValue)]
-    if len(numbers) == 2:  # noqa: PLR2004
+    if len(numbers) == 2:
         dtype = F32 if any(isinstance(n, float) for n in numbers) else I64
     else:
         dtype = result_dtype("add", then, otherwise)
@@ -291,7 +294,8 @@ ELEMENTWISE: dict[str, Rule] = {
     "float": conversion(F32), "half": conversion(F16), "bfloat16": conversion(BF16),
     "double": conversion(F64), "int": conversion(I32), "long": conversion(I64),
     "short": conversion(I16), "char": conversion(I8), "byte": conversion(U8),
-    "bool": lambda x: truth(x),
-    "clone": identity, "contiguous": identity, "detach": identity, "negative": unary("neg", "neg", is_exact=True),
+    "bool": truth,
+    "clone": identity, "contiguous": identity, "detach": identity,
+    "negative": unary("neg", "neg", is_exact=True),
     "absolute": unary("abs", "abs", is_exact=True),
 }  # fmt: skip

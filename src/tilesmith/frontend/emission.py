@@ -1,12 +1,15 @@
-"""The small vocabulary in which all rules are written: make constants, cast, broadcast, apply scalar functions.
+"""The small vocabulary in which all rules are written.
 
-Operands may be proxies or Python numbers; results are proxies. Broadcasting follows torch, plus alignment by
-axis identity: in ``a[t, u] + b[t]`` the operand of lower rank takes the place of its own axis.
+Make constants, cast, broadcast, apply scalar functions.
+
+Operands may be proxies or Python numbers; results are proxies. Broadcasting follows torch, plus
+alignment by axis identity: in ``a[t, u] + b[t]`` the operand of lower rank takes the place of its
+own axis.
 """
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
@@ -20,8 +23,8 @@ from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import ONE, Dim, Shape, TileType
 
-Number = Union[int, float, bool]
-Operand = Union[TileValue, Number]
+Number = int | float | bool
+Operand = TileValue | int | float | bool
 
 
 def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
@@ -189,7 +192,7 @@ def permute(operand: TileValue, order: tuple[int, ...]) -> TileValue:
 
 
 def apply(fn: str, *operands: Operand, dtype: DType | None = None) -> TileValue:
-    """Apply a scalar function. All operands are first converted to ``dtype`` (default: the first tile's).
+    """Apply a scalar function in ``dtype`` (default: the first tile's).
 
     For ``where`` the condition keeps its own type.
     """

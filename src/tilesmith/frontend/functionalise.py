@@ -6,10 +6,13 @@ Before::                                  After::
         acc = acc + x[t]                          t = __item
                                                   acc = __ts.named("acc", acc + x[t])
                                                   return (acc,)
-                                              (acc,) = __ts.run_for(hl.tile(n), __body_1, ("acc",), (acc,), ("t",))
+                                              (acc,) = __ts.run_for(
+                                                  hl.tile(n), __body_1, ("acc",), (acc,), ("t",)
+                                              )
 
-``if``, ``while``, ``and``/``or``/``not``, ternaries and chained comparisons are treated alike. Names bound inside come
-back out; the runtime side (``control_flow.py``) decides what they mean after a device loop.
+``if``, ``while``, ``and``/``or``/``not``, ternaries and chained comparisons are treated alike.
+Names bound inside come back out; the runtime side (``control_flow.py``) decides what they mean
+after a device loop.
 """
 
 from __future__ import annotations
@@ -32,12 +35,11 @@ def _runtime_call(function: str, *args: ast.expr) -> ast.Call:
 
 
 def _strings(names: Iterable[str]) -> ast.expr:
-    return ast.Constant(tuple(names))
+    return ast.Tuple([ast.Constant(name) for name in names], ast.Load())
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:
-    template = cast("ast.Expression", ast.parse("lambda: 0", mode="eval"))
-    thunk = cast("ast.Lambda", template.body)
+    thunk = cast("ast.Lambda", ast.parse("lambda: 0", mode="eval").body)
     thunk.body = body
     return thunk
 
@@ -89,7 +91,7 @@ class Functionaliser(ast.NodeTransformer):
 
     def _state(self, names: Sequence[str]) -> ast.expr:
         """Current values of names, an unbound marker for those not bound yet."""
-        values = [
+        values: list[ast.expr] = [
             _name(name) if name in self._bound else _runtime_call("Unbound", ast.Constant(name))
             for name in names
         ]

@@ -1,6 +1,9 @@
-"""The two functions made from a kernel's source: host code with one launch point, and rewritten device code.
+"""The two functions made from a kernel's source.
 
-Both are compiled under the user's file name and line numbers, so tracebacks and locations show the user's code.
+Host code with one launch point, and rewritten device code.
+
+Both are compiled under the user's file name and line numbers, so tracebacks and locations show the
+user's code.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ class SplitKernel:
     device_code: CodeType
 
     def host_function(self) -> Callable[..., Any]:
-        """Host code as ``f(launch, *arguments)``; ``launch`` receives the captured values at the launch point.
+        """Host code as ``f(launch, *arguments)``.
+
+        ``launch`` receives the captured values at the launch point.
 
         It runs over the user's own module globals, so later changes to them are seen.
         """
@@ -39,7 +44,7 @@ class SplitKernel:
         return FunctionType(code, self.source.function.__globals__, self.source.tree.name)
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
-        """Device code as a function of the captured names, over the user's globals plus ``overrides``."""
+        """Device code as a function of the captured names, over globals plus ``overrides``."""
         scope = {**self.source.function.__globals__, **overrides}
         exec(self.device_code, scope)
         return cast("Callable[..., Any]", scope["__device"])
@@ -74,7 +79,8 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
     for node in ast.walk(launch):
         ast.copy_location(node, source.loops[0])
     known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
-    # A name bound in one branch of host code only must not stop the launch: device code may never use it.
+    # A name bound in one branch of host code only must not stop the launch: device code may never
+    # use it.
     unsure = [name for name in captured if name not in known]
     defaults = [
         ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure
@@ -99,7 +105,7 @@ def _compile(tree: ast.FunctionDef, file: str, kernel: str) -> CodeType:
 
 
 def _renamed(code: CodeType, kernel: str) -> CodeType:
-    """The same code, where functions made up by the rewriting (``__body_1``) bear the kernel's name."""
+    """The same code; functions made up by the rewriting bear the kernel's name."""
     constants = (_renamed(c, kernel) if isinstance(c, CodeType) else c for c in code.co_consts)
     name = kernel if code.co_name.startswith("__") else code.co_name
     return code.replace(co_name=name, co_consts=tuple(constants))

@@ -1,4 +1,7 @@
-"""Language functions of host code: ``hl.specialize``, ``hl.register_block_size``, ``hl.register_tunable``, ``hl.constexpr``."""
+"""Language functions of host code.
+
+``hl.specialize``, ``hl.register_block_size``, ``hl.register_tunable``, ``hl.constexpr``.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.schedule import next_power_of_2
 
 
-class constexpr(NamedTuple):
-    """A compile-time constant: as an annotation, around an argument, or around an expression of constants.
+class constexpr(NamedTuple):  # noqa: N801 (the name kernels use)
+    """A compile-time constant.
+
+    As an annotation, around an argument, or around an expression of constants.
 
     Example:
         ``def k(x: torch.Tensor, mode: hl.constexpr): ...`` or ``k(x, hl.constexpr("fast"))``
@@ -67,9 +72,7 @@ def register_tunable(name: str, fragment: Any) -> Any:
         raise errors.RegisterOnDevice(function="hl.register_tunable", loc=locate())
     session = current_host_session("hl.register_tunable")
     if not isinstance(name, str):
-        raise errors.RegisterTunableArgTypes(
-            kind=kind_of(name), argument="name", loc=locate()
-        )
+        raise errors.RegisterTunableArgTypes(kind=kind_of(name), argument="name", loc=locate())
     if not isinstance(fragment, Fragment):
         raise errors.RegisterTunableArgTypes(
             kind=kind_of(fragment), argument="fragment", loc=locate()

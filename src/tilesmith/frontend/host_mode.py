@@ -1,4 +1,4 @@
-"""Under dynamic shapes, sizes and strides that host code reads are marked as runtime values while tracing."""
+"""Under dynamic shapes, sizes that host code reads are marked as runtime values while tracing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _SHAPE_GETTER = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 class RuntimeSizeMode(TorchFunctionMode):
     """Active while host code of a dynamic-shape kernel runs for tracing.
 
-    ``origins`` tells, for argument tensors by identity, how to get them from the kernel's arguments.
+    ``origins`` tells, for argument tensors by identity, how to get them from the kernel's
+    arguments.
     """
 
     def __init__(self, origins: dict[int, Callable[..., torch.Tensor]]) -> None:

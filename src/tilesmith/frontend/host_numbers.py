@@ -1,8 +1,9 @@
 """Host integers and floats that remember they are not constants.
 
-``RuntimeInt``/``RuntimeFloat`` stand for scalar arguments (and sizes, under dynamic shapes) while host code runs for
-tracing; arithmetic keeps the mark. ``BlockSizeInt`` stands for a registered block size and notes when host
-code looks at its value, because then the trace holds for that value only.
+``RuntimeInt``/``RuntimeFloat`` stand for scalar arguments (and sizes, under dynamic shapes) while
+host code runs for tracing; arithmetic keeps the mark. ``BlockSizeInt`` stands for a registered
+block size and notes when host code looks at its value, because then the trace holds for that value
+only.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 _BINARY = (
-    "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "lshift", "rshift", "and", "or", "xor",
+    "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "lshift", "rshift", "and", "or",
+    "xor",
 )  # fmt: skip
 _UNARY = ("neg", "pos", "abs")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_CONVERSIONS = ("index", "int", "float", "bool")
 
 
 class RuntimeInt(int):
@@ -93,22 +97,28 @@ def _observing_operator(name: str) -> Callable[..., Any]:
     return apply
 
 
-def _install() -> None:
+def _install_runtime_operators(cls: type, base: type) -> None:
+    """Arithmetic on a marked number gives a marked number."""
     for name in _BINARY:
         for reflected in (False, True):
             dunder = f"__{'r' if reflected else ''}{name}__"
-            for cls, base in ((RuntimeInt, int), (RuntimeFloat, float)):
-                if hasattr(base, dunder):
-                    setattr(cls, dunder, _runtime_operator(name, base, reflected=reflected))
-            setattr(BlockSizeInt, dunder, _observing_operator(dunder))
+            if hasattr(base, dunder):
+                setattr(cls, dunder, _runtime_operator(name, base, reflected=reflected))
     for name in _UNARY:
-        for cls, base in ((RuntimeInt, int), (RuntimeFloat, float)):
-            method = getattr(base, f"__{name}__")
-            setattr(cls, f"__{name}__", lambda self, method=method: _mark(method(self), None))
-        setattr(BlockSizeInt, f"__{name}__", _observing_operator(f"__{name}__"))
-    for name in ("lt", "le", "gt", "ge", "eq", "ne", "index", "int", "float", "bool"):
-        setattr(BlockSizeInt, f"__{name}__", _observing_operator(f"__{name}__"))
+        method = getattr(base, f"__{name}__")
+        setattr(cls, f"__{name}__", lambda self, method=method: _mark(method(self), None))
+
+
+def _install_observers() -> None:
+    """Anything that looks at the value of a block size reports it."""
+    binary = [f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r")]
+    others = [f"__{name}__" for name in (*_UNARY, *_COMPARISONS, *_CONVERSIONS)]
+    for dunder in (*binary, *others):
+        setattr(BlockSizeInt, dunder, _observing_operator(dunder))
+    # Defining equality removes the hash, which sets and dictionaries of sizes need.
     BlockSizeInt.__hash__ = int.__hash__  # type: ignore[method-assign]
 
 
-_install()
+_install_runtime_operators(RuntimeInt, int)
+_install_runtime_operators(RuntimeFloat, float)
+_install_observers()

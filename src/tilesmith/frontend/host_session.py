@@ -1,4 +1,4 @@
-"""What host code asks of the language while it runs: block sizes, tunables and specialised values."""
+"""What host code asks of the language: block sizes, tunables, specialised values."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ class RegisteredBlock:
 class HostSession:
     """One run of a kernel's host code, either to trace it or to launch it.
 
-    ``block_sizes`` and ``tunables`` come from the Config (or are empty on the first trace, when defaults serve).
+    ``block_sizes`` and ``tunables`` come from the Config (or are empty on the first trace, when
+    defaults serve).
     """
 
     block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
     tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     registered: list[RegisteredBlock] = field(default_factory=list[RegisteredBlock])
     observed_slots: set[int] = field(default_factory=set[int])
-    """Slots of block sizes whose value host code looked at: the trace holds for these values only."""
+    """Slots of block sizes whose value host code looked at: the trace holds for these values
+    only."""
     tunable_fragments: dict[str, Fragment] = field(default_factory=dict[str, Fragment])
     tunable_values: dict[str, Any] = field(default_factory=dict[str, Any])
     specialized: list[tuple[Callable[..., int], int]] = field(
         default_factory=list[tuple[Callable[..., int], int]]
     )
-    """Runtime values turned into constants: how to recompute them from the arguments, and the value."""
+    """Runtime values turned into constants: how to recompute them from the arguments, and the
+    value."""
     is_used: bool = False
     """Whether host code calls the language at all; if not, launches need no session."""
 

@@ -1,7 +1,7 @@
 """Subscripts of host tensors: from index elements to aligned integer tiles (language section 3.1).
 
-Tiles and one-dimensional index tensors in different positions form a Cartesian product; neighbouring index tensors
-of higher rank broadcast together.
+Tiles and one-dimensional index tensors in different positions form a Cartesian product;
+neighbouring index tensors of higher rank broadcast together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilesmith.ir.values import Value
 
 @dataclass(frozen=True)
 class Position:
-    """One index element: the tile that indexes a tensor dimension, or a new axis (``index`` None)."""
+    """One index element: what indexes a dimension, or a new axis (``index`` None)."""
 
     index: TileValue | None
 
@@ -73,7 +73,7 @@ def resolve_access(ref: TensorRef, index: Any) -> Access:
 
 
 def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
-    """Pair each index element with its tensor dimension (-1 for new axes); fill ``...`` and the tail."""
+    """Pair index elements with dimensions (-1 for new axes), filling ``...`` and the tail."""
     elements = list(index) if isinstance(index, (tuple, list)) else [index]
     elements = _flatten_single_tuple(elements)
     consumed = sum(element is not None and element is not Ellipsis for element in elements)
@@ -116,9 +116,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if isinstance(element, TensorRef):
         raise errors.HostTensorDirectUsage(name=element.source, use="an index", loc=locate())
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
-        raise errors.InvalidIndexingType(
-            kind=kind_of(element), tensor=ref.source, loc=locate()
-        )
+        raise errors.InvalidIndexingType(kind=kind_of(element), tensor=ref.source, loc=locate())
     if isinstance(element, int):
         return Position(_constant_position(ref, axis, element))
     if element.tile.dtype.is_bool:
@@ -197,7 +195,10 @@ def arange(dim: Dim) -> TileValue:
 
 
 def _group(positions: list[Position]) -> list[list[Position]]:
-    """Neighbouring index tensors of rank two or more form one group; everything else stands alone."""
+    """Neighbouring index tensors of rank two or more form one group.
+
+    Everything else stands alone.
+    """
     groups: list[list[Position]] = []
     for position in positions:
         is_wide = len(position.shape) >= 2
@@ -215,7 +216,7 @@ def _group_shape(group: list[Position]) -> Shape:
 
 
 def _align(index: TileValue, start: int, group_shape: Shape, rank: int) -> TileValue:
-    """Place an index's axes at ``start`` of a shape of ``rank`` dimensions, all others of size 1."""
+    """Place an index's axes at ``start`` of ``rank`` dimensions, the others of size 1."""
     if not group_shape:
         return index
     own = index.tile.rank

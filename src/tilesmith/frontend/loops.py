@@ -1,7 +1,8 @@
 """``hl.tile``, ``hl.grid`` and ``hl.static_range``: what the iterator of a device loop describes.
 
-Calling ``hl.tile(...)`` in device code gives a ``LoopRange``; the rewritten ``for`` (``control_flow.py``) turns it into a
-loop op. Bounds are scalars or sequences of scalars, one per axis.
+Calling ``hl.tile(...)`` in device code gives a ``LoopRange``; the rewritten ``for``
+(``control_flow.py``) turns it into a loop op. Bounds are scalars or sequences of scalars, one per
+axis.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 
 
-
 @dataclass(frozen=True)
 class Axis:
     """One axis of a loop: its range, and how it steps."""
@@ -31,7 +31,8 @@ class Axis:
     begin: Any
     end: Any
     block_size: Any = None
-    """None: tuned; otherwise an int, a registered block size or a scalar with a block's dimension."""
+    """None: tuned; otherwise an int, a registered block size or a scalar with a block's
+    dimension."""
     step: Any = None
     """Set for index axes (``hl.grid``), which have no block."""
 
@@ -86,7 +87,7 @@ def _ranges(
     extras = list(extra) if _is_sequence(extra) else [extra] * (len(ends) if extra is None else 1)
     if not len(begins) == len(ends) == len(extras):
         raise errors.IncorrectTileUsage(
-            problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)} sizes",
+            problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)}",
             fix="all must be scalars, or sequences of the same length",
             loc=locate(),
         )
@@ -136,7 +137,10 @@ def static_range(
 
 @dataclass(frozen=True)
 class BoundAxis:
-    """An axis ready for a loop op: values for its bounds and the block it steps by ("" for plain indices)."""
+    """An axis ready for a loop op.
+
+    Values for its bounds and the block it steps by ("" for plain indices).
+    """
 
     begin: Value
     end: Value
@@ -166,7 +170,10 @@ def bind_axis(axis: Axis, name: str) -> BoundAxis:
 
 
 def _is_index(bound: TileValue) -> bool:
-    """Positions of an outer 64-bit loop stay 64-bit; loaded int64 values are offsets that fit 32 bits."""
+    """Positions of an outer 64-bit loop stay 64-bit.
+
+    Loaded int64 values are offsets that fit 32 bits.
+    """
     return isinstance(bound, Scalar)
 
 

@@ -70,7 +70,10 @@ def product(
     acc: TileValue | None = None,
     dtype: DType | None = None,
 ) -> TileValue:
-    """One ``Dot`` op. The result has the accumulator's type, else ``dtype`` or the accumulation type."""
+    """One ``Dot`` op. The result has the accumulator's type.
+
+    Else ``dtype`` or the accumulation type.
+    """
     tracer = current_tracer(operation)
     common = result_dtype("mul", lhs, rhs) if lhs.tile.dtype != rhs.tile.dtype else lhs.tile.dtype
     lhs, rhs, shape = _check_shapes(cast(lhs, common), cast(rhs, common), operation)
@@ -162,5 +165,6 @@ def linear(x: TileValue, weight: TileValue, bias: Any = None) -> TileValue:
 
 MATMULS: dict[str, Rule] = {
     "mm": torch_product("mm"), "bmm": torch_product("bmm"), "matmul": torch_product("matmul"),
-    "addmm": accumulated_product("addmm"), "baddbmm": accumulated_product("baddbmm"), "linear": linear,
+    "addmm": accumulated_product("addmm"), "baddbmm": accumulated_product("baddbmm"),
+    "linear": linear,
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""Result element types exactly as eager torch has them: ask torch itself on tiny meta tensors, once per case."""
+"""Result element types exactly as eager torch has them.
+
+Ask torch itself on tiny meta tensors, once per case.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _Descriptor = tuple[Any, ...]
 
 
 def _describe(operand: Any) -> _Descriptor:
-    """What promotion depends on: element type and whether it has dimensions; the kind of a number."""
+    """What promotion depends on.
+
+    Element type and whether it has dimensions; the kind of a number.
+    """
     if not isinstance(operand, TileValue):
         return ("number", type(operand) if isinstance(operand, bool) else _number_kind(operand))
     if operand.is_weak:

@@ -33,7 +33,10 @@ def resolve_axis(x: TileValue, dim: Any, name: str) -> int:
 
 
 def _axes(x: TileValue, dim: Any, name: str) -> tuple[int, ...]:
-    """Positions to reduce: all of them for None, in descending order so that earlier ones stay valid."""
+    """Positions to reduce: all of them for None.
+
+    In descending order so that earlier ones stay valid.
+    """
     if dim is None or dim == ():
         return tuple(reversed(range(x.tile.rank)))
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
@@ -126,7 +129,10 @@ def arg_extremum(kind: ReduceKind) -> Rule:
 
 
 def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
-    """``torch.max``/``torch.min`` in their three forms: whole, along a dimension, of two tensors."""
+    """``torch.max``/``torch.min`` in their three forms.
+
+    Whole, along a dimension, of two tensors.
+    """
 
     def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(dim, TileValue):
@@ -275,7 +281,8 @@ def normalize(x: TileValue, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
 
 
 REDUCTIONS: dict[str, Rule] = {
-    "sum": sum_, "mean": mean, "prod": prod, "amax": extremum(ReduceKind.MAX), "amin": extremum(ReduceKind.MIN),
+    "sum": sum_, "mean": mean, "prod": prod, "amax": extremum(ReduceKind.MAX),
+    "amin": extremum(ReduceKind.MIN),
     "max": max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum"),
     "min": max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum"),
     "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),

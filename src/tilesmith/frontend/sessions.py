@@ -1,4 +1,7 @@
-"""The one stack of ambient state: which kernel's host or device code is running in this thread right now."""
+"""The one stack of ambient state.
+
+Which kernel's host or device code is running in this thread right now.
+"""
 
 from __future__ import annotations
 

@@ -142,8 +142,8 @@ def _check_padding(x: TileValue, shape: Shape) -> None:
     sizes = [f for dim in (*x.tile.shape, *shape) for f in dim.factors if isinstance(f, int)]
     if not unchanged and any(size & (size - 1) for size in sizes):
         raise errors.BackendUnsupported(
-            operation=f"reshaping {shape_text(x.tile.shape)} to {shape_text(shape)}: merging or splitting "
-            "an axis whose size is no power of two",
+            operation=f"reshaping {shape_text(x.tile.shape)} to {shape_text(shape)}: merging or "
+            "splitting an axis whose size is no power of two",
             backend="triton",
             loc=locate(),
         )
@@ -200,7 +200,8 @@ def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
 
 
 SHAPES: dict[str, Rule] = {
-    "subscript": subscript, "unsqueeze": unsqueeze, "squeeze": squeeze, "view": view, "reshape": view,
+    "subscript": subscript, "unsqueeze": unsqueeze, "squeeze": squeeze, "view": view,
+    "reshape": view,
     "transpose": transpose, "swapaxes": transpose, "swapdims": transpose, "permute": permute_axes,
     "t": reverse_axes, "T": reverse_axes, "mT": lambda x: transpose(x, -2, -1),
     "expand": expand, "broadcast_to": expand, "flatten": flatten,

@@ -42,7 +42,10 @@ class KernelSource:
         return self.tree.body[self.num_before + self.num_loops :]
 
     def fresh(self) -> KernelSource:
-        """The same source with a tree of its own, to be changed (parsing is cheaper than copying)."""
+        """The same source with a tree of its own.
+
+        To be changed (parsing is cheaper than copying).
+        """
         return replace(self, tree=_parse_text(self.text, self.function))
 
     @property
@@ -102,7 +105,10 @@ def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
 
 
 def called_name(node: ast.AST) -> str:
-    """The last part of a called function's name: ``tile`` for ``hl.tile(...)``; "" if node is no call."""
+    """The last part of a called function's name.
+
+    ``tile`` for ``hl.tile(...)``; "" if node is no call.
+    """
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Attribute):
@@ -111,7 +117,10 @@ def called_name(node: ast.AST) -> str:
 
 
 def is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[..., Any]) -> bool:
-    """Whether a call is to a function of the language module: ``hl.tile`` or an imported ``tile``."""
+    """Whether a call is to a function of the language module.
+
+    ``hl.tile`` or an imported ``tile``.
+    """
     if called_name(node) not in names or not isinstance(node, ast.Call):
         return False
     target = node.func
@@ -121,7 +130,7 @@ def is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[.
     if isinstance(target, ast.Name):
         owner = function.__globals__.get(target.id)
         return getattr(owner, "__module__", "").startswith("tilesmith.")
-    # pkg.language.tile(...)
+    # A dotted path to the language module, such as tilesmith.language.tile.
     return isinstance(target, ast.Attribute) and ast.unparse(target.value).endswith(".language")
 
 

@@ -139,7 +139,10 @@ def reference(tracer: Tracer, tensor: torch.Tensor, source: str) -> TensorRef:
 
 
 def reference_of_unknown(tensor: torch.Tensor) -> TensorRef:
-    """A tensor that device code reached by itself: a closure cell known by identity, or a global."""
+    """A tensor that device code reached by itself.
+
+    A closure cell known by identity, or a global.
+    """
     tracer = current_tracer("a tensor")
     known = tracer.tensor_refs.get(id(tensor))
     if known is not None:
@@ -176,7 +179,7 @@ def size_scalar(ref: TensorRef, axis: int) -> Any:
 
 
 def size_dim(extent: str, hint: int) -> Dim:
-    """The dimension of a runtime size. Sizes equal at trace time share one symbol (checked at each launch)."""
+    """The dimension of a runtime size; equal sizes share a symbol, checked at each launch."""
     tracer = current_tracer("a size")
     for size in tracer.sizes.values():
         if size.hint == hint:

@@ -1,4 +1,7 @@
-"""``Tile``: the loop variable of ``hl.tile``, usable as an index, as a size and for its position."""
+"""``Tile``: the loop variable of ``hl.tile``.
+
+Usable as an index, as a size and for its position.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The one table from torch function names to rules, and the dispatch that every proxy goes through."""
+"""The one table from torch function names to rules.
+
+And the dispatch that every proxy goes through.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name not in _ACCEPTS_HOST_TENSORS:
         for arg in (*args, *kwargs.values()):
             _reject_host_value(arg, name)
-    if name in ("view",) and len(args) == 2 and isinstance(args[1], torch.dtype):  # noqa: PLR2004
+    if name in ("view",) and len(args) == 2 and isinstance(args[1], torch.dtype):
         rule = bitcast
     if kwargs:
         kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
@@ -88,7 +91,10 @@ def _unsupported(name: str) -> errors.BaseError:
 
 
 class DeviceMode(TorchFunctionMode):
-    """Active while device code is traced: factory calls make device values, host tensors stay behind subscripts."""
+    """Active while device code is traced.
+
+    Factory calls make device values, host tensors stay behind subscripts.
+    """
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()

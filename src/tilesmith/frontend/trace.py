@@ -1,4 +1,7 @@
-"""Runs host code up to its launch point and device code once with proxies; gives the IR and what it depends on."""
+"""Runs host code up to its launch point and device code once with proxies.
+
+Gives the IR and what it depends on.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class TraceRequest:
     arguments: tuple[Any, ...]
     constants: frozenset[int] = frozenset()
     """Positions of arguments that are compile-time constants."""
-    options: TraceOptions = TraceOptions()
+    options: TraceOptions = field(default_factory=TraceOptions)
     block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
     tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

@@ -1,4 +1,7 @@
-"""The function under construction while device code runs with proxies: parameters, blocks, open regions."""
+"""The function under construction while device code runs with proxies.
+
+Parameters, blocks, open regions.
+"""
 
 from __future__ import annotations
 
@@ -73,9 +76,11 @@ class Tracer:
     closure_sources: dict[int, tuple[torch.Tensor, str]] = field(
         default_factory=dict[int, tuple[torch.Tensor, str]]
     )
-    """Tensors in closure cells of callable arguments, by identity, and how the launcher finds them."""
+    """Tensors in closure cells of callable arguments, by identity, and how the launcher finds
+    them."""
     equal_sizes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Launch expressions of sizes that were equal when traced and share a symbol: checked at launch."""
+    """Launch expressions of sizes that were equal when traced and share a symbol: checked at
+    launch."""
     is_eager: bool = False
     """Set while torch is only asked a question (a result type), not traced."""
     _alias_groups: dict[int, int] = field(default_factory=dict[int, int])
@@ -100,7 +105,10 @@ class Tracer:
 
     @contextmanager
     def open_region(self, kind: str, blocks: tuple[str, ...] = ()) -> Iterator[OpenRegion]:
-        """Ops created inside the block go to a new region; ``take_region`` collects it afterwards."""
+        """Ops created inside the block go to a new region.
+
+        ``take_region`` collects it afterwards.
+        """
         region = OpenRegion(kind, locate(), bound_blocks=blocks)
         self.regions.append(region)
         self.builder.open_region()
@@ -154,11 +162,18 @@ class Tracer:
         return existing.value
 
     def extent_of(self, tensor: torch.Tensor, source: str, kind: str, axis: int) -> Extent:
-        """A size or stride: a constant under static shapes (and for 0, 1), else a runtime parameter."""
+        """A size or stride: a constant under static shapes (and for 0.
+
+        1), else a runtime parameter.
+        """
         value = tensor.shape[axis] if kind == "size" else tensor.stride(axis)
         if self.options.static_shapes or value in (0, 1):
             return int(value)
         expression = f"{source}.{kind}({axis})"
+        if kind == "size" and any(value == constant for _, constant in self.host.specialized):
+            # Which tensors a specialised size belongs to is not known: equal ones are it, guarded.
+            self.equal_sizes.append((expression, str(int(value))))
+            return int(value)
         name = f"{_identifier(source)}_{kind}_{axis}"
         dtype = self.integer_dtype(value)
         return self.parameter(name, expression, scalar(dtype)).name

@@ -1,7 +1,7 @@
 """Proxies that device code handles: tiles of elements and symbolic scalars.
 
-They implement ``__torch_function__``, so torch functions, methods and operators on them all arrive in one
-table (``torch_functions.py``). A proxy is immutable; in-place spellings rebind.
+They implement ``__torch_function__``, so torch functions, methods and operators on them all arrive
+in one table (``torch_functions.py``). A proxy is immutable; in-place spellings rebind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import I32
@@ -120,9 +121,12 @@ class TileValue:
 
 
 class Scalar(TileValue):
-    """A symbolic number: a tile's begin, a block size, a runtime argument. It promotes like a Python number.
+    """A symbolic number.
 
-    ``as_dim`` is set when it may serve as a size: then ``make`` builds its SSA value only if it is computed with.
+    A tile's begin, a block size, a runtime argument. It promotes like a Python number.
+
+    ``as_dim`` is set when it may serve as a size: then ``make`` builds its SSA value only if it is
+    computed with.
     """
 
     user_name = "a runtime number"
@@ -140,11 +144,13 @@ class Scalar(TileValue):
         self._make = None if isinstance(value, Value) else value
         self.as_dim = dim
         self.sum_of: tuple[Any, Any] | None = None
-        """The two summands when this is a sum: lets ``s : s + t.block_size`` be recognised as a range."""
+        """The two summands when this is a sum: lets ``s : s + t.block_size`` be recognised as a
+        range."""
         self.double: Callable[[], TileValue] | None = None
         """The same runtime float in full precision, for fp64 operands."""
 
     @property
+    @override
     def value(self) -> Value:
         if self._make is not None:
             self._value = self._make()
@@ -153,6 +159,7 @@ class Scalar(TileValue):
         return super().value
 
     @property
+    @override
     def is_weak(self) -> bool:
         return True
 
@@ -193,8 +200,10 @@ def shape_text(shape: Shape) -> str:
 def _install_operators() -> None:
     """Python operators are table entries like any torch function: ``a + b`` is ``add(a, b)``."""
     binary = {
-        "add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
-        "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+        "add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide",
+        "floordiv": "floor_divide",
+        "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and",
+        "or": "bitwise_or",
         "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
     }  # fmt: skip
     comparisons = ("eq", "ne", "lt", "le", "gt", "ge")

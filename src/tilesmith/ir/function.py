@@ -74,10 +74,12 @@ class Function:
         return None
 
     def hint(self, extent: Extent) -> int:
-        """A constant, or the trace-time value of a runtime size."""
+        """A constant, the size of a fixed block, or the trace-time value of a runtime size."""
         if isinstance(extent, int):
             return extent
-        return next(size.hint for size in self.sizes if size.name == extent)
+        fixed = {block.name: block.fixed for block in self.blocks if block.fixed is not None}
+        hints = {size.name: size.hint for size in self.sizes}
+        return {**fixed, **hints}[extent]
 
     def with_body(self, body: Region) -> Function:
         """The same function with another body."""

@@ -1,4 +1,7 @@
-"""A kernel bound to one specialization: its traces, its Config specification, its compiled forms."""
+"""A kernel bound to one specialization.
+
+Its traces, its Config specification, its compiled forms.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,8 @@ class BoundKernel:
     ) -> str:
         """The Triton module for a config, with or without a GPU.
 
-        ``target`` is any of ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
+        ``target`` is any of ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else
+        cuda:90.
         """
         resolved = self._resolve(config)
         variant, artifact = self._compile(resolved, self._gpu_target(target))

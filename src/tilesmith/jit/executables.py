@@ -49,7 +49,11 @@ class ExecutableStore:
     """Makes and runs executables of one specialization."""
 
     def __init__(
-        self, definition: KernelDefinition, variants: VariantStore, specs: SpecStore, device: torch.device
+        self,
+        definition: KernelDefinition,
+        variants: VariantStore,
+        specs: SpecStore,
+        device: torch.device,
     ) -> None:
         self._definition = definition
         self._variants = variants

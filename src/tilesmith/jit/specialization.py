@@ -1,4 +1,7 @@
-"""Arguments to key: what is baked into a compiled kernel, and so must be equal for it to be used again."""
+"""Arguments to key: what is baked into a compiled kernel.
+
+And so must be equal for it to be used again.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ class KeyMaker:
             return (dict, *((k, self.key(v, f"{name}[{k!r}]")) for k, v in items))
         if isinstance(argument, FunctionType):
             return self._function_key(argument, name)
-        if isinstance(argument, BuiltinFunctionType) or callable(argument) and _is_torch(argument):
+        if isinstance(argument, BuiltinFunctionType) or (
+            callable(argument) and _is_torch(argument)
+        ):
             return ("builtin", id(argument))
         if dataclasses.is_dataclass(argument) and not isinstance(argument, type):
             fields = dataclasses.fields(argument)

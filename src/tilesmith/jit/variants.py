@@ -1,4 +1,7 @@
-"""Traces of one specialization. Usually there is one; host code that looks at the Config or at data makes more."""
+"""Traces of one specialization. Usually there is one.
+
+Host code that looks at the Config or at data makes more.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Variant:
     guard: Callable[..., bool] | None
 
     def fits(self, config: Config) -> bool:
-        """Whether the trace was made with the block sizes and tunables that a Config gives to host code."""
+        """Whether host code would see the same block sizes and tunables under this Config."""
         session = self.trace.session
         blocks = config.get("block_sizes", [])
         return all(
@@ -119,7 +122,10 @@ class VariantStore:
 
 
 def _tensor_guards(function: Function, kernel: SplitKernel) -> list[tuple[str, Any]]:
-    """Tensors made by host code must look as they did when traced; arguments are covered by the key."""
+    """Tensors made by host code must look as they did when traced.
+
+    Arguments are covered by the key.
+    """
     arguments = {arg.arg for arg in kernel.source.tree.args.args}
     guards: list[tuple[str, Any]] = []
     for parameter in function.parameters:

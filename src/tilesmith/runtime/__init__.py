@@ -1,4 +1,7 @@
-"""From an Artifact and arguments to a launch; knows no compiler. Also the peer's public ``runtime`` names."""
+"""From an Artifact and arguments to a launch.
+
+Knows no compiler. Also the peer's public ``runtime`` names.
+"""
 
 from __future__ import annotations
 

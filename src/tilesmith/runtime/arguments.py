@@ -1,7 +1,7 @@
 """From the values host code hands over at the launch point to kernel parameters and guard checks.
 
-Launch expressions such as ``x``, ``xs[1]`` or ``x.size(0)`` come from the compiler; they are compiled once into one function
-of the captured names.
+Launch expressions such as ``x``, ``xs[1]`` or ``x.size(0)`` come from the compiler; they are
+compiled once into one function of the captured names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def compile_reader(
 def compile_guard(
     captured: Sequence[str], guards: Sequence[tuple[str, Any]]
 ) -> Callable[..., bool] | None:
-    """A function of the captured values that tells whether every guarded expression still has its value.
+    """A function that tells whether every guarded expression still has its value.
 
     None when there is nothing to check.
     """

@@ -25,6 +25,9 @@ def target_of(device: torch.device) -> Target:
 
 @lru_cache(maxsize=64)
 def get_num_sm(device: torch.device, *, reserved_sms: int = 0) -> int:
-    """Number of streaming multiprocessors (compute units on AMD) less the reserved ones, at least 1."""
+    """Number of streaming multiprocessors (compute units on AMD) less the reserved ones.
+
+    At least 1.
+    """
     count = torch.cuda.get_device_properties(device).multi_processor_count
     return max(1, count - reserved_sms)

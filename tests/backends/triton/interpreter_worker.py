@@ -31,12 +31,16 @@ def _lane_by_lane(function):
     """A numpy function in the place of a libdevice one, which the interpreter lacks."""
 
     def apply(*args):
-        arrays = [arg.handle.data if isinstance(arg, tl.tensor) else np.float32(arg) for arg in args]
+        arrays = [
+            arg.handle.data if isinstance(arg, tl.tensor) else np.float32(arg) for arg in args
+        ]
         first = next(arg for arg in args if isinstance(arg, tl.tensor))
         with np.errstate(all="ignore"):
             data = function(*arrays).astype(first.handle.data.dtype)
         dtype = first.dtype
-        kind = tl.block_type(dtype, list(data.shape)) if data.ndim and first.type.is_block() else dtype
+        kind = (
+            tl.block_type(dtype, list(data.shape)) if data.ndim and first.type.is_block() else dtype
+        )
         return tl.tensor(TensorHandle(data, dtype), kind)
 
     return apply

@@ -17,7 +17,9 @@ from tilesmith.targets import parse_target
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950")
 
 
-def schedule(target: str = "cuda:90", padded: dict[int, int] | None = None, **options: Any) -> Schedule:
+def schedule(
+    target: str = "cuda:90", padded: dict[int, int] | None = None, **options: Any
+) -> Schedule:
     """A schedule; block sizes are given as ``symbols``."""
     sizes = {n: next_power_of_2(n) for n in range(2, 2049)} | (padded or {})
     return Schedule(target=parse_target(target), padded=sizes, **options)
@@ -43,7 +45,9 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def tensor(name: str, dtype: str, *shape: int, alias: int = -1, stride: Any = None, wide: bool = False) -> str:
+def tensor(
+    name: str, dtype: str, *shape: int, alias: int = -1, stride: Any = None, wide: bool = False
+) -> str:
     given = list(strides(shape) if stride is None else stride)
     tail = ", wide" if wide else ""
     return (

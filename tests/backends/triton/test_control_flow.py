@@ -34,8 +34,9 @@ def per_row(body: str, *, k: int = 10, dtype: str = "f32") -> str:
 
 def run_rows(run, text: str, x: torch.Tensor, **options) -> tuple[torch.Tensor, str]:
     artifact = make(text, symbols=SYMBOLS, **options)
-    out = torch.full((10,), -7.0, dtype=x.dtype)
-    return run(artifact, x, out)[1], artifact.source
+    given = {"x": x, "out": torch.full((10,), -7.0, dtype=x.dtype)}
+    results = run(artifact, *(given[parameter.name] for parameter in artifact.parameters))
+    return results[-1], artifact.source
 
 
 SUM_LOOP = """

@@ -26,7 +26,9 @@ def test_pointwise_over_partial_tiles(run, m, n):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (16, 16, 16), (33, 31, 40), (64, 48, 17)])
-@pytest.mark.parametrize("pid_type", ["flat", "xyz", "persistent_blocked", "persistent_interleaved"])
+@pytest.mark.parametrize(
+    "pid_type", ["flat", "xyz", "persistent_blocked", "persistent_interleaved"]
+)
 def test_matmul_with_every_kind_of_program_id(run, m, n, k, pid_type):
     artifact = make(
         matmul(m, n, k), symbols={"tile_m": 16, "tile_n": 16, "tile_k": 16}, pid_type=pid_type

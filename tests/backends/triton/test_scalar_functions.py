@@ -33,7 +33,7 @@ def functions_of(dtype: DType) -> list[str]:
 
 def body(dtype: DType, names: list[str], second: str = "x_tile") -> str:
     """All functions one after the other; what each gives is kept alive by a sum."""
-    lines = [f"%flag = elementwise(%x_tile, %x_tile) {{fn=\"eq\"}} : bool[tile_m, 8]"]
+    lines = [f'%flag = elementwise(%x_tile, %x_tile) {{fn="eq"}} : bool[tile_m, 8]']
     lines.append(f"%one = full() {{value={1 if not dtype.is_float else 1.5}}} : {dtype}[tile_m, 8]")
     total = "x_tile"
     for name in names:
@@ -44,13 +44,15 @@ def body(dtype: DType, names: list[str], second: str = "x_tile") -> str:
         is_bool = function.result is ResultKind.BOOL
         result = "bool" if is_bool else str(dtype)
         args = ", ".join(f"%{operand}" for operand in operands)
-        lines.append(f"%r_{name} = elementwise({args}) {{fn=\"{name}\"}} : {result}[tile_m, 8]")
+        lines.append(f'%r_{name} = elementwise({args}) {{fn="{name}"}} : {result}[tile_m, 8]')
         kept = f"r_{name}"
         if is_bool and not dtype.is_bool:
             kept = f"k_{name}"
             lines.append(f"%{kept} = cast(%r_{name}) : {dtype}[tile_m, 8]")
         join = "or" if dtype.is_bool else "add"
-        lines.append(f"%s_{name} = elementwise(%{total}, %{kept}) {{fn=\"{join}\"}} : {dtype}[tile_m, 8]")
+        lines.append(
+            f'%s_{name} = elementwise(%{total}, %{kept}) {{fn="{join}"}} : {dtype}[tile_m, 8]'
+        )
         total = f"s_{name}"
     lines.append(f"%r = cast(%{total}) : {dtype}[tile_m, 8]")
     return "\n".join(lines)
@@ -65,7 +67,9 @@ def with_type_checks(artifact: Artifact, dtype: DType) -> Artifact:
         wanted = triton_dtype(BOOL if is_bool else dtype)
         return f"{match[0]}\n{match[1]}tl.static_assert({match[2]}.dtype == {wanted})"
 
-    source = re.sub(r"^( +)(r_\w+) = .*(?:\n    (?:    .*|\)))*", check, artifact.source, flags=re.M)
+    source = re.sub(
+        r"^( +)(r_\w+) = .*(?:\n    (?:    .*|\)))*", check, artifact.source, flags=re.M
+    )
     return replace(artifact, source=source)
 
 

@@ -93,7 +93,7 @@ class AxisScope:
         """The axis of a slice over a constant or runtime size, starting at 0."""
         if dim not in self._slices:
             assert self._slice_place is not None
-            size = dim.symbol or dim.constant or 1
+            size = dim.symbol or (1 if dim.constant is None else dim.constant)
             physical = self._spelling.schedule.physical(dim)
             self._slices[dim] = Axis(
                 dim,

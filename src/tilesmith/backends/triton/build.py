@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +107,11 @@ def compile_artifact(
         },
     )
     options = {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
-    compiled = triton.compile(
-        source, target=GPUTarget(target.kind, arch, target.warp_size), options=options
-    )
+    gpu = GPUTarget(target.kind, arch, target.warp_size)
+    with warnings.catch_warnings():
+        # We emit block pointers only for versions that still have them.
+        warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
+        compiled = triton.compile(source, target=gpu, options=options)
     return _info(artifact, compiled)
 
 

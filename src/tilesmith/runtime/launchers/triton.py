@@ -1,7 +1,10 @@
-"""Launches an Artifact: loads its module, lets Triton compile it once, then calls the compiled kernel directly.
+"""Launches an Artifact.
 
-Triton's own launch path re-derives the specialization from all arguments; here it is decided by the few things that
-may change between calls of one artifact (alignment of pointers, divisibility of runtime integers).
+Loads its module, lets Triton compile it once, then calls the compiled kernel directly.
+
+Triton's own launch path re-derives the specialization from all arguments; here it is decided by the
+few things that may change between calls of one artifact (alignment of pointers, divisibility of
+runtime integers).
 """
 
 from __future__ import annotations
@@ -89,6 +92,7 @@ class TritonLauncher:
         return eval(f"lambda {names}: ({listed})", scope)
 
     def __call__(self, *values: Any) -> None:
+        """Launch with the captured values."""
         arguments = self._read(*values)
         grid = self._grid(*arguments)
         if 0 in grid:

@@ -1,0 +1,66 @@
+"""Cross-compiling: five targets, no device; attributes and constants as the launcher would give them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.backends.triton.kernels import TARGETS, make, matmul
+
+from tilesmith.backends.triton.build import (
+    compile_artifact, evaluate_constexprs, load_module, signature,
+)  # fmt: skip
+from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
+from tilesmith.targets import parse_target
+
+SYMBOLS = {"tile_m": 64, "tile_n": 64, "tile_k": 32}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("indexing", ["pointer", "block_ptr", "tensor_descriptor"])
+def test_matmul_compiles_for_every_target(target, indexing):
+    artifact = make(
+        matmul(1000, 1000, 512),
+        (3, 7),
+        target=target,
+        symbols=SYMBOLS,
+        pid_type="persistent_interleaved",
+        grids={0: GridOptions((0, 1), 4)},
+        loops={0: LoopOptions(num_stages=2)},
+        accesses={slot: AccessOptions(indexing) for slot in range(3)},
+        num_stages=3,
+    )
+    info = compile_artifact(artifact)
+    assert info.binary
+    assert info.shared_bytes > 0
+    text = info.assembly["ptx" if target.startswith("cuda") else "amdgcn"]
+    assert "mma" in text or "mfma" in text
+
+
+def test_pointers_are_known_to_be_aligned():
+    info = compile_artifact(make(matmul(1024, 1024, 512), symbols=SYMBOLS))
+    assert "v4" in info.assembly["ptx"] or "cp.async.cg.shared.global" in info.assembly["ptx"]
+
+
+def test_descriptors_use_the_copy_engine_and_need_scratch_memory():
+    accesses = {slot: AccessOptions("tensor_descriptor") for slot in range(3)}
+    artifact = make(matmul(1024, 1024, 512), symbols=SYMBOLS, accesses=accesses)
+    info = compile_artifact(artifact)
+    assert artifact.options["needs_allocator"] is True
+    assert info.scratch_bytes > 0
+    assert "cp.async.bulk.tensor" in info.assembly["ptx"]
+
+
+def test_signature_lists_constants_after_parameters():
+    artifact = make(matmul(64, 64, 64), symbols=SYMBOLS, pid_type="persistent_blocked")
+    assert signature(artifact) == {
+        "x": "*fp16", "y": "*fp16", "out": "*fp16", "NUM_SMS": "constexpr",
+    }  # fmt: skip
+    values = evaluate_constexprs(artifact, parse_target("cuda:90"), {})
+    assert values == {"NUM_SMS": 132}
+
+
+def test_module_needs_torch_and_triton_only():
+    artifact = make(matmul(64, 64, 64), symbols=SYMBOLS)
+    module = load_module(artifact)
+    imports = [line for line in artifact.source.splitlines() if "import" in line]
+    assert imports == ["import torch", "import triton", "import triton.language as tl"]
+    assert callable(module.launch)
