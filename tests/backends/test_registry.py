@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.backends.triton.kernels import matmul, parse, schedule
 
+from tests.backends.triton.kernels import matmul, parse, schedule
 from tilesmith.backends.registry import BACKENDS, find_backend
 from tilesmith.ir.parser import parse_function
 from tilesmith.ir.printer import print_function
@@ -15,7 +15,7 @@ def test_backends_are_listed():
 
 
 def test_unknown_backend_is_named():
-    with pytest.raises(ValueError, match="unknown backend 'metal'.*triton, reference"):
+    with pytest.raises(ValueError, match=r"unknown backend 'metal'.*triton, reference"):
         find_backend("metal")
 
 

@@ -25,6 +25,7 @@ class Case:
         config: block sizes that leave a partial tile on every axis of the inputs.
         reduction_length: terms of the longest sum behind one element; ``EXACT`` for none at all.
         is_interpretable: whether Triton's interpreter computes it rightly (it has no bf16).
+        is_shaped_by_config: whether the result's shape depends on the config.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case:
     config: helion.Config
     reduction_length: int = 1
     is_interpretable: bool = True
+    is_shaped_by_config: bool = False
 
     def __str__(self) -> str:
         return self.name

@@ -176,8 +176,7 @@ MASKING = (
          lambda x: torch.var_mean(x.double(), 1), blocks(4), 13),
     Case("norms", norms, lambda: (randn(5, 13),),
          lambda x: (x.double().logsumexp(1), (x.double() + 1).norm(dim=1)), blocks(4), 13),
+    Case("mean_of_a_tile", mean_of_a_tile, lambda: (randn(5, 13),), tile_means, blocks(4, 4), 4,
+         is_shaped_by_config=True),
 )
-TILE_MEAN = Case("mean_of_a_tile", mean_of_a_tile, lambda: (randn(5, 13),), tile_means,
-                 blocks(4, 4), 4)
-"""Its result depends on the config: it has one column for every tile."""
 # fmt: on

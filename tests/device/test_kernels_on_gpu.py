@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+import tilesmith as helion
 from examples import dot_compress, exp, softmax
 from tests.examples.cases import EXAMPLES, Case
 from tilesmith.numerics.compare import check_against
@@ -26,7 +27,8 @@ def test_random_config_agrees_with_fp64(case: Case, seed: int) -> None:
     rng = random.Random(f"{case.name} {seed}")
     dtype, size = rng.choice(DTYPES), rng.choice(case.sizes)
     args = case.make_inputs(size, dtype, "cuda")
-    bound = case.kernel.bind(args)
+    kernel = helion.kernel(case.kernel.fn, static_shapes=seed % 2 == 0)
+    bound = kernel.bind(args)
     config = bound.config_spec.random_config(rng)
     case.check(bound.compile_config(config)(*args), args, size, dtype)
 
@@ -34,9 +36,9 @@ def test_random_config_agrees_with_fp64(case: Case, seed: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
 def test_plain_call_agrees_with_fp64(case: Case, dtype: torch.dtype) -> None:
-    for size in case.sizes:
-        args = case.make_inputs(size, dtype, "cuda")
-        case.check(case.kernel(*args), args, size, dtype)
+    size = case.sizes[-1]
+    args = case.make_inputs(size, dtype, "cuda")
+    case.check(case.kernel(*args), args, size, dtype)
 
 
 def test_dot_compress_forward_repeats_bit_for_bit() -> None:

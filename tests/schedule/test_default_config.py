@@ -21,21 +21,44 @@ def default(function, target="cuda:90"):
     ("function", "blocks", "warps", "stages", "grouping"),
     [
         (programs.matmul(4096, 4096, 4096), [128, 256, 64], 8, 4, 1),
-        (programs.matmul(1024, 1024, 1024), [128, 64, 128], 4, 4, 1),
+        (programs.matmul(1024, 1024, 1024), [64, 128, 128], 4, 4, 1),
+        (programs.matmul(1536, 1536, 1536), [128, 256, 64], 8, 4, 1),
+        (programs.matmul(2048, 1024, 4096), [128, 128, 64], 8, 6, 1),
+        (programs.matmul(1024, 4096, 1024), [128, 256, 64], 8, 4, 1),
         (programs.matmul(512, 512, 512), [64, 64, 128], 4, 4, 1),
         (programs.matmul(16, 4096, 4096), [16, 32, 256], 4, 6, 1),
         (programs.matmul(64, 8192, 8192), [64, 64, 128], 4, 6, 1),
-        (programs.matmul(2048, 2048, 2048, "f32", "tf32"), [128, 256, 32], 8, 4, 1),
+        (programs.matmul(2048, 2048, 2048, "f32", "tf32"), [128, 64, 32], 2, 4, 1),
         (programs.matmul(16384, 1024, 1024), [128, 256, 64], 8, 4, 2),
-        (programs.batched_matmul(4096, 256, 256, 256), [64, 128, 64], 4, 2, 1),
+        (programs.matmul(3000, 3001, 2999), [128, 128, 64], 8, 6, 4),
+        (programs.batched_matmul(4096, 256, 256, 256), [128, 256, 64], 8, 4, 1),
     ],
-    ids=["4096", "1024", "512", "m16", "m64", "fp32", "tall", "batch"],
+    ids=[
+        "4096",
+        "1024",
+        "1536",
+        "long_k",
+        "wide",
+        "512",
+        "m16",
+        "m64",
+        "tf32",
+        "tall",
+        "odd",
+        "batch",
+    ],
 )
 def test_hopper_matmul_vectors(function, blocks, warps, stages, grouping):
     config = default(function)
     assert config.block_sizes == blocks
     assert (config.num_warps, config.num_stages) == (warps, stages)
     assert config.l2_groupings == [grouping]
+
+
+def test_tiles_of_one_matrix_follow_one_another():
+    assert default(programs.batched_matmul()).loop_orders == [[1, 2, 0]]
+    assert default(programs.attention(width=128)).loop_orders == [[1, 0]]
+    assert default(programs.attention(width=64)).loop_orders == [[0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +79,7 @@ def test_pointwise_is_wide_along_memory(m, n, dtype, blocks):
 
 
 def test_transposing_kernel_gets_square_tiles():
-    assert default(programs.pointwise(transposed=True)).block_sizes == [32, 32]
+    assert default(programs.pointwise(transposed=True)).block_sizes == [64, 64]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +92,10 @@ def test_rows_are_resident_with_warps_by_their_length(n, rows, warps):
 
 
 def test_rows_too_long_for_registers_are_walked_in_chunks():
-    for n, chunk in ((32768, None), (32769, 8192), (1 << 22, 8192)):
+    for n, chunk in ((32768, None), (32769, 16384), (1 << 22, 16384)):
         config = default(programs.softmax(100, n))
         assert config.reduction_loops == [chunk]
+        assert config.num_warps == 32
 
 
 def test_few_rows_get_one_program_each():
@@ -86,16 +110,18 @@ def test_inner_tiles_of_a_reduction_are_long():
 @pytest.mark.parametrize(
     ("n", "dtype", "blocks", "warps", "stages"),
     [
-        (512, "bf16", [64, 32], 8, 3),
-        (256, "bf16", [64, 32], 4, 3),
-        (512, "f32", [32, 32], 4, 3),
-        (1024, "bf16", [32, 32], 8, 3),
-        (2048, "bf16", [16, 16], 8, 3),
+        (512, "bf16", [64, 64], 16, 3),
+        (256, "bf16", [64, 64], 4, 3),
+        (512, "f32", [32, 16], 4, 3),
+        (1024, "bf16", [32, 32], 16, 3),
+        (2048, "bf16", [16, 16], 16, 3),
     ],
 )
 def test_matmul_with_row_reduction(n, dtype, blocks, warps, stages):
     config = default(programs.matmul_row_norm(131072, n, 512, dtype))
     assert config.block_sizes == blocks
+    operands = "pointer" if blocks[0] == 64 else "tensor_descriptor"
+    assert config.indexing == [operands, operands, "pointer"]
     assert (config.num_warps, config.num_stages) == (warps, stages)
 
 
@@ -105,6 +131,7 @@ def test_attention():
     assert (config.num_warps, config.num_stages) == (8, 3)
     narrow = default(programs.attention(width=64))
     assert (narrow.block_sizes, narrow.num_warps) == ([128, 64], 4)
+    assert default(programs.attention(16, 1024, 64)).block_sizes == [64, 128]
 
 
 def test_split_k_blocks_stay_within_the_split():
@@ -121,8 +148,8 @@ def test_amd_products_fit_their_local_memory_and_name_an_instruction():
 
 def test_exact_products_are_short_in_k():
     config = default(programs.matmul(4096, 4096, 4096, "f32", "ieee"))
-    assert config.block_sizes == [128, 128, 16]
-    assert config.num_warps == 8
+    assert config.block_sizes == [64, 64, 32]
+    assert config.num_warps == 4
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -128,7 +128,8 @@ class Tracer:
 
     def fresh_name(self, hint: str) -> str:
         """A symbol or parameter name not in use yet."""
-        taken = {block.name for block in self.blocks} | set(self.parameters) | set(self.sizes)
+        taken = {block.name for block in self.blocks} | set(self.sizes)
+        taken |= {parameter.value.name for parameter in self.parameters.values()}
         name, counter = hint, 1
         while name in taken:
             name, counter = f"{hint}_{counter}", counter + 1

@@ -125,10 +125,12 @@ class ExecutableStore:
     ) -> Callable[..., None]:
         settings = self._definition.settings
         spec = self._specs.get(variant, target)
+        plain = config.updated(indexing="pointer", atomic_indexing="pointer")
         return TritonLauncher(
             compile_to_triton(spec, spec.normalize(config), settings),
             self._definition.split.captured,
             variant.trace.constants,
             self._device,
             Path(settings.cache_dir),
+            lambda: self._triton_launcher(variant, plain, target),
         )

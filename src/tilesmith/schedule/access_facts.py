@@ -77,14 +77,17 @@ class AccessFact:
         return None
 
     @property
+    def is_aligned(self) -> bool:
+        """Whether all rows start at a multiple of 16 bytes, as wide loads need."""
+        others = [stride for stride in self.strides if stride != 1]
+        size = self.dtype.itemsize
+        return all(isinstance(stride, int) and stride * size % 16 == 0 for stride in others)
+
+    @property
     def fits_descriptor(self) -> bool:
         """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes."""
         is_dense = self.strides.count(1) == 1 and self.contiguous_dim is not None
-        others = [stride for stride in self.strides if stride != 1]
-        is_aligned = all(
-            isinstance(stride, int) and stride * self.dtype.itemsize % 16 == 0 for stride in others
-        )
-        return self.is_rectangle and 2 <= len(self.strides) <= 5 and is_dense and is_aligned
+        return self.is_rectangle and 2 <= len(self.strides) <= 5 and is_dense and self.is_aligned
 
     def untiled_elements(self, structure: Structure) -> int:
         """Elements per tiled element: the product of the axes that have no block."""

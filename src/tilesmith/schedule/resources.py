@@ -176,7 +176,7 @@ class ResourceModel:
         return total + rest + OVERHEAD_REGISTERS, largest
 
     def _total_shared(self, sizes: TileSizes, launch: Launch, ring: int, copied: int) -> int:
-        epilogue = self._epilogue_bytes(sizes)
+        epilogue = self._epilogue_bytes(sizes, launch)
         # In a fused loop the next tile's operands arrive while this one is stored.
         together = ring + epilogue if launch.is_fused else max(ring, epilogue)
         return max(together, ring + copied)
@@ -238,9 +238,9 @@ class ResourceModel:
         rows = sizes.size(dot.result.tile.shape[-2])
         return self._target.capability >= 90 and rows >= 64 and launch.num_warps >= 4
 
-    def _epilogue_bytes(self, sizes: TileSizes) -> int:
-        """From Hopper on a product's tile is rearranged in shared memory before it is stored."""
-        if not self._dots or self._target.capability < 90:
+    def _epilogue_bytes(self, sizes: TileSizes, launch: Launch) -> int:
+        """The tile of an asynchronous product is rearranged in shared memory to be stored."""
+        if not any(self._is_asynchronous(site.op, sizes, launch) for site in self._dots):
             return 0
         stores = self._structure.ops(Store)
         return max((_tile_bytes(sizes, op.value) for op in stores), default=0)

@@ -38,9 +38,7 @@ def _lane_by_lane(function):
         with np.errstate(all="ignore"):
             data = function(*arrays).astype(first.handle.data.dtype)
         dtype = first.dtype
-        kind = (
-            tl.block_type(dtype, list(data.shape)) if data.ndim and first.type.is_block() else dtype
-        )
+        kind = tl.block_type(dtype, list(data.shape)) if first.shape else dtype
         return tl.tensor(TensorHandle(data, dtype), kind)
 
     return apply

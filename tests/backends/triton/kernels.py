@@ -83,14 +83,15 @@ def rows(dtype: DType | str, m: int, n: int, body: str, out: str | None = None) 
           %x_tile = load(%x, none, [%i, %j]) {{slot=0}} : {dtype}[tile_m, {n}]
           """
         + indent(dedent(body), "          ").strip()
-        + f"""
-          store(%out, %r, none, [%i, %j]) {{slot=1}}
-        }}
+        + """
+          store(%out, %r, none, [%i, %j]) {slot=1}
+        }
         """,
     )
 
 
 def matmul(m: int, n: int, k: int, dtype: str = "f16", precision: str = "ieee") -> str:
+    tile = "f32[tile_m, tile_n]"
     return function(
         "matmul",
         tensor("x", dtype, m, k),
@@ -111,14 +112,14 @@ def matmul(m: int, n: int, k: int, dtype: str = "f16", precision: str = "ieee") 
           %cols = tile_index(%n0) {{block="tile_n"}} : i32[tile_n]
           %i = expand_dims(%rows) {{axes=[1]}} : i32[tile_m, 1]
           %j = expand_dims(%cols) {{axes=[0]}} : i32[1, tile_n]
-          %acc = loop([%zero], [%k], [], [%start]) {{blocks=["tile_k"], slot=0}} : f32[tile_m, tile_n]
-          (%k0: i32[], %before: f32[tile_m, tile_n]) {{
+          %acc = loop([%zero], [%k], [], [%start]) {{blocks=["tile_k"], slot=0}} : {tile}
+          (%k0: i32[], %before: {tile}) {{
             %inner = tile_index(%k0) {{block="tile_k"}} : i32[tile_k]
             %p = expand_dims(%inner) {{axes=[0]}} : i32[1, tile_k]
             %x_tile = load(%x, none, [%i, %p]) {{slot=0}} : {dtype}[tile_m, tile_k]
             %q = expand_dims(%inner) {{axes=[1]}} : i32[tile_k, 1]
             %y_tile = load(%y, none, [%q, %j]) {{slot=1}} : {dtype}[tile_k, tile_n]
-            %after = dot(%x_tile, %y_tile, %before) {{precision="{precision}"}} : f32[tile_m, tile_n]
+            %after = dot(%x_tile, %y_tile, %before) {{precision="{precision}"}} : {tile}
             yield(%after)
           }}
           %r = cast(%acc) : {dtype}[tile_m, tile_n]

@@ -1,11 +1,11 @@
-"""Emitted modules agree with the reference interpreter, whatever the block sizes and access forms."""
+"""Emitted modules agree with the reference interpreter under any schedule."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from tests.backends.triton.kernels import block, function, parse, schedule, tensor
 
+from tests.backends.triton.kernels import block, function, parse, schedule, tensor
 from tilesmith.backends.triton.backend import emit
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -140,7 +140,7 @@ def test_views_rearrange_lanes(run, m, tile_m):
     compare(run, shuffle(m), {"tile_m": tile_m}, x, torch.zeros(m, 8), torch.zeros(m * 8))
 
 
-def transposed_copy(m: int, n: int, strides: tuple[int, int]) -> str:
+def transposed_copy(m: int, n: int, strides: tuple[int, ...]) -> str:
     """``out[n, m] = x[m, n].T`` with the strides of x given."""
     return function(
         "transposed_copy",
@@ -179,7 +179,7 @@ def test_access_forms_agree_on_partial_tiles(run, indexing, tiles, layout):
         "padded": torch.randn(m, 2 * n)[:, :n],
     }[layout]
     text = transposed_copy(m, n, x.stride())
-    symbols = dict(zip(("tile_m", "tile_n"), tiles))
+    symbols = {"tile_m": tiles[0], "tile_n": tiles[1]}
     out = torch.full((n, m), -7.0)
     source = compare(run, text, symbols, x, out, accesses=accesses(indexing))
     if min(tiles) > 1:
@@ -188,6 +188,7 @@ def test_access_forms_agree_on_partial_tiles(run, indexing, tiles, layout):
 
 
 def batched(b: int, m: int, n: int, k: int, dtype: str, result: str) -> str:
+    tile = f"{result}[tile_b, tile_m, tile_n]"
     return function(
         "batched",
         tensor("x", dtype, b, m, k),
@@ -212,14 +213,14 @@ def batched(b: int, m: int, n: int, k: int, dtype: str, result: str) -> str:
           %h = expand_dims(%batch) {{axes=[1, 2]}} : i32[tile_b, 1, 1]
           %i = expand_dims(%rows) {{axes=[0, 2]}} : i32[1, tile_m, 1]
           %j = expand_dims(%cols) {{axes=[0, 1]}} : i32[1, 1, tile_n]
-          %acc = loop([%zero], [%k], [], [%start]) {{blocks=["tile_k"], slot=0}} : {result}[tile_b, tile_m, tile_n]
-          (%k0: i32[], %before: {result}[tile_b, tile_m, tile_n]) {{
+          %acc = loop([%zero], [%k], [], [%start]) {{blocks=["tile_k"]}} : {tile}
+          (%k0: i32[], %before: {tile}) {{
             %inner = tile_index(%k0) {{block="tile_k"}} : i32[tile_k]
             %p = expand_dims(%inner) {{axes=[0, 1]}} : i32[1, 1, tile_k]
             %q = expand_dims(%inner) {{axes=[0, 2]}} : i32[1, tile_k, 1]
             %x_tile = load(%x, none, [%h, %i, %p]) {{slot=0}} : {dtype}[tile_b, tile_m, tile_k]
             %y_tile = load(%y, none, [%h, %q, %j]) {{slot=1}} : {dtype}[tile_b, tile_k, tile_n]
-            %after = dot(%x_tile, %y_tile, %before) {{precision="ieee"}} : {result}[tile_b, tile_m, tile_n]
+            %after = dot(%x_tile, %y_tile, %before) {{precision="ieee"}} : {tile}
             yield(%after)
           }}
           store(%out, %acc, none, [%h, %i, %j]) {{slot=2}}
@@ -244,7 +245,7 @@ def batched(b: int, m: int, n: int, k: int, dtype: str, result: str) -> str:
 @pytest.mark.parametrize("indexing", INDEXINGS)
 def test_batched_products_with_small_and_single_axes(run, tiles, indexing):
     b, m, n, k = 3, 5, 9, 20
-    symbols = dict(zip(("tile_b", "tile_m", "tile_n", "tile_k"), tiles))
+    symbols = {f"tile_{axis}": size for axis, size in zip("bmnk", tiles)}
     x, y = torch.randint(-4, 5, (b, m, k)).float(), torch.randint(-4, 5, (b, k, n)).float()
     text = batched(b, m, n, k, "f32", "f32")
     source = compare(run, text, symbols, x, y, torch.zeros(b, m, n), accesses=accesses(indexing))
@@ -318,7 +319,7 @@ def test_gathers_masks_and_atomics(run, tile_m):
     source = compare(run, GATHER, {"tile_m": tile_m}, *args, accesses=accesses("tensor_descriptor"))
     assert 'eviction_policy="evict_last"' in source
     assert 'sem="acq_rel"' in source
-    # The table is too large for 32-bit offsets; the counts, indexed by 64 bits anyway, are not cast.
+    # Only the table is too large for 32-bit offsets.
     assert ".to(tl.int64) * 4" in source
 
 
@@ -372,3 +373,49 @@ def test_casts_of_scalars(run, via, dtype):
     x = torch.tensor([0, 1, 2, 3.7, 100, 127, 0.1, 1.5, 2.5, 8, 9, 10]).to(torch_dtype)
     text = scalars(dtype, f"%v = cast(%a) : {via}[]\n%r = cast(%v) : {dtype}[]")
     compare(run, text, {}, x, x.clone(), torch.zeros(12, dtype=torch_dtype))
+
+
+def wide_copy(begin: int, extent: str) -> str:
+    """A copy with 64-bit loop indices, up to a literal or a parameter."""
+    return function(
+        "wide_copy",
+        tensor("x", "f32", 9, 6, wide=True),
+        tensor("out", "f32", 9, 6, wide=True),
+        'param %n: i64[] from "n"',
+        block("tile_m", 0),
+        block("tile_n", 1),
+        f"""
+        %zero = full() {{value=0}} : i64[]
+        %begin = full() {{value={begin}}} : i64[]
+        %nine = full() {{value=9}} : i64[]
+        %six = full() {{value=6}} : i64[]
+        grid([%zero], [%nine]) {{blocks=["tile_m"], slot=0}}
+        (%m0: i64[]) {{
+          %rows = tile_index(%m0) {{block="tile_m"}} : i64[tile_m]
+          %i = expand_dims(%rows) {{axes=[1]}} : i64[tile_m, 1]
+          loop([%begin], [%{extent}], [], []) {{blocks=["tile_n"], slot=0}}
+          (%n0: i64[]) {{
+            %cols = tile_index(%n0) {{block="tile_n"}} : i64[tile_n]
+            %j = expand_dims(%cols) {{axes=[0]}} : i64[1, tile_n]
+            %x_tile = load(%x, none, [%i, %j]) {{slot=0}} : f32[tile_m, tile_n]
+            store(%out, %x_tile, none, [%i, %j]) {{slot=1}}
+            yield()
+          }}
+        }}
+        """,
+    )
+
+
+@pytest.mark.parametrize("extent", ["six", "n"])
+@pytest.mark.parametrize("tiles", [(1, 1), (4, 4), (16, 2)])
+def test_64_bit_indices(run, tiles, extent):
+    symbols = {"tile_m": tiles[0], "tile_n": tiles[1]}
+    ir = parse(wide_copy(1, extent))
+    artifact = emit(ir, schedule(symbols=symbols, accesses=accesses("tensor_descriptor")))
+    x, out = torch.randn(9, 6), torch.zeros(9, 6)
+    given = {"x": x, "out": out, "n": 6}
+    result = run(artifact, *(given[parameter.name] for parameter in artifact.parameters))[1]
+    assert torch.equal(result[:, 1:], x[:, 1:])
+    assert (result[:, 0] == 0).all()
+    # A literal bound gives Triton a 32-bit loop variable.
+    assert ("tl.cast(offset_n, tl.int64)" in artifact.source) == (extent == "six")

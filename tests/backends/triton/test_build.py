@@ -1,12 +1,15 @@
-"""Cross-compiling: five targets, no device; attributes and constants as the launcher would give them."""
+"""Cross-compiling for five targets without a device."""
 
 from __future__ import annotations
 
 import pytest
-from tests.backends.triton.kernels import TARGETS, make, matmul
 
+from tests.backends.triton.kernels import TARGETS, make, matmul
 from tilesmith.backends.triton.build import (
-    compile_artifact, evaluate_constexprs, load_module, signature,
+    compile_artifact,
+    evaluate_constexprs,
+    load_module,
+    signature,
 )  # fmt: skip
 from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
 from tilesmith.targets import parse_target

@@ -1,9 +1,10 @@
-"""Loops, branches and carried values: right results, and no copies a careful writer would not make."""
+"""Loops, branches and carried values: right results, without needless copies."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+
 from tests.backends.triton.kernels import block, function, make, tensor
 
 SYMBOLS = {"tile_m": 4, "tile_k": 4}
@@ -40,13 +41,13 @@ def run_rows(run, text: str, x: torch.Tensor, **options) -> tuple[torch.Tensor, 
 
 
 SUM_LOOP = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %r = loop([%zero], [%k], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
-          (%i: i32[], %acc: f32[tile_m]) {
-            %x_tile = load(%x, none, [%rows, %i]) {slot=0} : f32[tile_m]
-            %next = elementwise(%acc, %x_tile) {fn="add"} : f32[tile_m]
-            yield(%next)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%r = loop([%zero], [%k], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
+(%i: i32[], %acc: f32[tile_m]) {
+  %x_tile = load(%x, none, [%rows, %i]) {slot=0} : f32[tile_m]
+  %next = elementwise(%acc, %x_tile) {fn="add"} : f32[tile_m]
+  yield(%next)
+}
 """
 
 
@@ -60,13 +61,13 @@ def test_loop_carries_an_accumulator_in_one_variable(run, k):
 
 
 SWAP_LOOP = """
-          %a0 = full() {value=0.0} : f32[tile_m]
-          %b0 = full() {value=1.0} : f32[tile_m]
-          %r, %other = loop([%zero], [%k], [%one], [%a0, %b0]) {blocks=[""], slot=0} : f32[tile_m], f32[tile_m]
-          (%i: i32[], %a: f32[tile_m], %b: f32[tile_m]) {
-            %sum = elementwise(%a, %b) {fn="add"} : f32[tile_m]
-            yield(%b, %sum)
-          }
+%a0 = full() {value=0.0} : f32[tile_m]
+%b0 = full() {value=1.0} : f32[tile_m]
+%r, %other = loop([%zero], [%k], [%one], [%a0, %b0]) {blocks=[""]} : f32[tile_m], f32[tile_m]
+(%i: i32[], %a: f32[tile_m], %b: f32[tile_m]) {
+  %sum = elementwise(%a, %b) {fn="add"} : f32[tile_m]
+  yield(%b, %sum)
+}
 """
 
 
@@ -76,13 +77,13 @@ def test_values_that_change_places_do_not_overwrite_each_other(run):
 
 
 ROTATE_LOOP = """
-          %a0 = full() {value=1.0} : f32[tile_m]
-          %b0 = full() {value=2.0} : f32[tile_m]
-          %c0 = full() {value=3.0} : f32[tile_m]
-          %r, %q, %p = loop([%zero], [%k], [%one], [%a0, %b0, %c0]) {blocks=[""], slot=0} : f32[tile_m], f32[tile_m], f32[tile_m]
-          (%i: i32[], %a: f32[tile_m], %b: f32[tile_m], %c: f32[tile_m]) {
-            yield(%b, %c, %a)
-          }
+%a0 = full() {value=1.0} : f32[tile_m]
+%b0 = full() {value=2.0} : f32[tile_m]
+%c0 = full() {value=3.0} : f32[tile_m]
+%r, %q, %p = loop([%zero], [%k], [%one], [%a0, %b0, %c0]) {blocks=[""]} : f32[tile_m], f32[tile_m], f32[tile_m]
+(%i: i32[], %a: f32[tile_m], %b: f32[tile_m], %c: f32[tile_m]) {
+  yield(%b, %c, %a)
+}
 """
 
 
@@ -93,16 +94,16 @@ def test_rotating_values_need_one_temporary(run):
 
 
 OLD_VALUE_LOOP = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %s0 = full() {value=0.0} : f32[tile_m]
-          %peak, %r = loop([%zero], [%k], [%one], [%start, %s0]) {blocks=[""], slot=0} : f32[tile_m], f32[tile_m]
-          (%i: i32[], %old: f32[tile_m], %sum: f32[tile_m]) {
-            %x_tile = load(%x, none, [%rows, %i]) {slot=0} : f32[tile_m]
-            %new = elementwise(%old, %x_tile) {fn="maximum"} : f32[tile_m]
-            %rise = elementwise(%new, %old) {fn="sub"} : f32[tile_m]
-            %total = elementwise(%sum, %rise) {fn="add"} : f32[tile_m]
-            yield(%new, %total)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%s0 = full() {value=0.0} : f32[tile_m]
+%peak, %r = loop([%zero], [%k], [%one], [%start, %s0]) {blocks=[""]} : f32[tile_m], f32[tile_m]
+(%i: i32[], %old: f32[tile_m], %sum: f32[tile_m]) {
+  %x_tile = load(%x, none, [%rows, %i]) {slot=0} : f32[tile_m]
+  %new = elementwise(%old, %x_tile) {fn="maximum"} : f32[tile_m]
+  %rise = elementwise(%new, %old) {fn="sub"} : f32[tile_m]
+  %total = elementwise(%sum, %rise) {fn="add"} : f32[tile_m]
+  yield(%new, %total)
+}
 """
 
 
@@ -114,17 +115,17 @@ def test_old_value_is_kept_while_it_is_still_needed(run):
 
 
 NESTED_LOOP = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %r = loop([%zero], [%ten], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
-          (%i: i32[], %outer: f32[tile_m]) {
-            %mid = loop([%zero], [%i], [%one], [%outer]) {blocks=[""], slot=1} : f32[tile_m]
-            (%j: i32[], %inner: f32[tile_m]) {
-              %x_tile = load(%x, none, [%rows, %j]) {slot=0} : f32[tile_m]
-              %next = elementwise(%inner, %x_tile) {fn="add"} : f32[tile_m]
-              yield(%next)
-            }
-            yield(%mid)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%r = loop([%zero], [%ten], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
+(%i: i32[], %outer: f32[tile_m]) {
+  %mid = loop([%zero], [%i], [%one], [%outer]) {blocks=[""], slot=1} : f32[tile_m]
+  (%j: i32[], %inner: f32[tile_m]) {
+    %x_tile = load(%x, none, [%rows, %j]) {slot=0} : f32[tile_m]
+    %next = elementwise(%inner, %x_tile) {fn="add"} : f32[tile_m]
+    yield(%next)
+  }
+  yield(%mid)
+}
 """
 
 
@@ -137,18 +138,18 @@ def test_nested_loops_share_the_accumulator(run):
 
 
 RESTARTED_LOOP = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %seed = load(%x, none, [%rows, %zero]) {slot=0} : f32[tile_m]
-          %r = loop([%zero], [%k], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
-          (%i: i32[], %outer: f32[tile_m]) {
-            %grown = loop([%zero], [%i], [%one], [%seed]) {blocks=[""], slot=1} : f32[tile_m]
-            (%j: i32[], %inner: f32[tile_m]) {
-              %next = elementwise(%inner, %seed) {fn="add"} : f32[tile_m]
-              yield(%next)
-            }
-            %sum = elementwise(%outer, %grown) {fn="add"} : f32[tile_m]
-            yield(%sum)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%seed = load(%x, none, [%rows, %zero]) {slot=0} : f32[tile_m]
+%r = loop([%zero], [%k], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
+(%i: i32[], %outer: f32[tile_m]) {
+  %grown = loop([%zero], [%i], [%one], [%seed]) {blocks=[""], slot=1} : f32[tile_m]
+  (%j: i32[], %inner: f32[tile_m]) {
+    %next = elementwise(%inner, %seed) {fn="add"} : f32[tile_m]
+    yield(%next)
+  }
+  %sum = elementwise(%outer, %grown) {fn="add"} : f32[tile_m]
+  yield(%sum)
+}
 """
 
 
@@ -159,22 +160,22 @@ def test_initial_value_from_outside_survives_the_inner_loop(run):
 
 
 BRANCH = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %five = full() {value=5} : i32[]
-          %r = loop([%zero], [%k], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
-          (%i: i32[], %acc: f32[tile_m]) {
-            %early = elementwise(%i, %five) {fn="lt"} : bool[]
-            %chosen = if(%early) : f32[tile_m]
-            () {
-              %x_tile = load(%x, none, [%rows, %i]) {slot=0} : f32[tile_m]
-              %more = elementwise(%acc, %x_tile) {fn="add"} : f32[tile_m]
-              yield(%more)
-            }
-            () {
-              yield(%acc)
-            }
-            yield(%chosen)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%five = full() {value=5} : i32[]
+%r = loop([%zero], [%k], [%one], [%start]) {blocks=[""], slot=0} : f32[tile_m]
+(%i: i32[], %acc: f32[tile_m]) {
+  %early = elementwise(%i, %five) {fn="lt"} : bool[]
+  %chosen = if(%early) : f32[tile_m]
+  () {
+    %x_tile = load(%x, none, [%rows, %i]) {slot=0} : f32[tile_m]
+    %more = elementwise(%acc, %x_tile) {fn="add"} : f32[tile_m]
+    yield(%more)
+  }
+  () {
+    yield(%acc)
+  }
+  yield(%chosen)
+}
 """
 
 
@@ -188,19 +189,19 @@ def test_branch_that_keeps_the_old_value_has_no_else(run):
 
 
 TWO_ARMS = """
-          %half = elementwise(%m0, %ten) {fn="lt"} : bool[]
-          %four = full() {value=4} : i32[]
-          %low = elementwise(%m0, %four) {fn="lt"} : bool[]
-          %r = if(%low) : f32[tile_m]
-          () {
-            %a = load(%x, none, [%rows, %zero]) {slot=0} : f32[tile_m]
-            yield(%a)
-          }
-          () {
-            %b = load(%x, none, [%rows, %one]) {slot=1} : f32[tile_m]
-            %minus = elementwise(%b) {fn="neg"} : f32[tile_m]
-            yield(%minus)
-          }
+%half = elementwise(%m0, %ten) {fn="lt"} : bool[]
+%four = full() {value=4} : i32[]
+%low = elementwise(%m0, %four) {fn="lt"} : bool[]
+%r = if(%low) : f32[tile_m]
+() {
+  %a = load(%x, none, [%rows, %zero]) {slot=0} : f32[tile_m]
+  yield(%a)
+}
+() {
+  %b = load(%x, none, [%rows, %one]) {slot=1} : f32[tile_m]
+  %minus = elementwise(%b) {fn="neg"} : f32[tile_m]
+  yield(%minus)
+}
 """
 
 
@@ -212,23 +213,23 @@ def test_both_arms_assign_the_result(run):
 
 
 WHILE = """
-          %start = full() {value=1.0} : f32[]
-          %limit = full() {value=100.0} : f32[]
-          %two = full() {value=2.0} : f32[]
-          %x_tile = load(%x, none, [%rows, %zero]) {slot=0} : f32[tile_m]
-          %power, %steps = while(%start, %zero) : f32[], i32[]
-          (%p: f32[], %n: i32[]) {
-            %more = elementwise(%p, %limit) {fn="lt"} : bool[]
-            yield(%more)
-          }
-          (%q: f32[], %n1: i32[]) {
-            %twice = elementwise(%q, %two) {fn="mul"} : f32[]
-            %n2 = elementwise(%n1, %one) {fn="add"} : i32[]
-            yield(%twice, %n2)
-          }
-          %column = expand_dims(%power) {axes=[0]} : f32[1]
-          %all = broadcast(%column) : f32[tile_m]
-          %r = elementwise(%x_tile, %all) {fn="mul"} : f32[tile_m]
+%start = full() {value=1.0} : f32[]
+%limit = full() {value=100.0} : f32[]
+%two = full() {value=2.0} : f32[]
+%x_tile = load(%x, none, [%rows, %zero]) {slot=0} : f32[tile_m]
+%power, %steps = while(%start, %zero) : f32[], i32[]
+(%p: f32[], %n: i32[]) {
+  %more = elementwise(%p, %limit) {fn="lt"} : bool[]
+  yield(%more)
+}
+(%q: f32[], %n1: i32[]) {
+  %twice = elementwise(%q, %two) {fn="mul"} : f32[]
+  %n2 = elementwise(%n1, %one) {fn="add"} : i32[]
+  yield(%twice, %n2)
+}
+%column = expand_dims(%power) {axes=[0]} : f32[1]
+%all = broadcast(%column) : f32[tile_m]
+%r = elementwise(%x_tile, %all) {fn="mul"} : f32[tile_m]
 """
 
 
@@ -240,20 +241,20 @@ def test_while_with_a_pure_condition_tests_it_in_the_header(run):
 
 
 WHILE_LOADING = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %bound = full() {value=0.0} : f32[]
-          %r, %steps = while(%start, %zero) : f32[tile_m], i32[]
-          (%p: f32[tile_m], %n: i32[]) {
-            %flag = load(%x, none, [%zero, %n]) {slot=0} : f32[]
-            %more = elementwise(%flag, %bound) {fn="gt"} : bool[]
-            yield(%more)
-          }
-          (%q: f32[tile_m], %n1: i32[]) {
-            %x_tile = load(%x, none, [%rows, %n1]) {slot=1} : f32[tile_m]
-            %sum = elementwise(%q, %x_tile) {fn="add"} : f32[tile_m]
-            %n2 = elementwise(%n1, %one) {fn="add"} : i32[]
-            yield(%sum, %n2)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%bound = full() {value=0.0} : f32[]
+%r, %steps = while(%start, %zero) : f32[tile_m], i32[]
+(%p: f32[tile_m], %n: i32[]) {
+  %flag = load(%x, none, [%zero, %n]) {slot=0} : f32[]
+  %more = elementwise(%flag, %bound) {fn="gt"} : bool[]
+  yield(%more)
+}
+(%q: f32[tile_m], %n1: i32[]) {
+  %x_tile = load(%x, none, [%rows, %n1]) {slot=1} : f32[tile_m]
+  %sum = elementwise(%q, %x_tile) {fn="add"} : f32[tile_m]
+  %n2 = elementwise(%n1, %one) {fn="add"} : i32[]
+  yield(%sum, %n2)
+}
 """
 
 
@@ -265,19 +266,19 @@ def test_while_that_reads_memory_reads_it_before_every_turn(run):
 
 
 TILED_LOOP = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %i = expand_dims(%rows) {axes=[1]} : i32[tile_m, 1]
-          %r = loop([%two], [%k], [], [%start]) {blocks=["tile_k"], slot=0} : f32[tile_m]
-          (%k0: i32[], %acc: f32[tile_m]) {
-            %cols = tile_index(%k0) {block="tile_k"} : i32[tile_k]
-            %j = expand_dims(%cols) {axes=[0]} : i32[1, tile_k]
-            %x_tile = load(%x, none, [%i, %j]) {slot=0} : f32[tile_m, tile_k]
-            %e = elementwise(%x_tile) {fn="exp"} : f32[tile_m, tile_k]
-            %valid = mask(%e) {fill=0.0, axes=[1]} : f32[tile_m, tile_k]
-            %part = reduce(%valid) {axis=1, kind="sum"} : f32[tile_m]
-            %next = elementwise(%acc, %part) {fn="add"} : f32[tile_m]
-            yield(%next)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%i = expand_dims(%rows) {axes=[1]} : i32[tile_m, 1]
+%r = loop([%two], [%k], [], [%start]) {blocks=["tile_k"], slot=0} : f32[tile_m]
+(%k0: i32[], %acc: f32[tile_m]) {
+  %cols = tile_index(%k0) {block="tile_k"} : i32[tile_k]
+  %j = expand_dims(%cols) {axes=[0]} : i32[1, tile_k]
+  %x_tile = load(%x, none, [%i, %j]) {slot=0} : f32[tile_m, tile_k]
+  %e = elementwise(%x_tile) {fn="exp"} : f32[tile_m, tile_k]
+  %valid = mask(%e) {fill=0.0, axes=[1]} : f32[tile_m, tile_k]
+  %part = reduce(%valid) {axis=1, kind="sum"} : f32[tile_m]
+  %next = elementwise(%acc, %part) {fn="add"} : f32[tile_m]
+  yield(%next)
+}
 """
 
 
@@ -292,15 +293,15 @@ def test_loop_from_an_offset_masks_its_last_tile(run, k):
 
 
 TWO_AXIS_LOOP = """
-          %start = full() {value=0.0} : f32[tile_m]
-          %r = loop([%zero, %zero], [%ten, %k], [%one, %one], [%start]) {blocks=["", ""], slot=0} : f32[tile_m]
-          (%a: i32[], %b: i32[], %acc: f32[tile_m]) {
-            %x_tile = load(%x, none, [%a, %b]) {slot=0} : f32[]
-            %c = expand_dims(%x_tile) {axes=[0]} : f32[1]
-            %all = broadcast(%c) : f32[tile_m]
-            %next = elementwise(%acc, %all) {fn="add"} : f32[tile_m]
-            yield(%next)
-          }
+%start = full() {value=0.0} : f32[tile_m]
+%r = loop([%zero, %zero], [%ten, %k], [%one, %one], [%start]) {blocks=["", ""], slot=0} : f32[tile_m]
+(%a: i32[], %b: i32[], %acc: f32[tile_m]) {
+  %x_tile = load(%x, none, [%a, %b]) {slot=0} : f32[]
+  %c = expand_dims(%x_tile) {axes=[0]} : f32[1]
+  %all = broadcast(%c) : f32[tile_m]
+  %next = elementwise(%acc, %all) {fn="add"} : f32[tile_m]
+  yield(%next)
+}
 """
 
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from tests.backends.triton.kernels import block, function, make, matmul, parse, rows, schedule, tensor
 
+from tests.backends.triton.kernels import (
+    block,
+    function,
+    make,
+    matmul,
+    parse,
+    rows,
+    schedule,
+    tensor,
+)
 from tilesmith.backends.triton.backend import emit
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.traversal import rewrite_function
@@ -110,7 +119,10 @@ def test_runtime_sizes_strides_and_scalars(golden):
     golden(artifact.source)
     assert artifact.grid == ("cdiv(m, 8)",)
     assert artifact.constexprs == (("N_PADDED", "next_power_of_2(n)"),)
-    assert [parameter.source for parameter in artifact.parameters][2:4] == ["x.size(0)", "x.size(1)"]
+    assert [parameter.source for parameter in artifact.parameters][2:4] == [
+        "x.size(0)",
+        "x.size(1)",
+    ]
 
 
 def test_runtime_sizes_and_scalars_at_run_time(run):

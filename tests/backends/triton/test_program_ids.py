@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.backends.triton.kernels import block, function, make, tensor
 
+from tests.backends.triton.kernels import block, function, make, tensor
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.schedule.schedule import GridOptions, LoopOptions
 from tilesmith.targets import parse_target

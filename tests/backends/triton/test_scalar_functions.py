@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
-import torch
-from tests.backends.triton.kernels import make, rows
 
+from tests.backends.triton.kernels import make, rows
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.backends.triton.names import triton_dtype
@@ -33,7 +32,7 @@ def functions_of(dtype: DType) -> list[str]:
 
 def body(dtype: DType, names: list[str], second: str = "x_tile") -> str:
     """All functions one after the other; what each gives is kept alive by a sum."""
-    lines = [f'%flag = elementwise(%x_tile, %x_tile) {{fn="eq"}} : bool[tile_m, 8]']
+    lines = ['%flag = elementwise(%x_tile, %x_tile) {fn="eq"} : bool[tile_m, 8]']
     lines.append(f"%one = full() {{value={1 if not dtype.is_float else 1.5}}} : {dtype}[tile_m, 8]")
     total = "x_tile"
     for name in names:

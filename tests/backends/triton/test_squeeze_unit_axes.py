@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from tests.backends.triton.kernels import parse, rows
 from tests.backends.triton.test_against_reference import batched, reduce_rows, shuffle
-
 from tilesmith.backends.triton.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
@@ -64,7 +64,14 @@ def test_views_lose_the_axis():
 
 @pytest.mark.parametrize(
     "units",
-    [["tile_b"], ["tile_m"], ["tile_n"], ["tile_k"], ["tile_b", "tile_m"], ["tile_b", "tile_m", "tile_n", "tile_k"]],
+    [
+        ["tile_b"],
+        ["tile_m"],
+        ["tile_n"],
+        ["tile_k"],
+        ["tile_b", "tile_m"],
+        ["tile_b", "tile_m", "tile_n", "tile_k"],
+    ],
     ids=str,
 )
 def test_products_keep_their_matrices(units):

@@ -23,6 +23,8 @@ from tilesmith.schedule.schedule import Schedule
 
 NAME = "triton"
 _OLDEST_SUPPORTED = (3, 6)
+# From here on Triton warns unless told, since its default is about to change.
+_FUSION_ASKED_FROM = (3, 9)
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 
 
@@ -77,9 +79,11 @@ def _launch_parameter(emitter: Emitter, parameter: Parameter) -> LaunchParameter
 def _options(emitter: Emitter) -> dict[str, Any]:
     schedule = emitter.schedule
     options: dict[str, Any] = {
-        "num_warps": schedule.num_warps,
+        "num_warps": _num_warps(schedule),
         "num_stages": schedule.num_stages,
     }
+    if emitter.triton_version >= _FUSION_ASKED_FROM:
+        options["enable_fp_fusion"] = True
     if schedule.maxnreg is not None and schedule.target.kind == "cuda":
         options["maxnreg"] = schedule.maxnreg
     if schedule.target.kind == "hip":
@@ -88,6 +92,13 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     if emitter.spelling.needs.has_allocator:
         options["needs_allocator"] = True
     return options
+
+
+def _num_warps(schedule: Schedule) -> int:
+    """As many as asked for; specialised warps come in groups of four."""
+    loops = (*schedule.loops.values(), schedule.persistent_loop)
+    is_specialized = any(options.warp_specialize for options in loops)
+    return max(schedule.num_warps, 4) if is_specialized else schedule.num_warps
 
 
 class _Module:

@@ -12,6 +12,7 @@ from tilesmith.backends.triton.expressions import Expr, call
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.backends.triton.uses import is_expression
 from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
 from tilesmith.ir.types import Dim
@@ -165,15 +166,21 @@ def _bind_start(loop: _LoopEmission, axis: int, variable: str) -> None:
     """The region's argument is the loop variable, in the width the IR gives it."""
     emitter, op = loop.emitter, loop.op
     arg = op.body.args[axis]
-    bounds = (op.begins[axis], op.ends[axis])
-    is_wide = any(value.tile.dtype.bits == 64 for value in bounds)
-    has_width = arg.tile.dtype.bits == (64 if is_wide else 32)
+    is_wide = any(_is_wide(emitter, value) for value in (op.begins[axis], op.ends[axis]))
     # A loop variable is a Python number under static_range and in the interpreter.
     expr = Expr(variable, is_untyped=True)
-    if has_width:
+    if arg.tile.dtype.bits == (64 if is_wide else 32):
         emitter.alias(arg, expr)
     else:
-        emitter.define(arg, convert(expr, bounds[0].tile.dtype, arg.tile.dtype))
+        emitter.define(arg, convert(expr, I64 if is_wide else I32, arg.tile.dtype))
+
+
+def _is_wide(emitter: Emitter, bound: Value) -> bool:
+    """Whether Triton sees a 64-bit bound; literals have the width of their value."""
+    constant = emitter.expr(bound).constant
+    if constant is not None:
+        return abs(constant) > I32.highest
+    return bound.tile.dtype.bits == I64.bits
 
 
 def _bound_axis(loop: _LoopEmission, axis: int) -> Axis:

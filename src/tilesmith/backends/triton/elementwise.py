@@ -96,7 +96,7 @@ def _helper(name: str) -> Form:
 def _prefix(operator: str) -> Form:
     def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
         text = f"{operator}{args[0].at(Precedence.UNARY)}"
-        return Expr(text, Precedence.UNARY, args[0].shape)
+        return Expr(text, Precedence.UNARY, args[0].shape, is_untyped=args[0].is_untyped)
 
     return form
 
@@ -178,7 +178,8 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "not": Template(_prefix("~")),
     # tl.exp multiplies by log2(e) in fp32 first, which loses bits as |x| grows.
     "exp": _libdevice("exp", fast=_function("tl.exp")),
-    "exp2": _libdevice("exp2", fast=_function("tl.exp2")),
+    # ex2.approx on the whole range, as in libdevice, without its detour for subnormal arguments.
+    "exp2": _language("exp2", double=_function("libdevice.exp2")),
     "expm1": _libdevice("expm1"),
     "log": _language("log"),
     "log2": _language("log2"),
@@ -250,10 +251,15 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
     if plain and dtype.is_integer and _divides_alike(emitter, op, dtype):
         return binary(plain, *args)
     template = SCALAR_TEMPLATES[op.fn]
-    if not (template.widens and dtype.is_low_precision_float):
-        return template.form(dtype, emitter.is_fast)(emitter, args, dtype)
+    is_halved = template.widens and dtype.is_low_precision_float
+    # An error of 2 ulp in fp32 vanishes when the quotient is rounded to a half type at once.
+    is_fast = emitter.is_fast or (
+        op.fn == "div" and (is_halved or op.result in emitter.rounded_values)
+    )
+    if not is_halved:
+        return template.form(dtype, is_fast)(emitter, args, dtype)
     wide = [convert(arg, dtype, F32) for arg in args]
-    result = template.form(F32, emitter.is_fast)(emitter, wide, F32)
+    result = template.form(F32, is_fast)(emitter, wide, F32)
     return convert(result, F32, op.result.tile.dtype)
 
 

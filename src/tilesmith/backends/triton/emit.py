@@ -15,6 +15,7 @@ from tilesmith.backends.triton.expressions import Expr
 from tilesmith.backends.triton.masks import Masks
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.backends.triton.partial_tiles import find_partial_tiles
+from tilesmith.backends.triton.rounding import find_rounded_values
 from tilesmith.backends.triton.signs import Signs
 from tilesmith.backends.triton.spelling import Spelling
 from tilesmith.backends.triton.uses import Variables, find_uses
@@ -64,6 +65,7 @@ class Emitter:
         """The place at the top of the device function, for what is made once."""
         self.descriptors: dict[tuple[Value, tuple[int, ...], str], str] = {}
         """Names of tensor descriptors by tensor, order of dimensions and block shape."""
+        self.rounded_values = find_rounded_values(function)
 
     def region(self, region: Region) -> None:
         """Emit the ops of a region; what its yield hands over is the enclosing op's business."""

@@ -72,17 +72,18 @@ class _Finder:
             if isinstance(op, (Grid, Loop)):
                 inside = {**partial, **dict(zip(op.blocks, self.found.axes[op]))}
             elif isinstance(op, Mask):
-                self._visit_mask(op, partial)
+                self._visit_mask(op, region, partial)
             for inner in op.regions():
                 self.visit(inner, inside)
 
-    def _visit_mask(self, op: Mask, partial: Mapping[str, bool]) -> None:
+    def _visit_mask(self, op: Mask, region: Region, partial: Mapping[str, bool]) -> None:
         shape = op.x.tile.shape
         if not any(self._dim_is_partial(shape[axis], partial) for axis in op.axes):
             self.found.identities.add(op)
             return
         load = self._find_sole_load(op.x)
-        if load is not None and self._can_fill(load, op.fill):
+        # A load in another region may not know the axes that are bound here.
+        if load is not None and load in region.ops and self._can_fill(load, op.fill):
             self.found.identities.add(op)
             if op.fill != 0:
                 self.found.fills[load] = op.fill

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,11 @@ def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
     return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
+def _integer_class(value: int) -> tuple[bool, bool, bool]:
+    """What Triton specialises an integer argument on."""
+    return value % ALIGNMENT == 0, value == 1, -(2**31) <= value < 2**31
+
+
 class TritonLauncher:
     """A callable of the captured values that launches one artifact."""
 
@@ -63,8 +69,11 @@ class TritonLauncher:
         constants: Sequence[Any],
         device: torch.device,
         directory: Path,
+        without_descriptors: Callable[[], Callable[..., None]] | None = None,
     ) -> None:
         self.artifact = artifact
+        self._without_descriptors = without_descriptors
+        """Makes the launcher of the same kernel with plain pointers, for misaligned tensors."""
         self.path = write_module(artifact, directory)
         self._device = device
         self._function = getattr(load_module(self.path), artifact.name)
@@ -76,16 +85,23 @@ class TritonLauncher:
         self._grid = self._compile_expressions(artifact.grid)
         self._constexprs = self._compile_expressions([text for _, text in artifact.constexprs])
         self._options = {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
+        self._uses_descriptors = bool(artifact.options.get("needs_allocator"))
         self._compiled: dict[Any, Any] = {}
+
+    @cached_property
+    def _fallback(self) -> Callable[..., None]:
+        """The hardware takes descriptors of 16-byte aligned tensors only."""
+        if self._without_descriptors is None:
+            raise errors.InternalError(problem="a misaligned tensor in a kernel with descriptors")
+        return self._without_descriptors()
 
     def _compile_expressions(self, texts: Sequence[str]) -> Callable[..., tuple[int, ...]]:
         names = ", ".join(parameter.name for parameter in self.artifact.parameters)
         listed = "".join(f"{text}, " for text in texts)
-        reserved = int(self.artifact.options.get("reserved_sms", 0))
         scope = {
             "cdiv": lambda a, b: -(-a // b),
             "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
-            "num_sms": get_num_sm(self._device, reserved_sms=reserved),
+            "num_sms": get_num_sm(self._device),
             "min": min,
             "max": max,
         }
@@ -99,9 +115,13 @@ class TritonLauncher:
             return
         grid = (*grid, 1, 1)[:3]
         constexprs = self._constexprs(*arguments)
+        alignment = tuple(arguments[i].data_ptr() % ALIGNMENT == 0 for i in self._tensors)
+        if self._uses_descriptors and not all(alignment):
+            self._fallback(*values)
+            return
         key = (
-            *(arguments[i].data_ptr() % ALIGNMENT == 0 for i in self._tensors),
-            *((arguments[i] % ALIGNMENT == 0, arguments[i] == 1) for i in self._integers),
+            alignment,
+            *(_integer_class(arguments[i]) for i in self._integers),
             constexprs,
         )
         compiled = self._compiled.get(key)
@@ -117,7 +137,7 @@ class TritonLauncher:
     def _first_launch(
         self, grid: tuple[int, ...], arguments: tuple[Any, ...], constexprs: tuple[int, ...]
     ) -> Any:
-        if self.artifact.options.get("needs_allocator"):
+        if self._uses_descriptors:
             import triton
 
             triton.set_allocator(_allocate)

@@ -1,9 +1,16 @@
-"""Schedules of matrix products: tiles as large as keep all multiprocessors busy, deep pipelines."""
+"""Schedules of matrix products: the tile that a small time model likes best, then a deep pipeline.
+
+The model: a multiprocessor works on one tile at a time, at the speed of its matrix units or of the
+traffic of the tile's sides, whichever is slower; all tiles take as many waves as they need.
+Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); the ratio of the
+two decides, and it is much the same on other GPUs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import product
 
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import Axis, MatmulFact
@@ -11,15 +18,16 @@ from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.targets import Target
 
-ENOUGH_EFFICIENCY = 0.8
-"""The share of multiprocessors at work over all waves below which smaller tiles are better."""
+NS_PER_PRODUCT = 3.6e-4
+"""Time of a tile for each step of K: matrix units, per element of the tile ..."""
+NS_PER_SIDE = 0.0245
+"""... and traffic, per row and column."""
 
 
 @dataclass(frozen=True)
 class TileLimits:
-    """How large tiles and pipelines may grow on a target."""
+    """How large tiles and pipelines may grow."""
 
-    area: int
     max_m: int = 128
     max_n: int = 256
     max_k: int = 256
@@ -28,19 +36,21 @@ class TileLimits:
     max_stages: int = 6
     least_side: int = 64
     eight_warps_from: int = 16384
+    num_warps: int = 4
 
 
 def tile_limits(target: Target, fact: MatmulFact) -> TileLimits:
     """The limits for one product."""
     if not fact.uses_tensor_cores:
-        # Each thread multiplies its own elements: K is unrolled, so it must be short.
-        side = 128 if fact.itemsize <= 4 else 64
-        return TileLimits(side * side, side, side, 16, 3, 3, 32, 4096)
+        # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
+        return TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
     if target.kind == "hip":
-        return TileLimits(16384, 128, 128, 64, 2, 2, 64, 65536)
-    if target.capability >= 90:
-        return TileLimits(32768)
-    return TileLimits(16384, 128, 128, 64, 4, 5)
+        return TileLimits(128, 128, 64, 2, 2, 64, 65536)
+    if fact.itemsize == 4 and target.capability >= 90:
+        # Asynchronous products of tf32 must turn one operand around; two warps use the older
+        # instructions, at more than twice the speed.
+        return TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
+    return TileLimits() if target.capability >= 90 else TileLimits(128, 128, 64, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -55,19 +65,33 @@ class Problem:
     m: int
     n: int
     k: int
-    fixed_m: int | None
-    fixed_n: int | None
+    accumulators: int = 1
+    """How many accumulators of the tile's size are alive at once."""
 
-    @property
-    def is_saturated(self) -> bool:
-        """Whether there are so many products that one tile of each fills the device."""
-        return self.programs >= 4 * self.target.num_sms
+    def sides(self, axis: Axis, extent: int, most: int) -> list[int]:
+        """The candidate sizes of one side."""
+        if axis.block is None:
+            return [next_power_of_2(max(16, extent))]
+        whole = max(16, next_power_of_2(extent))
+        least = min(self.limits.least_side, whole) if self.m > 32 else 16
+        high = max(16, min(most, whole))
+        return [1 << e for e in range(min(least, high).bit_length() - 1, high.bit_length())]
 
-    def efficiency(self, bm: int, bn: int) -> float:
-        """The share of multiprocessors at work, averaged over all waves."""
+    def time(self, bm: int, bn: int) -> float:
+        """Modelled time for each step of K."""
         tiles = max(1, self.programs * -(-self.m // bm) * -(-self.n // bn))
         waves = -(-tiles // self.target.num_sms)
-        return tiles / (waves * self.target.num_sms)
+        return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
+
+    def best_tile(self) -> tuple[int, int]:
+        """The sides with the least modelled time; of equals the one with fewer, wider tiles."""
+        limits = self.limits
+        area = limits.max_m * limits.max_n // self.accumulators
+        rows = self.sides(self.fact.m, self.m, limits.max_m)
+        columns = self.sides(self.fact.n, self.n, limits.max_n)
+        tiles = [tile for tile in product(rows, columns) if tile[0] * tile[1] <= area]
+        tiles = tiles or [(rows[0], columns[0])]
+        return min(tiles, key=lambda tile: (self.time(*tile), -tile[0] * tile[1], -tile[1]))
 
     def fits(self, tile: tuple[int, int, int], stages: int) -> bool:
         """Whether operand buffers and the output's fp32 tile fit shared memory."""
@@ -77,77 +101,54 @@ class Problem:
         limit = self.target.shared_bytes
         return not limit or max(ring, bm * bn * 4) <= limit
 
-
-def _fixed_side(axis: Axis) -> int | None:
-    return None if axis.block is not None else next_power_of_2(max(16, axis.extent_or(16)))
-
-
-def _grow(problem: Problem) -> tuple[int, int]:
-    """The largest tile within the area, sides bounded by the matrix."""
-    limits = problem.limits
-    most_m, most_n = power_of_2_floor(problem.m), power_of_2_floor(problem.n)
-    bm = problem.fixed_m or min(limits.max_m, max(16, most_m))
-    bn = problem.fixed_n or min(limits.max_n, max(16, most_n))
-    if bm * bn < limits.area:
-        bn = problem.fixed_n or max(bn, min(limits.area // bm, most_n))
-        bm = problem.fixed_m or max(bm, min(limits.area // bn, most_m))
-    return bm, bn
+    def depth(self, bm: int, bn: int) -> tuple[int, int]:
+        """The K block and the number of stages."""
+        least = self.fact.min_k
+        bk = max(least, power_of_2_floor(min(self.limits.max_k, self.k / 4)))
+        while bk > least and not self.fits((bm, bn, bk), self.limits.ring_stages):
+            bk //= 2
+        deepest = min(self.limits.max_stages, max(2, self.k // bk))
+        stages = next((s for s in range(deepest, 1, -1) if self.fits((bm, bn, bk), s)), 1)
+        return bk, stages
 
 
-def _shrink(problem: Problem, bm: int, bn: int) -> tuple[int, int]:
-    """Halve the larger side while too few multiprocessors would be at work."""
-    least = 16 if problem.m <= 16 else problem.limits.least_side
-    while problem.efficiency(bm, bn) < ENOUGH_EFFICIENCY:
-        prefer_n = problem.fixed_n is None and (bn >= bm or problem.fixed_m is not None)
-        smaller = (bm, bn // 2) if prefer_n else (bm // 2, bn)
-        side, is_fixed = (bn, problem.fixed_n) if prefer_n else (bm, problem.fixed_m)
-        is_worse = problem.efficiency(*smaller) < problem.efficiency(bm, bn)
-        if is_fixed or side <= least or is_worse:
-            break
-        bm, bn = smaller
-    return bm, bn
-
-
-def _depth(problem: Problem, bm: int, bn: int) -> tuple[int, int]:
-    """The K block and the number of stages."""
-    limits = problem.limits
-    least = problem.fact.min_k
-    bk = max(least, power_of_2_floor(min(limits.max_k, problem.k / 4)))
-    while bk > least and not problem.fits((bm, bn, bk), limits.ring_stages):
-        bk //= 2
-    deepest = 2 if problem.is_saturated else limits.max_stages
-    deepest = min(deepest, max(2, problem.k // bk))
-    stages = next((s for s in range(deepest, 1, -1) if problem.fits((bm, bn, bk), s)), 1)
-    return bk, stages
-
-
-def _seed(problem: Problem, bm: int, bn: int) -> Seed:
+def _seed(situation: Situation, problem: Problem, bm: int, bn: int) -> Seed:
     fact = problem.fact
-    bk, stages = _depth(problem, bm, bn)
-    rows, columns = -(-problem.m // bm), -(-problem.n // bn)
+    bk, stages = problem.depth(bm, bn)
     sizes = zip((fact.m, fact.n, fact.k), (bm, bn, bk))
     is_hip_product = problem.target.is_cdna and fact.uses_tensor_cores
+    is_large = bm * bn >= problem.limits.eight_warps_from
     return Seed(
         blocks={axis.block: size for axis, size in sizes if axis.block is not None},
-        num_warps=8 if bm * bn >= problem.limits.eight_warps_from else 4,
+        num_warps=8 if is_large else problem.limits.num_warps,
         num_stages=stages,
-        l2_grouping=2 if rows > 1 and rows >= 3 * columns else 1,
+        l2_grouping=_grouping(situation, problem, bm, bn),
         options={"matrix_instr_nonkdim": 16} if is_hip_product else {},
+        fastest=(fact.m.block, fact.n.block),
     )
 
 
+def _grouping(situation: Situation, problem: Problem, bm: int, bn: int) -> int:
+    """Rows of tiles that run together: for tall outputs, and where loads are narrow."""
+    rows, columns = -(-problem.m // bm), -(-problem.n // bn)
+    loads = [fact for fact in situation.facts.accesses if fact.kind == "load"]
+    if min(rows, columns) > 4 and any(not fact.is_aligned for fact in loads):
+        return 4
+    return 2 if rows > 1 and rows >= 3 * columns else 1
+
+
 def _problem(situation: Situation, fact: MatmulFact) -> Problem:
-    limits = tile_limits(situation.target, fact)
+    facts = situation.facts.matmuls
     return Problem(
         fact=fact,
-        limits=limits,
+        limits=tile_limits(situation.target, fact),
         target=situation.target,
         programs=situation.programs((fact.m.block, fact.n.block)),
         m=fact.m.extent_or(4096),
         n=fact.n.extent_or(4096),
         k=fact.k.extent_or(4096),
-        fixed_m=_fixed_side(fact.m),
-        fixed_n=_fixed_side(fact.n),
+        # Accumulators of products that run side by side share the registers.
+        accumulators=max(Counter((item.m.dim, item.n.dim) for item in facts).values()),
     )
 
 
@@ -162,15 +163,9 @@ def matmul_seeds(situation: Situation) -> list[Seed]:
     if not facts:
         return []
     problem = _problem(situation, _main_product(facts))
-    bm, bn = _grow(problem)
-    if problem.is_saturated:
-        bm, bn = problem.fixed_m or min(bm, 64), problem.fixed_n or min(bn, 128)
-    # Accumulators of products that run side by side share the registers.
-    side_by_side = max(Counter((fact.m.dim, fact.n.dim) for fact in facts).values())
-    while side_by_side * bm * bn > max(problem.limits.area, 4096) and max(bm, bn) > 32:
-        bm, bn = (bm, bn // 2) if bn >= bm and not problem.fixed_n else (bm // 2, bn)
-    best = _seed(problem, *_shrink(problem, bm, bn))
-    seeds = [best, *_variants(problem, best)]
+    bm, bn = problem.best_tile()
+    best = _seed(situation, problem, bm, bn)
+    seeds = [best, *_variants(situation, problem, best)]
     return [_with_splits(situation, problem, seed) for seed in seeds]
 
 
@@ -186,14 +181,16 @@ def _with_splits(situation: Situation, problem: Problem, seed: Seed) -> Seed:
     return replace(seed, blocks={**seed.blocks, outer: length})
 
 
-def _variants(problem: Problem, seed: Seed) -> list[Seed]:
-    """Tiles of the other shape and shallower pipelines, for a search."""
+def _variants(situation: Situation, problem: Problem, seed: Seed) -> list[Seed]:
+    """Tiles of the other shape, shallower pipelines and other warps, for a search."""
     fact = problem.fact
     found: list[Seed] = []
     if fact.m.block and fact.n.block:
-        bm, bn = seed.blocks[fact.m.block] * 2, seed.blocks[fact.n.block] // 2
-        if bm * bn >= 4096 and bn >= 16 and (bm, bn) != (bn * 2, bm // 2):
-            found.append(_seed(problem, bm, bn))
+        bm, bn = seed.blocks[fact.n.block], seed.blocks[fact.m.block]
+        if bm != bn and bm * bn >= 4096:
+            found.append(_seed(situation, problem, bm, bn))
     if seed.num_stages > 2:
         found.append(replace(seed, num_stages=seed.num_stages - 1))
+    if seed.num_warps > 2:
+        found.append(replace(seed, num_warps=12 - seed.num_warps))
     return found

@@ -34,7 +34,7 @@ def _spread(situation: Situation, names: list[str], elements: int) -> dict[str, 
 
 def _square(situation: Situation, names: list[str], elements: int) -> dict[str, int]:
     """Equal sides for axes that all run along some tensor's memory (transposes)."""
-    side = power_of_2_floor(elements ** (1 / len(names)))
+    side = power_of_2_floor((4 * elements) ** (1 / len(names)))
     return {name: min(situation.whole(name), max(16, side)) for name in names}
 
 

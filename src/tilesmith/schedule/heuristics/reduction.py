@@ -10,7 +10,7 @@ from tilesmith.schedule.schedule import next_power_of_2
 RESIDENT_ELEMENTS = 32768
 """The longest row kept in registers when it is needed again after its reduction."""
 RESIDENT_ELEMENTS_ONCE = 16384
-CHUNK = 8192
+CHUNK = 16384
 TILE_ELEMENTS = 2048
 LOOP_TILE_ELEMENTS = 4096
 
@@ -50,7 +50,9 @@ def _whole_row_seed(situation: Situation, fact: ReductionFact, chunk: int | None
     is_read_once = not fact.is_reread and len(situation.entries.evictable) == 1
     options = {"load_eviction_policies": ["first"]} if is_read_once else {}
     chunks = {} if chunk is None else {fact.axis.dim: chunk}
-    return Seed(blocks, _warps(width), 1, 1, chunks, options)
+    # Chunks follow one another: more warps have more loads in flight.
+    warps = _warps(width) if chunk is None else min(32, 2 * _warps(width))
+    return Seed(blocks, warps, 1, 1, chunks, options)
 
 
 def _tile_seed(situation: Situation) -> Seed:
@@ -62,7 +64,8 @@ def _tile_seed(situation: Situation) -> Seed:
         last = situation.entries.blocks[-1]
         blocks[last] = min(situation.whole(last), 1024)
     widest = max(blocks.values(), default=1024)
-    return Seed(blocks, _warps(widest), 1)
+    is_long = any(situation.extent(name) > 4 * size for name, size in blocks.items())
+    return Seed(blocks, min(16, 2 * _warps(widest)) if is_long else _warps(widest), 1)
 
 
 def reduction_seeds(situation: Situation) -> list[Seed]:

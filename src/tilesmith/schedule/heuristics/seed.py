@@ -12,7 +12,7 @@ from tilesmith.schedule.block_bounds import block_minimum
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.structure import AnyLoop, Structure
 from tilesmith.targets import Target
 
 
@@ -68,6 +68,8 @@ class Seed:
     chunks: Mapping[Dim, int] = field(default_factory=dict[Dim, int])
     """Chunk sizes of rolled reductions; others are resident."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    fastest: tuple[str | None, ...] = ()
+    """Blocks whose tiles follow one another in the grid; other axes (batches) vary more slowly."""
 
     def values(self, situation: Situation) -> dict[str, Any]:
         """The keys of a Config."""
@@ -77,9 +79,14 @@ class Seed:
             "num_warps": min(self.num_warps, 1024 // situation.target.warp_size),
             "num_stages": self.num_stages,
             "l2_groupings": [self.l2_grouping for _ in entries.grouped[:1]],
+            "loop_orders": [self._order(entries.ordered[0])] if entries.ordered else [],
             "reduction_loops": [self.chunks.get(dim) for dim in entries.rolled],
             **self.options,
         }
+
+    def _order(self, loop: AnyLoop) -> list[int]:
+        first = [i for i, block in enumerate(loop.blocks) if block and block in self.fastest]
+        return first + [i for i in range(len(loop.blocks)) if i not in first]
 
     def _block_sizes(self, situation: Situation) -> list[int]:
         sizes = {

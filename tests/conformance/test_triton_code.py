@@ -1,0 +1,57 @@
+"""The Triton code of every conformance case compiles, and computes the same when interpreted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.all_cases import CASES
+from tests.conformance.case import Case
+from tilesmith.backends.triton.build import compile_artifact
+
+ROOT = Path(__file__).parents[2]
+TARGET = "cuda:90"
+JOBS = [
+    (case.name, form)
+    for case in CASES
+    if case.is_interpretable
+    for form in ("small", "default")
+    if form == "small" or not case.is_shaped_by_config
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_compiles_for_a_gpu(case: Case) -> None:
+    bound = case.kernel.bind(case.make_args(), target=TARGET)
+    info = compile_artifact(bound.to_artifact(case.config))
+    assert info.binary
+
+
+@pytest.fixture(scope="module")
+def problems() -> dict[tuple[str, str], str | None]:
+    """What went wrong in each job, all run in one process, which starts slowly."""
+    paths = f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT)!r}]"
+    module = "tests.conformance.triton_interpreter_worker"
+    done = subprocess.run(
+        [
+            sys.executable, "-W", "ignore", "-c",
+            f"{paths}; import runpy; runpy.run_module({module!r}, run_name='__main__')",
+        ],
+        input=json.dumps(JOBS),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )  # fmt: skip
+    return dict(zip(JOBS, json.loads(done.stdout)))
+
+
+@pytest.mark.parametrize(("name", "form"), JOBS)
+def test_saved_module_computes_the_same(
+    name: str, form: str, problems: dict[tuple[str, str], str | None]
+) -> None:
+    problem = problems[name, form]
+    assert problem is None, problem
