@@ -10,9 +10,7 @@ from tests.conformance.case import EXACT, Case, blocks, integers, randn
 
 
 @helion.kernel
-def cartesian_gather(
-    x: torch.Tensor, rows: torch.Tensor, cols: torch.Tensor
-) -> torch.Tensor:
+def cartesian_gather(x: torch.Tensor, rows: torch.Tensor, cols: torch.Tensor) -> torch.Tensor:
     out = x.new_empty([rows.size(0), cols.size(0)])
     for t, u in hl.tile([rows.size(0), cols.size(0)]):
         out[t, u] = x[rows[t], cols[u]]

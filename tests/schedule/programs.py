@@ -379,6 +379,24 @@ def gather(rows: int = 1000, m: int = 300, n: int = 64) -> Function:
 """)
 
 
+def data_dependent(n: int = 1000) -> Function:
+    """``out[t] = x[t]`` for the first ``count[0]`` elements only."""
+    return parse_function(f"""func @data_dependent {{
+{_tensor("x", "f32", [n])}
+{_tensor("count", "i32", [1])}
+{_tensor("out", "f32", [n])}
+  block tile {{slot=0}}
+  %c0 = full() {{value=0}} : i32[]
+  %end = load(%count, none, [%c0]) {{slot=0}} : i32[]
+  grid([%c0], [%end]) {{blocks=["tile"], slot=0}} (%i: i32[]) {{
+    %t = tile_index(%i) {{block="tile"}} : i32[tile]
+    %a = load(%x, none, [%t]) {{slot=1}} : f32[tile]
+    store(%out, %a, none, [%t]) {{slot=2}}
+  }}
+}}
+""")
+
+
 ALL = {
     "pointwise": pointwise,
     "softmax": softmax,
@@ -390,4 +408,5 @@ ALL = {
     "attention": attention,
     "matmul_row_norm": matmul_row_norm,
     "gather": gather,
+    "data_dependent": data_dependent,
 }

@@ -1,15 +1,13 @@
 """Values that cross from host to device code.
 
-Tensors become references, runtime numbers parameters.
-
-Everything else (ints, strings, dtypes, None, functions) is a constant of the trace; numbers among
-them are guarded, so a later call whose host code computes another value is traced anew.
+Tensors become references, runtime numbers parameters. Everything else (ints, strings, dtypes, None,
+functions) is a constant of the trace and guarded, so a later call whose host code computes another
+value is traced anew.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -17,22 +15,26 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.check_helpers import check_helper
+from tilesmith.frontend.containers import items_of, rebuilt
+from tilesmith.frontend.helper_globals import globals_read, is_library
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeFloat, RuntimeInt
-from tilesmith.frontend.tensors import reference, size_dim
+from tilesmith.frontend.tensors import readable, reference, size_dim
 from tilesmith.frontend.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
 from tilesmith.frontend.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.types import Dim, scalar
 
-Guard = tuple[str, Any]
+MAX_GLOBAL_ITEMS = 64
+"""A global container larger than this is data of the program, not a parameter of a helper."""
 
 
 class CaptureBorder:
-    """Wraps captured values for one trace and collects the guards of those baked in."""
+    """Wraps captured values for one trace and notes what the trace depends on."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self.guards: list[Guard] = []
+        self._guards = tracer.guards
+        self._noted: set[CodeType] = set()
 
     def wrap(self, value: Any, source: str) -> Any:
         """The device-side form of a host value that the launcher finds at ``source``."""
@@ -44,9 +46,15 @@ class CaptureBorder:
             return self._wrap_number(value, source)
         if isinstance(value, FunctionType):
             check_helper(value)
-            self._note_closure(value, source)
+            self.note_function(value, source)
             return value
-        return self._wrap_container(value, source)
+        items = items_of(value)
+        if items is None:
+            self._guards.constant(value, source)
+            return value
+        self._guards.container(value, source)
+        wrapped = [self.wrap(item.value, f"{source}{item.suffix}") for item in items]
+        return CapturedList(wrapped, source) if type(value) is list else rebuilt(value, wrapped)
 
     def _wrap_number(self, value: Any, source: str) -> Any:
         if isinstance(value, BlockSizeInt):
@@ -55,7 +63,7 @@ class CaptureBorder:
             return self._runtime_int(value, source)
         if isinstance(value, RuntimeFloat):
             return self._runtime_float(source)
-        self.guards.append((source, value))
+        self._guards.constant(value, source)
         return value
 
     def _block(self, value: BlockSizeInt, source: str) -> str:
@@ -71,17 +79,17 @@ class CaptureBorder:
 
     def _runtime_int(self, value: RuntimeInt, source: str) -> Scalar:
         dtype = self._tracer.integer_dtype(int(value))
-        fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
-        self.guards.append((fits, -INT32_LIMIT <= value <= WIDE_LIMIT))
-        name = source if source.isidentifier() else "n"
-        parameter = self._tracer.parameter(name, source, scalar(dtype))
+        if not self._guards.is_keyed(source):
+            fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
+            self._guards.require(fits, -INT32_LIMIT <= value <= WIDE_LIMIT)
+        parameter = self._tracer.parameter(readable(source), source, scalar(dtype))
         result = Scalar(parameter)
         if not self._tracer.options.static_shapes:
             result.as_dim = size_dim(parameter.name, int(value))
         return result
 
     def _runtime_float(self, source: str) -> Scalar:
-        name = source if source.isidentifier() else "alpha"
+        name = readable(source)
         tracer = self._tracer
         result = Scalar(lambda: tracer.parameter(name, source, scalar(F32)), tile_type=scalar(F32))
         result.double = lambda: TileValue(
@@ -89,34 +97,53 @@ class CaptureBorder:
         )
         return result
 
-    def _wrap_container(self, value: Any, source: str) -> Any:
-        if hasattr(value, "_fields"):
-            items = {
-                name: self.wrap(getattr(value, name), f"{source}.{name}") for name in value._fields
-            }
-            return type(value)(**items)
-        if isinstance(value, (list, tuple)):
-            wrapped = [self.wrap(item, f"{source}[{i}]") for i, item in enumerate(value)]
-            return CapturedList(wrapped, source) if isinstance(value, list) else tuple(wrapped)
-        if isinstance(value, dict):
-            return {key: self.wrap(item, f"{source}[{key!r}]") for key, item in value.items()}
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changes = {
-                item.name: self.wrap(getattr(value, item.name), f"{source}.{item.name}")
-                for item in dataclasses.fields(value)
-            }
-            return dataclasses.replace(value, **changes)
-        return value
-
-    def _note_closure(self, function: FunctionType, source: str) -> None:
-        """Tensors in closure cells become inputs when the function uses them."""
+    def note_function(self, function: FunctionType, source: str) -> None:
+        """What a function holds and reads is an input or a constant when device code calls it."""
+        self._guards.constant(function, source)
+        if function.__code__ in self._noted or is_library(function):
+            return
+        self._noted.add(function.__code__)
         for position, cell in enumerate(function.__closure__ or ()):
-            content = _cell_contents(cell)
             where = f"{source}.__closure__[{position}].cell_contents"
-            if isinstance(content, torch.Tensor):
-                self._tracer.closure_sources[id(content)] = (content, where)
-            elif isinstance(content, FunctionType) and content is not function:
-                self._note_closure(content, where)
+            self._note(_cell_contents(cell), where)
+        self._note(function.__defaults__ or (), f"{source}.__defaults__")
+        self._note(function.__kwdefaults__ or {}, f"{source}.__kwdefaults__")
+        self.note_globals(function.__code__, function.__globals__)
+
+    def note_globals(self, code: CodeType, scope: dict[str, Any]) -> None:
+        """Globals that code reads are inputs (tensors) or guarded constants."""
+        for read in globals_read(code, scope):
+            if len(items_of(read.value) or ()) <= MAX_GLOBAL_ITEMS:
+                position = self._constant_position(read.scope)
+                self._note(read.value, f"__constants__[{position}][{read.name!r}]")
+
+    def _constant_position(self, scope: dict[str, Any]) -> int:
+        constants = self._tracer.constants
+        known = [i for i, constant in enumerate(constants) if constant is scope]
+        if not known:
+            constants.append(scope)
+        return known[0] if known else len(constants) - 1
+
+    def _note(self, value: Any, source: str) -> None:
+        """A value that device code reaches by itself: remember where tensors in it are found."""
+        if isinstance(value, torch.Tensor):
+            self._note_tensor(value, source)
+        elif isinstance(value, FunctionType):
+            self.note_function(value, source)
+        else:
+            items = items_of(value)
+            if items is None:
+                self._guards.constant(value, source)
+                return
+            self._guards.container(value, source)
+            for item in items:
+                self._note(item.value, f"{source}{item.suffix}")
+
+    def _note_tensor(self, tensor: torch.Tensor, source: str) -> None:
+        _, known = self._tracer.closure_sources.setdefault(id(tensor), (tensor, source))
+        if known != source:
+            # One parameter stands for both places, so they must go on holding one tensor.
+            self._guards.require(f"{known} is {source}", value=True)
 
 
 def _cell_contents(cell: Any) -> Any:

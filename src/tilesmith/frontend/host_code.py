@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, cast
 
+import torch
+
 from tilesmith.frontend.functionalise import Functionaliser
 from tilesmith.frontend.names import bound_names, definitely_bound, read_names
 from tilesmith.frontend.source import KernelSource
 
 LAUNCH = "__launch"
+_DATA = (int, float, str, torch.Tensor, list, tuple, dict)
+"""Globals of these kinds may change between calls: host code hands them over at each launch."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,15 @@ class SplitKernel:
 
     source: KernelSource
     captured: tuple[str, ...]
-    """Host names that device code reads, in the order both functions use."""
+    """Host names and data of the module that device code reads, in the order both functions use."""
     host_code: CodeType
     device_code: CodeType
+
+    @property
+    def keyed(self) -> frozenset[str]:
+        """Parameters that host code never rebinds: the specialization key covers their values."""
+        parameters = {arg.arg for arg in self.source.tree.args.args}
+        return frozenset(parameters - set(bound_names(self.source.before)))
 
     def host_function(self) -> Callable[..., Any]:
         """Host code as ``f(launch, *arguments)``.
@@ -61,7 +71,10 @@ def split_kernel(source: KernelSource) -> SplitKernel:
 def _captured_names(source: KernelSource) -> tuple[str, ...]:
     host = [arg.arg for arg in source.tree.args.args] + list(bound_names(source.before))
     wanted = read_names(source.loops)
-    return tuple(dict.fromkeys(name for name in host if name in wanted))
+    local = {*host, *bound_names(source.tree.body)}
+    module = source.function.__globals__
+    data = [name for name in wanted if name not in local and isinstance(module.get(name), _DATA)]
+    return tuple(dict.fromkeys(name for name in (*host, *data) if name in wanted))
 
 
 def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> ast.FunctionDef:
@@ -79,6 +92,7 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
     for node in ast.walk(launch):
         ast.copy_location(node, source.loops[0])
     known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
+    known |= set(captured) - set(bound_names(source.before))
     # A name bound in one branch of host code only must not stop the launch: device code may never
     # use it.
     unsure = [name for name in captured if name not in known]

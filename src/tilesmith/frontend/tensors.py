@@ -131,8 +131,9 @@ def reference(tracer: Tracer, tensor: torch.Tensor, source: str) -> TensorRef:
 
     One tensor passed under two names is two parameters: the next call may pass two tensors.
     """
-    name = source if source.isidentifier() else _readable(source)
-    value = tracer.parameter(name, source, tracer.tensor_type(tensor, source))
+    tensor_type = tracer.tensor_type(tensor, source)
+    tracer.guards.tensor(tensor, tensor_type, source)
+    value = tracer.parameter(readable(source), source, tensor_type)
     ref = TensorRef(tensor, value, source)
     tracer.tensor_refs.setdefault(id(tensor), ref)
     return ref
@@ -144,16 +145,20 @@ def reference_of_unknown(tensor: torch.Tensor) -> TensorRef:
     A closure cell known by identity, or a global.
     """
     tracer = current_tracer("a tensor")
+    if id(tensor) in tracer.closure_sources:
+        # Not its namesake among the arguments: the next call may pass two tensors.
+        return reference(tracer, tensor, tracer.closure_sources[id(tensor)][1])
     known = tracer.tensor_refs.get(id(tensor))
     if known is not None:
         return known
-    if id(tensor) in tracer.closure_sources:
-        return reference(tracer, tensor, tracer.closure_sources[id(tensor)][1])
     tracer.constants.append(tensor)
     return reference(tracer, tensor, f"__constants__[{len(tracer.constants) - 1}]")
 
 
-def _readable(source: str) -> str:
+def readable(source: str) -> str:
+    """An identifier for a launch expression: ``xs[1]`` gives ``xs_1``."""
+    if source.isidentifier():
+        return source
     text = source.removesuffix(".cell_contents").replace("__closure__", "captured")
     words = "".join(char if char.isalnum() else " " for char in text).split()
     return "_".join(words)

@@ -18,10 +18,13 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.frontend import control_flow
-from tilesmith.frontend.captured import CaptureBorder, Guard
+from tilesmith.frontend.captured import CaptureBorder
+from tilesmith.frontend.containers import items_of, rebuilt
 from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
 from tilesmith.frontend.functionalise import RUNTIME
+from tilesmith.frontend.guards import Guard, GuardList
 from tilesmith.frontend.host_code import SplitKernel
+from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_mode import RuntimeSizeMode
 from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
 from tilesmith.frontend.host_session import HostSession
@@ -52,8 +55,8 @@ class Trace:
     session: HostSession
     guards: tuple[Guard, ...]
     """Host values baked in as constants: source expression and value."""
-    constants: tuple[torch.Tensor, ...]
-    """Tensors reached without going through the captured values."""
+    constants: tuple[Any, ...]
+    """What launch expressions and guards call ``__constants__``."""
 
 
 class _Traced(BaseException):
@@ -72,7 +75,9 @@ def trace_kernel(request: TraceRequest) -> Trace:
 
     host = request.kernel.host_function()
     arguments = [
-        argument if position in request.constants else mark_runtime(argument, position)
+        argument
+        if position in request.constants
+        else mark_runtime(argument, _argument(position))
         for position, argument in enumerate(request.arguments)
     ]
     mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))
@@ -89,48 +94,54 @@ def trace_kernel(request: TraceRequest) -> Trace:
     )
 
 
-def mark_runtime(argument: Any, position: int) -> Any:
-    """Numbers among the arguments are read at each launch: mark them."""
+def mark_runtime(argument: Any, origin: Callable[..., Any]) -> Any:
+    """Numbers among the arguments are read at each launch: mark them, in containers too."""
     if isinstance(argument, bool):
         return argument
     if isinstance(argument, int):
-        return RuntimeInt.make(argument, lambda *args: args[position])
+        return RuntimeInt.make(argument, origin)
     if isinstance(argument, float):
         return RuntimeFloat(argument)
-    if type(argument) in (list, tuple):
-        return type(argument)(_mark_item(item) for item in argument)
-    return argument
+    items = None if isinstance(argument, constexpr) else items_of(argument)
+    if items is None:
+        return argument
+    marked = [mark_runtime(item.value, _compose(item.get, origin)) for item in items]
+    if all(new is item.value for new, item in zip(marked, items)):
+        return argument
+    return rebuilt(argument, marked)
 
 
-def _mark_item(item: Any) -> Any:
-    if isinstance(item, bool):
-        return item
-    if isinstance(item, int):
-        return RuntimeInt.make(item)
-    return RuntimeFloat(item) if isinstance(item, float) else item
+def _compose(get: Callable[[Any], Any], origin: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: get(origin(*args))
+
+
+def _argument(position: int) -> Callable[..., Any]:
+    return lambda *args: args[position]
 
 
 def _origins(request: TraceRequest) -> dict[int, Callable[..., torch.Tensor]]:
     origins: dict[int, Callable[..., torch.Tensor]] = {}
     for position, argument in enumerate(request.arguments):
         if isinstance(argument, torch.Tensor):
-            origins[id(argument)] = lambda *args, position=position: args[position]
+            origins[id(argument)] = _argument(position)
     return origins
 
 
 def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
     kernel = request.kernel
     tracer = Tracer(kernel.source.tree.name, session, request.options, dispatch)
+    tracer.guards = GuardList(kernel.keyed)
     overrides = {RUNTIME: control_flow, **_builtins_for(kernel)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
         border = CaptureBorder(tracer)
         device_values = [border.wrap(v, name) for name, v in zip(kernel.captured, values)]
+        border.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)
     body = tracer.take_region(())
     function = tracer.finish(body)
-    equalities = [(f"({a}) == ({b})", True) for a, b in tracer.equal_sizes]
-    guards = (*border.guards, *equalities)
-    return Trace(function, session, guards, tuple(tracer.constants))
+    for left, right in tracer.equal_sizes:
+        tracer.guards.require(f"({left}) == ({right})", value=True)
+    return Trace(function, session, tuple(tracer.guards.guards), tuple(tracer.constants))
 
 
 def _builtins_for(kernel: SplitKernel) -> dict[str, Any]:

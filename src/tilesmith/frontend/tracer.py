@@ -16,6 +16,7 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation, capture_location
 from tilesmith.dtypes import I32, I64, DType
+from tilesmith.frontend.guards import GuardList
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.builder import Builder
@@ -71,13 +72,15 @@ class Tracer:
     regions: list[OpenRegion] = field(default_factory=list[OpenRegion])
     tensor_refs: dict[int, Any] = field(default_factory=dict[int, Any])
     """TensorRef of each known tensor, by identity of the tensor."""
-    constants: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
-    """Tensors that device code reached without going through the arguments (globals of helpers)."""
+    constants: list[Any] = field(default_factory=list[Any])
+    """What launch expressions call ``__constants__``: modules' names, and tensors of no name."""
     closure_sources: dict[int, tuple[torch.Tensor, str]] = field(
         default_factory=dict[int, tuple[torch.Tensor, str]]
     )
     """Tensors in closure cells of callable arguments, by identity, and how the launcher finds
     them."""
+    guards: GuardList = field(default_factory=lambda: GuardList(frozenset()))
+    """What must still hold when the trace is used again."""
     equal_sizes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Launch expressions of sizes that were equal when traced and share a symbol: checked at
     launch."""

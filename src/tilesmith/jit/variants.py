@@ -16,9 +16,8 @@ from tilesmith.compiler.check_loops import check_loops
 from tilesmith.compiler.compile import optimise
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
-from tilesmith.frontend.tracer import INT32_LIMIT, TraceOptions
+from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.ir.function import Function
-from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arguments import compile_guard
 from tilesmith.schedule.config import Config
 
@@ -117,30 +116,5 @@ class VariantStore:
         trace = trace_kernel(request)
         check_loops(trace.function)
         function = optimise(trace.function)
-        guards = [*trace.guards, *_tensor_guards(function, self._kernel)]
-        return Variant(trace, function, compile_guard(self._kernel.captured, guards))
-
-
-def _tensor_guards(function: Function, kernel: SplitKernel) -> list[tuple[str, Any]]:
-    """Tensors made by host code must look as they did when traced.
-
-    Arguments are covered by the key.
-    """
-    arguments = {arg.arg for arg in kernel.source.tree.args.args}
-    guards: list[tuple[str, Any]] = []
-    for parameter in function.parameters:
-        if not isinstance(parameter.value.type, TensorType) or parameter.source in arguments:
-            continue
-        if not parameter.source.isidentifier():
-            continue
-        tensor, source = parameter.value.tensor, parameter.source
-        if all(isinstance(extent, int) for extent in (*tensor.shape, *tensor.strides)):
-            guards.append((f"tuple({source}.shape)", tensor.shape))
-            guards.append((f"{source}.stride()", tensor.strides))
-            continue
-        for extents, expression in ((tensor.shape, "shape"), (tensor.strides, "stride()")):
-            pattern = tuple(extent if extent in (0, 1) else 2 for extent in extents)
-            classes = f"tuple(v if v in (0, 1) else 2 for v in {source}.{expression})"
-            guards.append((classes, pattern))
-        guards.append((f"{source}.numel() > {INT32_LIMIT}", tensor.wide))
-    return guards
+        guard = compile_guard(self._kernel.captured, trace.guards, trace.constants)
+        return Variant(trace, function, guard)

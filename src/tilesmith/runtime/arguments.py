@@ -25,7 +25,7 @@ def compile_reader(
 
 
 def compile_guard(
-    captured: Sequence[str], guards: Sequence[tuple[str, Any]]
+    captured: Sequence[str], guards: Sequence[tuple[str, Any]], constants: Sequence[Any] = ()
 ) -> Callable[..., bool] | None:
     """A function that tells whether every guarded expression still has its value.
 
@@ -33,8 +33,9 @@ def compile_guard(
     """
     if not guards:
         return None
-    expected = {f"__expected_{i}": value for i, (_, value) in enumerate(guards)}
+    scope: dict[str, Any] = {f"__expected_{i}": value for i, (_, value) in enumerate(guards)}
+    scope["__constants__"] = tuple(constants)
     tests = " and ".join(
         f"({expression}) == __expected_{i}" for i, (expression, _) in enumerate(guards)
     )
-    return eval(f"lambda {', '.join(captured)}: {tests}", expected)
+    return eval(f"lambda {', '.join(captured)}: {tests}", scope)

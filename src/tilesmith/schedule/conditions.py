@@ -18,7 +18,7 @@ def _flag(values: Mapping[str, Any], key: str, index: int) -> bool:
     return index < len(items) and bool(items[index])
 
 
-def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
+def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop | None) -> bool:
     """Whether the loop's axes are merged into one."""
     return any(
         other is loop and _flag(values, "flatten_loops", i)
@@ -73,8 +73,10 @@ def _is_safe(values: Mapping[str, Any], key: str) -> bool:
     """Whether Triton compiles the option rightly.
 
     With tensor descriptors a loop must not have its own number of stages, nor be unrolled inside a
-    pipelined kernel.
+    pipelined kernel. Specialised warps come in groups of four.
     """
+    if key == "range_warp_specializes":
+        return values["num_warps"] >= 4
     if "tensor_descriptor" not in (values.get("indexing") or []):
         return True
     if key == "range_num_stages":

@@ -29,6 +29,12 @@ def _loop_uses(entries: Entries, values: Mapping[str, Any]) -> dict[int, LoopUse
     }
 
 
+def _program_loop(entries: Entries, values: Mapping[str, Any]) -> LoopUse:
+    if not is_persistent(values["pid_type"]) or not entries.ranges:
+        return LoopUse()
+    return LoopUse(values["range_num_stages"][0], values["range_unroll_factors"][0])
+
+
 def _descriptors(spec: SummarisedSpec, values: Mapping[str, Any]) -> frozenset[int]:
     if not spec.target.has_tensor_descriptors:
         return frozenset()
@@ -47,5 +53,6 @@ def launch_of(spec: SummarisedSpec, values: Mapping[str, Any]) -> Launch:
         loops=_loop_uses(spec.entries, values),
         maxnreg=values.get("maxnreg"),
         descriptors=_descriptors(spec, values),
+        program_loop=_program_loop(spec.entries, values),
         is_fused=is_persistent(values["pid_type"]) and flattens[0] is True,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tilesmith.schedule.structure import Structure
 
 PID_TYPES = ("flat", "xyz", "persistent_blocked", "persistent_interleaved")
@@ -38,6 +40,16 @@ def find_disallowed(structure: Structure, has_barrier: bool = False) -> dict[str
         for name in ("flat", "xyz", "persistent_interleaved"):
             reasons[name] = "hl.barrier() needs all programs resident, each with its own tiles"
     return reasons
+
+
+def count_on_launch_axes(
+    structure: Structure, sizes: Mapping[str, int], order: Sequence[int]
+) -> list[int]:
+    """Programs along each launch axis of the only grid under ``xyz``; 0 where it is not known."""
+    axes = structure.axes_of(structure.grids[0])
+    return [
+        -(-(axes[i].extent or 0) // (sizes[axes[i].block] if axes[i].block else 1)) for i in order
+    ]
 
 
 def allowed_types(reasons: dict[str, str]) -> tuple[str, ...]:

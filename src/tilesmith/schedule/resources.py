@@ -48,6 +48,7 @@ class Launch:
     maxnreg: int | None = None
     descriptors: frozenset[int] = frozenset()
     """Slots of loads and stores that go through descriptors, and so through shared memory."""
+    program_loop: LoopUse = LoopUse()
     is_fused: bool = False
     """Whether the loop over programs is flattened into the loops inside it."""
 
@@ -186,9 +187,10 @@ class ResourceModel:
         found: dict[Value, int] = {}
         for site in self._structure.sites:
             loop = site.innermost
-            if not isinstance(site.op, Load) or loop is None or loop.is_ordered:
+            if not isinstance(site.op, Load) or (loop is not None and loop.is_ordered):
                 continue
-            use, value = launch.loops.get(loop.slot, LoopUse()), site.op.result
+            slot, value = (None if loop is None else loop.slot), site.op.result
+            use = launch.program_loop if slot is None else launch.loops.get(slot, LoopUse())
             if value not in self._operands and use.num_stages > 1:
                 buffers = (use.num_stages - 1) * max(1, use.unroll)
                 found[value] = buffers * _tile_bytes(sizes, value)

@@ -158,7 +158,9 @@ def _can_unroll(structure: Structure, entry: RangeEntry) -> bool:
 
 
 def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
-    allowed = kernel.allow_warp_specialize and kernel.target.capability >= 100
+    # Warps that only load serve warps that multiply.
+    has_dots = bool(kernel.facts.matmuls)
+    allowed = kernel.allow_warp_specialize and has_dots and kernel.target.capability >= 100
     return _range_slots(kernel, ON_REQUEST, lambda entry: allowed)
 
 

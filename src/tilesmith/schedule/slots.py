@@ -65,8 +65,8 @@ class Entries:
     static: tuple[LoopAxis, ...]
     accesses: tuple[Load | Store, ...]
     atomics: tuple[Atomic, ...]
-    access_grids: tuple[AnyLoop, ...]
-    """The grid around each of the accesses."""
+    access_grids: tuple[AnyLoop | None, ...]
+    """The grid around each of the accesses (None for one that computes a grid's bounds)."""
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -116,8 +116,12 @@ def collect_entries(
         ),
         accesses=structure.accesses,
         atomics=structure.atomics,
-        access_grids=tuple(structure.loops_around(op)[0] for op in structure.accesses),
+        access_grids=tuple(_grid_of(structure, op) for op in structure.accesses),
     )
+
+
+def _grid_of(structure: Structure, op: Load | Store) -> AnyLoop | None:
+    return next(iter(structure.loops_around(op)), None)
 
 
 def _is_short(structure: Structure, loop: Loop, axis: LoopAxis) -> bool:

@@ -31,7 +31,12 @@ from tilesmith.schedule.normalize import (
     keep_known,
     spell_out,
 )
-from tilesmith.schedule.pid_types import allowed_types, find_disallowed
+from tilesmith.schedule.pid_types import (
+    MAX_LAUNCH_SIDE,
+    allowed_types,
+    count_on_launch_axes,
+    find_disallowed,
+)
 from tilesmith.schedule.resources import ResourceModel, ResourceUse
 from tilesmith.schedule.size_resolution import SizeResolver
 from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
@@ -95,13 +100,16 @@ class ConfigSpec:
         check_combinations(values, self.target)
         values = self._settle(values)
         self._check_tiles(values)
+        self._check_launch(values)
         return Config.from_dict(in_order(values))
 
     def settle(self, values: Mapping[str, Any]) -> Values:
         """As ``normalize``, but options without effect are reset and tiles may be of any size."""
-        settled = self._settle(self._check(values))
+        settled = self._settle(reset_inactive(self.entries, self._check(values)))
         if exceeds_registers(settled, self.target):
             del settled["maxnreg"]
+        if max(self._xyz_counts(settled)[1:], default=0) > MAX_LAUNCH_SIDE:
+            settled["pid_type"] = self.scalars["pid_type"].default
         return settled
 
     def _check(self, given: Mapping[str, Any]) -> Values:
@@ -135,6 +143,21 @@ class ConfigSpec:
         use = self.resources(values)
         if not use.has_legal_tiles and use.largest_tile is not None:
             self._raise_tile_too_large(use.largest_tile, use.tile_elements)
+
+    def _check_launch(self, values: Values) -> None:
+        counts = self._xyz_counts(values)
+        if max(counts[1:], default=0) > MAX_LAUNCH_SIDE:
+            raise InvalidConfig(
+                problem=f"pid_type='xyz' would launch {' x '.join(map(str, counts))} programs",
+                expected=f"at most {MAX_LAUNCH_SIDE} along the second and third axis",
+                fix="use pid_type='flat', larger block_sizes, or another of the loop_orders",
+            )
+
+    def _xyz_counts(self, values: Values) -> list[int]:
+        if values["pid_type"] != "xyz":
+            return []
+        order = values["loop_orders"][0]
+        return count_on_launch_axes(self.structure, self.sizes(values).symbols, order)
 
     def _raise_tile_too_large(self, tile: Value, elements: int) -> None:
         shape = tile.tile.shape

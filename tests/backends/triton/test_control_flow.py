@@ -80,7 +80,8 @@ ROTATE_LOOP = """
 %a0 = full() {value=1.0} : f32[tile_m]
 %b0 = full() {value=2.0} : f32[tile_m]
 %c0 = full() {value=3.0} : f32[tile_m]
-%r, %q, %p = loop([%zero], [%k], [%one], [%a0, %b0, %c0]) {blocks=[""]} : f32[tile_m], f32[tile_m], f32[tile_m]
+%r, %q, %p = loop([%zero], [%k], [%one], [%a0, %b0, %c0]) {blocks=[""]}
+: f32[tile_m], f32[tile_m], f32[tile_m]
 (%i: i32[], %a: f32[tile_m], %b: f32[tile_m], %c: f32[tile_m]) {
   yield(%b, %c, %a)
 }
@@ -294,7 +295,7 @@ def test_loop_from_an_offset_masks_its_last_tile(run, k):
 
 TWO_AXIS_LOOP = """
 %start = full() {value=0.0} : f32[tile_m]
-%r = loop([%zero, %zero], [%ten, %k], [%one, %one], [%start]) {blocks=["", ""], slot=0} : f32[tile_m]
+%r = loop([%zero, %zero], [%ten, %k], [%one, %one], [%start]) {blocks=["", ""]} : f32[tile_m]
 (%a: i32[], %b: i32[], %acc: f32[tile_m]) {
   %x_tile = load(%x, none, [%a, %b]) {slot=0} : f32[]
   %c = expand_dims(%x_tile) {axes=[0]} : f32[1]

@@ -11,20 +11,28 @@ ACCUMULATOR_BYTES = 128 * 1024
 STAGED_BYTES = 192 * 1024
 
 
-def _attention_tile(situation: Situation, fact: AttentionFact) -> tuple[int, int]:
-    """128 rows by 64 columns; fewer rows where there are too few programs, or no matrix units."""
-    rows, columns = fact.scores.m, fact.scores.n
-    width = next_power_of_2(fact.values.n.extent_or(128))
-    programs = situation.programs((rows.block,)) * -(-rows.extent_or(4096) // 128)
-    bm, bn = 128, 64
+def _attention_rows(situation: Situation, fact: AttentionFact, width: int) -> int:
+    """As many rows as leave a program for every multiprocessor."""
+    rows = fact.scores.m
+    programs = situation.programs((rows.block,))
+    is_hopper = situation.target.capability >= 90
+    choices = (256, 128, 64) if width == 128 and is_hopper else (128, 64)
+    for bm in choices[:-1]:
+        if programs * -(-rows.extent_or(4096) // bm) >= situation.target.num_sms:
+            return bm
+    return choices[-1]
+
+
+def _attention_tile(situation: Situation, fact: AttentionFact, width: int) -> tuple[int, int]:
+    bm, bn = _attention_rows(situation, fact, width), 64
     if not fact.scores.uses_tensor_cores:
         bm, bn = 64, 32
-    elif programs < situation.target.num_sms:
-        bm, bn = 64, 128 if width <= 64 else 64
     elif width > 128:
-        bn = 32
-    whole_rows = next_power_of_2(max(16, rows.extent_or(4096)))
-    whole_columns = next_power_of_2(max(16, columns.extent_or(4096)))
+        bm, bn = min(bm, 128), 32
+    elif bm == 64 and width <= 64:
+        bn = 128
+    whole_rows = next_power_of_2(max(16, fact.scores.m.extent_or(4096)))
+    whole_columns = next_power_of_2(max(16, fact.scores.n.extent_or(4096)))
     return min(bm, whole_rows), min(bn, whole_columns)
 
 
@@ -35,17 +43,19 @@ def attention_seeds(situation: Situation) -> list[Seed]:
         return []
     target, rows, columns = situation.target, fact.scores.m, fact.scores.n
     width = next_power_of_2(fact.values.n.extent_or(128))
-    bm, bn = _attention_tile(situation, fact)
+    bm, bn = _attention_tile(situation, fact, width)
     blocks = {axis.block: size for axis, size in ((rows, bm), (columns, bn)) if axis.block}
-    is_wide = bm * width >= 16384 and target.kind == "cuda"
-    stages = 3 if target.kind == "cuda" and target.capability >= 90 else 2
-    # Wide heads are too large to keep all of them in the cache: one head's rows run together.
-    fastest = (rows.block,) if width >= 128 else ()
-    seeds = [Seed(blocks, 8 if is_wide else 4, stages, fastest=fastest)]
-    if target.kind == "cuda":
-        seeds.append(Seed(blocks, 4 if is_wide else 8, 2, fastest=fastest))
-        taller = {name: size * 2 if name == rows.block else size for name, size in blocks.items()}
-        seeds.append(Seed(taller, 8, stages, fastest=fastest))
+    is_nvidia = target.kind == "cuda"
+    is_hopper = target.capability >= 90
+    warps = 8 if bm * width >= (32768 if is_hopper else 16384) and is_nvidia else 4
+    stages = 3 if is_hopper and bm * width != 16384 else 2
+    # Rows of one narrow head run together; wide heads do better side by side.
+    fastest = (rows.block,) if width < 128 else ()
+    seeds = [Seed(blocks, warps, stages, fastest=fastest)]
+    if is_nvidia:
+        shorter = {name: max(16, size // 2) for name, size in blocks.items() if name == rows.block}
+        seeds.append(Seed({**blocks, **shorter}, 4, 2, fastest=fastest))
+        seeds.append(Seed(blocks, 12 - warps, stages, fastest=fastest))
     return seeds
 
 

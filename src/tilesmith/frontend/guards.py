@@ -1,0 +1,84 @@
+"""What must still hold at a launch for a trace to be used again.
+
+A guard is an expression over captured names and the value that it had when traced. Arguments need
+none, since the specialization key covers them; what host code computes and what globals hold does.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from tilesmith.ir.types import TensorType
+
+Guard = tuple[str, Any]
+_COMPARED = (str, bytes, torch.dtype, torch.device, BuiltinFunctionType, type, enum.Enum)
+
+
+def root_of(source: str) -> str:
+    """The captured name that a launch expression starts from: ``xs`` of ``xs[1].shape``."""
+    match = re.match(r"\w+", source)
+    return match.group() if match else ""
+
+
+class GuardList:
+    """Collects the guards of one trace."""
+
+    def __init__(self, keyed: frozenset[str]) -> None:
+        self._keyed = keyed
+        """Names whose values are part of the specialization key."""
+        self.guards: list[Guard] = []
+
+    def is_keyed(self, source: str) -> bool:
+        """Whether the specialization key covers what stands at ``source``."""
+        return root_of(source) in self._keyed
+
+    def require(self, expression: str, value: Any) -> None:
+        """The expression must have this value."""
+        if (expression, value) not in self.guards:
+            self.guards.append((expression, value))
+
+    def constant(self, value: Any, source: str) -> None:
+        """The trace took ``value`` for a constant."""
+        if self.is_keyed(source):
+            return
+        if isinstance(value, FunctionType):
+            # A lambda of host code is a new object at every call; its code is not.
+            self.require(f"getattr({source}, '__code__', None)", value.__code__)
+        elif isinstance(value, float) and (value == 0 or value != value):
+            self.require(f"repr({source})", repr(value))
+        elif isinstance(value, (bool, int, float)):
+            self.require(f"({source}.__class__, {source})", (type(value), value))
+        elif value is None or isinstance(value, _COMPARED):
+            self.require(source, value)
+
+    def container(self, value: Any, source: str) -> None:
+        """The trace went through the items of ``value``: their number is fixed."""
+        if self.is_keyed(source):
+            return
+        self.require(f"{source}.__class__", type(value))
+        if isinstance(value, (list, tuple)):
+            self.require(f"len({source})", len(value))
+        elif isinstance(value, dict):
+            self.require(f"tuple({source})", tuple(value))
+
+    def tensor(self, tensor: torch.Tensor, tensor_type: TensorType, source: str) -> None:
+        """The trace took what the type says about a tensor for granted."""
+        if self.is_keyed(source):
+            return
+        self.require(f"{source}.__class__", type(tensor))
+        self.require(f"{source}.dtype", tensor.dtype)
+        extents = (*tensor_type.shape, *tensor_type.strides)
+        if all(isinstance(extent, int) for extent in extents):
+            layout = (tensor_type.shape, tensor_type.strides)
+            self.require(f"({source}.shape, {source}.stride())", layout)
+            return
+        pattern = tuple(extent if extent in (0, 1) else 2 for extent in extents)
+        listed = f"(*{source}.shape, *{source}.stride())"
+        self.require(f"tuple([v if v in (0, 1) else 2 for v in {listed}])", pattern)
+        span = f"sum([(n - 1) * s for n, s in zip({source}.shape, {source}.stride()) if n])"
+        self.require(f"{span} > {2**31 - 1}", tensor_type.wide)
