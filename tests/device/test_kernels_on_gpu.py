@@ -43,7 +43,6 @@ def run_some_config(bound: Any, args: tuple[Any, ...], rng: random.Random) -> An
         except helion.exc.TritonError as error:
             if "out of resource" not in str(error):
                 raise
-            print(f"out of resources, drawing again: {config}")
     raise AssertionError(f"{MAX_DRAWS} configs in a row do not fit the device")
 
 

@@ -79,7 +79,7 @@ def test_loops_with_their_own_stages_buffer_all_loads():
 def test_program_loop_with_stages_buffers_loads():
     spec = ConfigSpec(programs.data_dependent(), parse_target("cuda:90"))
     config = Config(block_sizes=[512], range_num_stages=[2], range_unroll_factors=[3])
-    assert spec.resources(spec.normalize(config)).shared_bytes == 6144 + 3 * 4
+    assert spec.resources(spec.normalize(config)).shared_bytes == 6144
 
 
 def test_descriptors_copy_through_shared_memory():

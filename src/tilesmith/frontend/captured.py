@@ -31,9 +31,11 @@ MAX_GLOBAL_ITEMS = 64
 class CaptureBorder:
     """Wraps captured values for one trace and notes what the trace depends on."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, volatile: frozenset[str] = frozenset()) -> None:
         self._tracer = tracer
         self._guards = tracer.guards
+        self._volatile = volatile
+        """Sources of numbers that were constants once and changed: now they are parameters."""
         self._noted: set[CodeType] = set()
 
     def wrap(self, value: Any, source: str) -> Any:
@@ -59,9 +61,10 @@ class CaptureBorder:
     def _wrap_number(self, value: Any, source: str) -> Any:
         if isinstance(value, BlockSizeInt):
             return size_of_dim(Dim.of(self._block(value, source)))
-        if isinstance(value, RuntimeInt):
+        is_runtime = source in self._volatile and not isinstance(value, bool)
+        if isinstance(value, RuntimeInt) or (is_runtime and isinstance(value, int)):
             return self._runtime_int(value, source)
-        if isinstance(value, RuntimeFloat):
+        if isinstance(value, RuntimeFloat) or is_runtime:
             return self._runtime_float(source)
         self._guards.constant(value, source)
         return value
@@ -77,7 +80,7 @@ class CaptureBorder:
         )
         return block.name
 
-    def _runtime_int(self, value: RuntimeInt, source: str) -> Scalar:
+    def _runtime_int(self, value: int, source: str) -> Scalar:
         dtype = self._tracer.integer_dtype(int(value))
         if not self._guards.is_keyed(source):
             fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
@@ -106,8 +109,10 @@ class CaptureBorder:
         for position, cell in enumerate(function.__closure__ or ()):
             where = f"{source}.__closure__[{position}].cell_contents"
             self._note(_cell_contents(cell), where)
-        self._note(function.__defaults__ or (), f"{source}.__defaults__")
-        self._note(function.__kwdefaults__ or {}, f"{source}.__kwdefaults__")
+        if function.__defaults__:
+            self._note(function.__defaults__, f"{source}.__defaults__")
+        if function.__kwdefaults__:
+            self._note(function.__kwdefaults__, f"{source}.__kwdefaults__")
         self.note_globals(function.__code__, function.__globals__)
 
     def note_globals(self, code: CodeType, scope: dict[str, Any]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.frontend.helper_globals import is_library, nested_codes
 from tilesmith.frontend.names import read_names
 from tilesmith.frontend.source import KernelSource
 
@@ -24,24 +24,13 @@ def check_named_helpers(source: KernelSource) -> None:
 def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
     """Raise if a function, or one that it names, rebinds a name outside itself."""
     checked = set() if checked is None else checked
-    if not isinstance(helper, FunctionType) or helper.__code__ in checked or _is_library(helper):
+    if not isinstance(helper, FunctionType) or helper.__code__ in checked or is_library(helper):
         return
     checked.add(helper.__code__)
-    for code in _codes(helper.__code__):
+    for code in nested_codes(helper.__code__):
         _check_stores(code, helper.__code__)
         for name in code.co_names:
             check_helper(helper.__globals__.get(name), checked)
-
-
-def _is_library(helper: FunctionType) -> bool:
-    return str(helper.__module__).split(".", 1)[0] in ("tilesmith", "torch", "triton")
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def _check_stores(code: CodeType, helper: CodeType) -> None:

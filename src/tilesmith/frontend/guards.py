@@ -9,13 +9,23 @@ from __future__ import annotations
 import enum
 import re
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tilesmith.ir.types import TensorType
 
-Guard = tuple[str, Any]
+
+
+class Guard(NamedTuple):
+    """An expression over captured names, and the value it must have."""
+
+    expression: str
+    value: Any
+    number: str = ""
+    """Where the number stands that the trace took for a constant, if it is about one."""
+
+
 _COMPARED = (str, bytes, torch.dtype, torch.device, BuiltinFunctionType, type, enum.Enum)
 
 
@@ -37,10 +47,11 @@ class GuardList:
         """Whether the specialization key covers what stands at ``source``."""
         return root_of(source) in self._keyed
 
-    def require(self, expression: str, value: Any) -> None:
+    def require(self, expression: str, value: Any, number: str = "") -> None:
         """The expression must have this value."""
-        if (expression, value) not in self.guards:
-            self.guards.append((expression, value))
+        guard = Guard(expression, value, number)
+        if guard not in self.guards:
+            self.guards.append(guard)
 
     def constant(self, value: Any, source: str) -> None:
         """The trace took ``value`` for a constant."""
@@ -50,9 +61,10 @@ class GuardList:
             # A lambda of host code is a new object at every call; its code is not.
             self.require(f"getattr({source}, '__code__', None)", value.__code__)
         elif isinstance(value, float) and (value == 0 or value != value):
-            self.require(f"repr({source})", repr(value))
+            self.require(f"repr({source})", repr(value), number=source)
         elif isinstance(value, (bool, int, float)):
-            self.require(f"({source}.__class__, {source})", (type(value), value))
+            number = "" if isinstance(value, bool) else source
+            self.require(f"({source}.__class__, {source})", (type(value), value), number)
         elif value is None or isinstance(value, _COMPARED):
             self.require(source, value)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-LIBRARIES = ("tilesmith", "torch", "triton")
+LIBRARIES = frozenset({"torch", "triton", *sys.stdlib_module_names})
+OWN_PARTS = frozenset({"", "frontend", "schedule", "language", "autotuner", "runtime", "jit"})
+"""Our folders that kernels name functions of. Others may hold kernels, like a user's module."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,11 @@ class GlobalRead:
 
 
 def is_library(function: Any) -> bool:
-    """Whether a function or module is torch's or ours: nothing of the user's stands in it."""
-    owner = getattr(function, "__module__", None) or getattr(function, "__name__", "")
-    return str(owner).split(".", 1)[0] in LIBRARIES
+    """Whether a function or module is torch's, Python's or ours: not code of the user's."""
+    attribute = "__name__" if isinstance(function, ModuleType) else "__module__"
+    package, _, rest = str(getattr(function, attribute, "")).partition(".")
+    part = rest.partition(".")[0]
+    return package in LIBRARIES or (package == "tilesmith" and part in OWN_PARTS)
 
 
 def nested_codes(code: CodeType) -> Iterator[CodeType]:
@@ -52,10 +57,3 @@ def globals_read(code: CodeType, scope: dict[str, Any]) -> Iterator[GlobalRead]:
                 owner = None if is_library(value) else value
             else:
                 yield GlobalRead(found, instruction.argval, value)
-
-
-def functions_read(function: FunctionType) -> Iterator[FunctionType]:
-    """The user's functions that a function names."""
-    for read in globals_read(function.__code__, function.__globals__):
-        if isinstance(read.value, FunctionType) and not is_library(read.value):
-            yield read.value

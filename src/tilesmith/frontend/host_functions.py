@@ -9,23 +9,40 @@ from typing import Any, NamedTuple
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.sessions import current_host_session, find_tracer
+from tilesmith.frontend.config_values import known_number
+from tilesmith.frontend.sessions import current_host_session, find_host_session, find_tracer
 from tilesmith.frontend.tracer import locate
+from tilesmith.frontend.values import TileValue
 from tilesmith.schedule.config_keys import is_reserved
 from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.schedule import next_power_of_2
 
 
-class constexpr(NamedTuple):  # noqa: N801 (the name kernels use)
+class _Wrapped(NamedTuple):
+    value: Any
+
+
+class constexpr(_Wrapped):  # noqa: N801 (the name kernels use)
     """A compile-time constant.
 
-    As an annotation, around an argument, or around an expression of constants.
+    As an annotation, around an argument, or around an expression of constants and block sizes;
+    inside a kernel it is that value itself.
 
     Example:
         ``def k(x: torch.Tensor, mode: hl.constexpr): ...`` or ``k(x, hl.constexpr("fast"))``
     """
 
-    value: Any
+    __slots__ = ()
+
+    def __new__(cls, value: Any) -> Any:
+        """The wrapper for a call; in the code of a kernel, the value."""
+        if isinstance(value, TileValue):
+            return known_number(value)
+        session = find_host_session()
+        if session is not None:
+            session.is_used = True
+        is_in_kernel = session is not None or find_tracer() is not None
+        return value if is_in_kernel else super().__new__(cls, value)
 
     def __index__(self) -> int:
         return int(self.value)

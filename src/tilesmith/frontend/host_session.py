@@ -36,7 +36,7 @@ class HostSession:
     tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     registered: list[RegisteredBlock] = field(default_factory=list[RegisteredBlock])
     observed_slots: set[int] = field(default_factory=set[int])
-    """Slots of block sizes whose value host code looked at: the trace holds for these values
+    """Slots of block sizes whose value was looked at: the trace holds for these values
     only."""
     tunable_fragments: dict[str, Fragment] = field(default_factory=dict[str, Fragment])
     tunable_values: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -53,11 +53,16 @@ class HostSession:
         self.is_used = True
         slot = len(self.registered)
         default = max(low, min(high, PROVISIONAL_BLOCK_SIZE))
-        value = BlockSizeInt.make(
-            self.block_sizes.get(slot, default), slot, self.observed_slots.add
-        )
+        size = self.block_sizes.get(slot, default)
+        value = BlockSizeInt.make(size, slot, self.observed_slots.add)
         self.registered.append(RegisteredBlock(slot, low, high, value))
         return value
+
+    def block_size(self, slot: int) -> int:
+        """The size that the block of a config slot has in this run."""
+        if slot < len(self.registered):
+            return int.__int__(self.registered[slot].value)
+        return self.block_sizes.get(slot, PROVISIONAL_BLOCK_SIZE)
 
     def register_tunable(self, name: str, fragment: Fragment) -> Any:
         """The value of a user tunable."""

@@ -260,8 +260,11 @@ def _affine(y: TileValue, weight: Any, bias: Any, like: TileValue) -> TileValue:
     return cast(y, like.tile.dtype)
 
 
-def norm(x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False) -> TileValue:
+def norm(
+    x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> TileValue:
     """``torch.norm`` for p = 1, 2 and inf."""
+    x = x if dtype is None else cast(x, from_torch(dtype))
     wide = cast(x, compute_dtype(x.tile.dtype))
     if p == 1:
         result = sum_(apply("abs", wide), dim, keepdim)

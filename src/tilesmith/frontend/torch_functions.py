@@ -58,6 +58,10 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = bitcast
     if kwargs:
         kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
+        if kwargs.pop("out", None) is not None:
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{name}", argument="out=", loc=locate()
+            )
     return rule(*args, **kwargs)
 
 

@@ -45,6 +45,8 @@ class TraceRequest:
     options: TraceOptions = field(default_factory=TraceOptions)
     block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
     tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    volatile: frozenset[str] = frozenset()
+    """Where captured numbers stand that are known to change from call to call."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     tracer.guards = GuardList(kernel.keyed)
     overrides = {RUNTIME: control_flow, **_builtins_for(kernel)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
-        border = CaptureBorder(tracer)
+        border = CaptureBorder(tracer, request.volatile)
         device_values = [border.wrap(v, name) for name, v in zip(kernel.captured, values)]
         border.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)

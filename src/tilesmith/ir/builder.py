@@ -41,6 +41,11 @@ class Builder:
         """Append an op without results."""
         return self.insert(cls(loc=self.locate(), **fields))  # type: ignore[arg-type]
 
+    def definition_of(self, value: Value) -> Operation | None:
+        """The op of a region still open that gives a value, if there is one."""
+        ops = (op for region in self._stack for op in region)
+        return next((op for op in ops if any(result is value for result in op.results)), None)
+
     def open_region(self) -> None:
         """Start collecting ops of a nested region."""
         self._stack.append([])

@@ -11,6 +11,7 @@ import torch
 
 from tilesmith.compiler.compile import compile_to_triton
 from tilesmith.compiler.whole_tiles import whole_tile_sizes
+from tilesmith.diagnostics import errors
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.sessions import running_host
 from tilesmith.jit.definition import KernelDefinition
@@ -22,8 +23,16 @@ from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
 
 
+MAX_NEW_TRACES = 3
+"""How often one call may be traced anew because host code computes something else each time."""
+
+
 class _GuardFailedError(Exception):
     """Host code computed something else than when it was traced."""
+
+    def __init__(self, captured: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.captured = captured
 
 
 @dataclass
@@ -42,7 +51,7 @@ class Executable:
             if guard is None or guard(*values):
                 launcher(*values)
                 return
-        raise _GuardFailedError
+        raise _GuardFailedError(values)
 
 
 class ExecutableStore:
@@ -73,11 +82,16 @@ class ExecutableStore:
 
     def run(self, executable: Executable, target: Target, args: tuple[Any, ...]) -> Any:
         """Run host code with the executable at its launch point."""
-        try:
-            return self._run_host(executable, args)
-        except _GuardFailedError:
-            self._add_launcher(executable, target, args)
-            return self._run_host(executable, args)
+        for _ in range(MAX_NEW_TRACES):
+            try:
+                return self._run_host(executable, args)
+            except _GuardFailedError as failed:
+                self._variants.note_changes(failed.captured)
+                self._add_launcher(executable, target, args)
+        raise errors.InternalError(
+            problem=f"host code of `{self._definition.name}` computes other values at every run, "
+            "and device code needs them as constants"
+        )
 
     def _run_host(self, executable: Executable, args: tuple[Any, ...]) -> Any:
         traced = self._variants.default.trace.session

@@ -75,7 +75,8 @@ class Kernel:
         parts: list[Hashable] = []
         for position, (name, argument) in enumerate(zip(self.definition.parameters, args)):
             if position in self.definition.constexprs:
-                parts.append(argument.value if isinstance(argument, constexpr) else argument)
+                value = argument.value if isinstance(argument, constexpr) else argument
+                parts.append(self._keys.constants.key(value, name))
             else:
                 parts.append(self._keys.key(argument, name))
         parts.extend(extract(*args) for extract in self._extractors)

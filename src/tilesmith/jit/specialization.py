@@ -1,12 +1,12 @@
-"""Arguments to key: what is baked into a compiled kernel.
+"""Arguments to key.
 
-And so must be equal for it to be used again.
+What is baked into a compiled kernel, and so must be equal for it to be used again.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Hashable
+import enum
+from collections.abc import Hashable, Iterator
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.containers import items_of
+from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
 
 INT32_LIMIT = 2**31 - 1
@@ -35,8 +37,15 @@ def dynamic_tensor_key(tensor: torch.Tensor) -> Hashable:
 class KeyMaker:
     """Computes the key of one kernel's arguments."""
 
-    def __init__(self, *, static_shapes: bool) -> None:
+    def __init__(self, *, static_shapes: bool, are_numbers_constant: bool = False) -> None:
         self._tensor_key = static_tensor_key if static_shapes else dynamic_tensor_key
+        self._are_numbers_constant = are_numbers_constant
+        self.constants = (
+            self
+            if are_numbers_constant
+            else KeyMaker(static_shapes=static_shapes, are_numbers_constant=True)
+        )
+        """Keys of values that are compile-time constants: numbers count by value."""
 
     def key(self, argument: Any, name: str) -> Hashable:
         """The contribution of one argument."""
@@ -44,90 +53,112 @@ class KeyMaker:
             return self._tensor_key(argument)
         kind = type(argument)
         if kind in (int, float):
+            if self._are_numbers_constant:
+                # By text: it tells 0.0 from -0.0, and one nan is another.
+                return (kind, argument if kind is int else repr(argument))
             # A 64-bit value needs another parameter type; otherwise only the kind matters.
             return (kind, kind is int and not -INT32_LIMIT <= argument <= INT32_LIMIT - (1 << 20))
         if argument is None or kind in (bool, str, torch.dtype, torch.device):
-            return argument
+            return (kind, argument)
         return self._structured_key(argument, name)
 
     def _structured_key(self, argument: Any, name: str) -> Hashable:
         if isinstance(argument, constexpr):
-            return ("constexpr", argument.value)
-        if isinstance(argument, (list, tuple)):
-            return (type(argument), *(self.key(a, f"{name}[{i}]") for i, a in enumerate(argument)))
-        if isinstance(argument, dict):
-            items = sorted(argument.items(), key=lambda item: str(item[0]))
-            return (dict, *((k, self.key(v, f"{name}[{k!r}]")) for k, v in items))
+            return ("constexpr", self.constants.key(argument.value, name))
         if isinstance(argument, FunctionType):
             return self._function_key(argument, name)
         if isinstance(argument, BuiltinFunctionType) or (
-            callable(argument) and _is_torch(argument)
+            callable(argument) and is_library(argument)
         ):
-            return ("builtin", id(argument))
-        if dataclasses.is_dataclass(argument) and not isinstance(argument, type):
-            fields = dataclasses.fields(argument)
-            return (
-                type(argument),
-                *(self.key(getattr(argument, f.name), f"{name}.{f.name}") for f in fields),
-            )
-        if isinstance(argument, (int, float)):
-            return ("number", argument)
-        raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument))
+            return ("builtin", argument)
+        items = items_of(argument)
+        if items is not None:
+            listed = (self.key(item.value, f"{name}{item.suffix}") for item in items)
+            names = tuple(argument) if isinstance(argument, dict) else ()
+            return (type(argument), names, *listed)
+        return self._leaf_key(argument, name)
 
-    def _function_key(self, function: FunctionType, name: str) -> Hashable:
-        """Code plus contents of closure cells; numbers in cells are constants of the kernel."""
-        cells: list[Hashable] = []
-        for cell in function.__closure__ or ():
-            try:
-                content = cell.cell_contents
-            except ValueError:
-                continue
-            if isinstance(content, (int, float)):
-                cells.append(content)
-            elif content is not function:
-                cells.append(self.key(content, f"{name} (captured)"))
-        return (function.__code__, function.__defaults__, *cells)
+    def _leaf_key(self, argument: Any, name: str) -> Hashable:
+        """Numbers of other kinds by value; as a constant, anything that can be compared."""
+        is_number = isinstance(argument, (int, float)) and not isinstance(argument, enum.Enum)
+        if not is_number and not self._are_numbers_constant:
+            raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument))
+        try:
+            hash(argument)
+        except TypeError:
+            raise errors.UnsupportedArgumentType(
+                argument=name, kind=kind_of(argument)
+            ) from None
+        return (type(argument), argument)
+
+    def _function_key(
+        self, function: FunctionType, name: str, callers: tuple[FunctionType, ...] = ()
+    ) -> Hashable:
+        """Code, and what its closure and defaults hold: numbers in them are constants."""
+        if is_library(function) or function in callers:
+            return ("function", function)
+        held: list[Hashable] = []
+        for content in held_values(function):
+            if isinstance(content, FunctionType):
+                held.append(self._function_key(content, name, (*callers, function)))
+            else:
+                held.append(self.constants.key(content, f"{name} (captured)"))
+        # Equal code may stand in two modules, where its globals differ.
+        return (function.__code__, id(function.__globals__), *held)
 
 
-def _is_torch(argument: Any) -> bool:
-    return str(getattr(argument, "__module__", "")).startswith("torch")
+def held_values(function: FunctionType) -> Iterator[Any]:
+    """What the closure cells and the defaults of a function hold."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            yield None
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+
+
+def leaves(argument: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Everything in an argument that is no container, with its name; functions give what they hold."""
+    if isinstance(argument, FunctionType) and not is_library(argument):
+        for content in held_values(argument):
+            if not isinstance(content, FunctionType):
+                yield from leaves(content, f"{name} (captured)")
+        return
+    items = items_of(argument)
+    if items is None:
+        yield name, argument
+        return
+    for item in items:
+        yield from leaves(item.value, f"{name}{item.suffix}")
 
 
 def find_device(arguments: tuple[Any, ...]) -> torch.device | None:
     """The first device among the arguments, containers included."""
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            return argument.device
-        if isinstance(argument, torch.device):
-            return argument
-        nested = list(argument.values()) if isinstance(argument, dict) else argument
-        if isinstance(nested, (list, tuple)):
-            found = find_device(tuple(nested))
-            if found is not None:
-                return found
+    for _, leaf in leaves(arguments, ""):
+        if isinstance(leaf, torch.Tensor):
+            return leaf.device
+        if isinstance(leaf, torch.device):
+            return leaf
     return None
 
 
 def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: torch.device) -> None:
     """All tensors must be where the kernel runs."""
     for name, argument in zip(names, arguments):
-        if isinstance(argument, torch.Tensor) and argument.device != device:
-            raise errors.TensorsOnDifferentDevices(
-                tensor=name, device=str(argument.device), kernel_device=str(device)
-            )
-        if isinstance(argument, (list, tuple)):
-            nested = tuple(f"{name}[{i}]" for i in range(len(argument)))
-            check_devices(tuple(argument), nested, device)
+        for place, leaf in leaves(argument, name):
+            if isinstance(leaf, torch.Tensor) and leaf.device != device:
+                raise errors.TensorsOnDifferentDevices(
+                    tensor=place, device=str(leaf.device), kernel_device=str(device)
+                )
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:
     """Which tensors share storage: for each, the position of the first with the same memory."""
     first: dict[int, int] = {}
     pattern: list[int] = []
-    for argument in arguments:
-        tensors = argument if isinstance(argument, (list, tuple)) else (argument,)
-        for tensor in tensors:
-            if isinstance(tensor, torch.Tensor):
-                address = tensor.untyped_storage().data_ptr()
-                pattern.append(first.setdefault(address, len(pattern)))
+    for _, leaf in leaves(arguments, ""):
+        if isinstance(leaf, torch.Tensor):
+            address = leaf.untyped_storage().data_ptr()
+            pattern.append(first.setdefault(address, len(pattern)))
     return tuple(pattern)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from tilesmith.compiler.check_loops import check_loops
 from tilesmith.compiler.compile import optimise
+from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.frontend.tracer import TraceOptions
@@ -35,12 +36,27 @@ class Variant:
         session = self.trace.session
         blocks = config.get("block_sizes", [])
         return all(
-            block.value == blocks[block.slot]
-            for block in session.registered
-            if block.slot in session.observed_slots and block.slot < len(blocks)
+            session.block_size(slot) == blocks[slot]
+            for slot in session.observed_slots
+            if slot < len(blocks)
         ) and all(
             config.get(name, session.tunable_fragments[name].default) == value
             for name, value in session.tunable_values.items()
+        )
+
+
+    def changed_numbers(
+        self, names: tuple[str, ...], captured: tuple[Any, ...]
+    ) -> frozenset[str]:
+        """Where numbers stand that the trace took for constants and are others now."""
+        constants = self.trace.constants
+        checks = [
+            (guard.number, compile_guard(names, [guard], constants))
+            for guard in self.trace.guards
+            if guard.number
+        ]
+        return frozenset(
+            number for number, holds in checks if holds is not None and not holds(*captured)
         )
 
 
@@ -88,6 +104,7 @@ class VariantStore:
         self._template = ArgumentTemplate(arguments)
         self._constants = constants
         self._options = options
+        self._volatile: frozenset[str] = frozenset()
         self.default = self._trace(arguments, {}, {})
         self._variants = [self.default]
 
@@ -107,14 +124,26 @@ class VariantStore:
         self._variants.insert(0, variant)
         return variant
 
+    def note_changes(self, captured: tuple[Any, ...]) -> None:
+        """Numbers taken for constants that these captured values change are runtime numbers."""
+        for variant in self._variants:
+            self._volatile |= variant.changed_numbers(self._kernel.captured, captured)
+
     def _trace(
         self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]
     ) -> Variant:
         request = TraceRequest(
             self._kernel, arguments, self._constants, self._options, blocks, tunables
         )
-        trace = trace_kernel(request)
+        trace = self._trace_volatile(request) if self._volatile else trace_kernel(request)
         check_loops(trace.function)
         function = optimise(trace.function)
         guard = compile_guard(self._kernel.captured, trace.guards, trace.constants)
         return Variant(trace, function, guard)
+
+    def _trace_volatile(self, request: TraceRequest) -> Trace:
+        """Numbers that change are parameters, unless device code needs them as constants."""
+        try:
+            return trace_kernel(replace(request, volatile=self._volatile))
+        except BaseError:
+            return trace_kernel(request)

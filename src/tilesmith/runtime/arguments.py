@@ -25,17 +25,15 @@ def compile_reader(
 
 
 def compile_guard(
-    captured: Sequence[str], guards: Sequence[tuple[str, Any]], constants: Sequence[Any] = ()
+    captured: Sequence[str], guards: Sequence[tuple[Any, ...]], constants: Sequence[Any] = ()
 ) -> Callable[..., bool] | None:
     """A function that tells whether every guarded expression still has its value.
 
-    None when there is nothing to check.
+    A guard starts with an expression and its value. None when there is nothing to check.
     """
     if not guards:
         return None
-    scope: dict[str, Any] = {f"__expected_{i}": value for i, (_, value) in enumerate(guards)}
+    scope: dict[str, Any] = {f"__expected_{i}": guard[1] for i, guard in enumerate(guards)}
     scope["__constants__"] = tuple(constants)
-    tests = " and ".join(
-        f"({expression}) == __expected_{i}" for i, (expression, _) in enumerate(guards)
-    )
+    tests = " and ".join(f"({guard[0]}) == __expected_{i}" for i, guard in enumerate(guards))
     return eval(f"lambda {', '.join(captured)}: {tests}", scope)

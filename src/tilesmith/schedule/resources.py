@@ -62,14 +62,16 @@ class Limits:
     shared_bytes: int
 
     @staticmethod
-    def of(target: Target, launch: Launch) -> Limits:
+    def of(target: Target, launch: Launch, has_dots: bool) -> Limits:
         """The limits for programs of that many warps."""
         if target.kind == "cuda":
             most = min(launch.maxnreg or 255, 255)
             return Limits(min(most, 65536 // (32 * launch.num_warps)), target.shared_bytes)
         if target.kind == "hip":
-            # Each of 4 SIMD units has 512 registers per lane for the waves it holds.
-            return Limits(512 // max(1, launch.num_warps // 4), target.shared_bytes)
+            # Each of 4 SIMD units has 512 registers per lane for the waves it holds, half of
+            # them for accumulators; long straight code takes its compiler tens of seconds.
+            most = 512 // max(1, launch.num_warps // 4)
+            return Limits(min(most, 384 if has_dots else 128), target.shared_bytes)
         return Limits(0, 0)
 
 
@@ -139,7 +141,7 @@ class ResourceModel:
             shared_bytes=self._total_shared(sizes, launch, sum(ring.values()), copied),
             shared_tiles=(*ring, *copies),
             unrolled_products=self._unrolled_products(sizes, launch),
-            limits=Limits.of(self._target, launch),
+            limits=Limits.of(self._target, launch, bool(self._dots)),
         )
 
     def _operand_chains(self) -> set[Value]:
@@ -187,7 +189,9 @@ class ResourceModel:
         found: dict[Value, int] = {}
         for site in self._structure.sites:
             loop = site.innermost
-            if not isinstance(site.op, Load) or (loop is not None and loop.is_ordered):
+            if not isinstance(site.op, Load) or not site.loops or not site.op.result.tile.rank:
+                continue
+            if loop is not None and loop.is_ordered:
                 continue
             slot, value = (None if loop is None else loop.slot), site.op.result
             use = launch.program_loop if slot is None else launch.loops.get(slot, LoopUse())

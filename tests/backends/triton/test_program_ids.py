@@ -95,8 +95,13 @@ def test_persistent_loop_takes_its_options():
     )  # fmt: skip
     options_text = "num_stages=3,flatten=True,warp_specialize=True"
     assert f"tl.range(pid,num_pid_a,NUM_SMS*2,{options_text},):" in "".join(artifact.source.split())
-    assert artifact.grid == ("max(num_sms - 8, 1) * 2",)
+    assert artifact.grid == ("min(max(num_sms - 8, 1) * 2, 4)",)
     assert artifact.constexprs == (("NUM_SMS", "max(num_sms - 8, 1)"),)
+
+
+def test_persistent_launch_without_tiles_starts_no_program():
+    artifact = make(counting(0), symbols={"tile_a": 16}, pid_type="persistent_blocked")
+    assert eval(artifact.grid[0], {"num_sms": 132, "min": min}) == 0
 
 
 TWO_GRIDS = function(

@@ -42,6 +42,16 @@ class HostExpressions:
         self.used: set[Value] = set()
         """Parameters that occur in what was translated."""
 
+    def is_known(self, value: Value) -> bool:
+        """Whether the value can be computed before the launch."""
+        op = self._definitions.get(value)
+        if value in self._names or isinstance(op, (Full, BlockSize)):
+            return True
+        is_arithmetic = isinstance(op, Cast) or (
+            isinstance(op, Elementwise) and op.fn in {*_ARITHMETIC, *_INFIX, *_CALLS}
+        )
+        return op is not None and is_arithmetic and all(map(self.is_known, op.operand_values()))
+
     def scalar(self, value: Value) -> Expr:
         """The value as an expression over parameters."""
         if value in self._names:

@@ -25,20 +25,29 @@ _MODULE_NAMES = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of
 def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -> tuple[str, ...]:
     """The number of programs along each launch axis, as expressions over parameters."""
     grids = [op for op in function.body.ops if isinstance(op, Grid)]
-    if schedule.pid_type in PERSISTENT:
-        reserved = schedule.reserved_sms
-        sms = Expr(f"max(num_sms - {reserved}, 1)" if reserved else "num_sms")
-        return (str(multiply(sms, literal(schedule.num_sm_multiplier))),)
     if is_xyz(schedule.pid_type, grids):
         order = grid_order(grids[0], schedule.grids.get(grids[0].slot))
         return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
+    if schedule.pid_type not in PERSISTENT:
+        return (str(_num_tiles(grids, schedule, host)),)
+    reserved = schedule.reserved_sms
+    sms = Expr(f"max(num_sms - {reserved}, 1)" if reserved else "num_sms")
+    programs = multiply(sms, literal(schedule.num_sm_multiplier))
+    if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
+        return (str(programs),)
+    # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.
+    return (f"min({programs}, {_num_tiles(grids, schedule, host)})",)
+
+
+def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> Expr:
+    """Tiles of all grids together."""
     total = literal(0)
     for op in grids:
         tiles = literal(1)
         for axis in range(len(op.blocks)):
             tiles = multiply(tiles, _axis_count(op, axis, schedule, host))
         total = add(total, tiles)
-    return (str(total),)
+    return total
 
 
 def _axis_count(op: Grid, axis: int, schedule: Schedule, host: HostExpressions) -> Expr:

@@ -1,0 +1,47 @@
+"""Numbers in device code that only the Config decides, known once block sizes are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.tracer import Tracer, locate
+from tilesmith.frontend.values import TileValue
+from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full
+from tilesmith.ir.values import Value
+
+
+def known_number(value: TileValue) -> Any:
+    """The value of an expression of block sizes and constants; the trace then holds for it only."""
+    tracer = current_tracer("hl.constexpr")
+    with tracer.eager():
+        return _evaluate(tracer, value.value).item()
+
+
+def _evaluate(tracer: Tracer, value: Value) -> torch.Tensor:
+    op = tracer.builder.definition_of(value)
+    dtype = to_torch(value.tile.dtype)
+    if isinstance(op, Full):
+        return torch.tensor(op.value, dtype=dtype)
+    if isinstance(op, BlockSize):
+        return torch.tensor(_block_size(tracer, op.block), dtype=dtype)
+    if isinstance(op, Cast) and not op.bitcast:
+        return _evaluate(tracer, op.x).to(dtype)
+    if isinstance(op, Elementwise):
+        return SCALAR_FUNCTIONS_TORCH[op.fn](*(_evaluate(tracer, arg) for arg in op.args))
+    raise errors.ShapeSpecializingCall(value="the argument of hl.constexpr", loc=locate())
+
+
+def _block_size(tracer: Tracer, name: str) -> int:
+    block = next(block for block in tracer.blocks if block.name == name)
+    if block.fixed is not None:
+        return block.fixed
+    assert block.slot is not None
+    tracer.host.observed_slots.add(block.slot)
+    return tracer.host.block_size(block.slot)
