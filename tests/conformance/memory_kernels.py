@@ -132,6 +132,8 @@ ATOMIC_CASES = tuple(
         combined(reference),
         blocks(4),
         EXACT,
+        # The interpreter exchanges integers only.
+        is_interpretable=not (fn is hl.atomic_xchg and dtype.is_floating_point),
     )
     for fn, reference, dtypes in ATOMICS
     for dtype in dtypes

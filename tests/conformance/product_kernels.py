@@ -26,19 +26,6 @@ def three_products(
 
 
 @helion.kernel
-def element_types(x: torch.Tensor, y: torch.Tensor, seen: hl.constexpr) -> torch.Tensor:
-    out = torch.zeros([x.size(0), y.size(1)], dtype=torch.float32, device=x.device)
-    for t, u in hl.tile(out.size()):
-        dotted = hl.dot(x[t, :], y[:, u])
-        product = x[t, :] @ y[:, u]
-        accumulated = torch.addmm(hl.zeros([t, u]), x[t, :], y[:, u])
-        wide = torch.mm(x[t, :], y[:, u], torch.float32)
-        seen.extend(value.dtype for value in (dotted, product, accumulated, wide))
-        out[t, u] = dotted
-    return out
-
-
-@helion.kernel
 def chain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     for t in hl.tile(x.size(0)):

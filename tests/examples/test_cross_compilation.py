@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from datetime import date
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,9 @@ from tilesmith.schedule.config import Config
 
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-NUM_CONFIGS_PER_TARGET = 4
+NUM_CONFIGS = 20
+# Every day another config and another target for each kernel; the test's id names both.
+ROTATION = date.today().toordinal()
 
 
 def compile_config(bound: BoundKernel, config: Config) -> CompiledInfo:
@@ -40,21 +44,24 @@ def check_compiles(case: Case, seed: int, target: str, *, small: bool = False) -
     assert compile_config(bound, config).binary, (size, dtype, config)
 
 
-@pytest.mark.parametrize(
-    ("case", "target"),
-    [
-        pytest.param(case, TARGETS[i % len(TARGETS)], id=f"{case}-{TARGETS[i % len(TARGETS)]}")
-        for i, case in enumerate(EXAMPLES)
-    ],
-)
-def test_random_config_with_small_blocks_compiles(case: Case, target: str) -> None:
+def rotating_sample() -> list[Any]:
+    """One target and one seed for each kernel."""
+    sample: list[Any] = []
+    for i, case in enumerate(EXAMPLES):
+        target, seed = TARGETS[(i + ROTATION) % len(TARGETS)], ROTATION % NUM_CONFIGS
+        sample.append(pytest.param(case, target, seed, id=f"{case}-{target}-{seed}"))
+    return sample
+
+
+@pytest.mark.parametrize(("case", "target", "seed"), rotating_sample())
+def test_random_config_with_small_blocks_compiles(case: Case, target: str, seed: int) -> None:
     # Some large blocks take Triton a minute; those are for the long run.
-    check_compiles(case, 0, target, small=True)
+    check_compiles(case, seed, target, small=True)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
 def test_any_config_compiles_for_any_target(case: Case, target: str) -> None:
-    for seed in range(1, NUM_CONFIGS_PER_TARGET + 1):
+    for seed in range(NUM_CONFIGS):
         check_compiles(case, seed, target)

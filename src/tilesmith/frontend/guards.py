@@ -16,7 +16,6 @@ import torch
 from tilesmith.ir.types import TensorType
 
 
-
 class Guard(NamedTuple):
     """An expression over captured names, and the value it must have."""
 

@@ -120,7 +120,11 @@ class DeviceMode(TorchFunctionMode):
             return dispatch(name, args, kwargs)
         tensor = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
         if tensor is None:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if isinstance(result, torch.Tensor):
+                # Made now, at compile time, it would be the same in every call (torch.rand!).
+                raise _unsupported(name)
+            return result
         known = self._tracer.tensor_refs.get(id(tensor))
         if name in _ACCEPTS_HOST_TENSORS:
             return dispatch(name, args, kwargs)

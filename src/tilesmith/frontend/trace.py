@@ -77,9 +77,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
 
     host = request.kernel.host_function()
     arguments = [
-        argument
-        if position in request.constants
-        else mark_runtime(argument, _argument(position))
+        argument if position in request.constants else mark_runtime(argument, _argument(position))
         for position, argument in enumerate(request.arguments)
     ]
     mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))

@@ -86,9 +86,7 @@ class KeyMaker:
         try:
             hash(argument)
         except TypeError:
-            raise errors.UnsupportedArgumentType(
-                argument=name, kind=kind_of(argument)
-            ) from None
+            raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument)) from None
         return (type(argument), argument)
 
     def _function_key(

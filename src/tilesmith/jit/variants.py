@@ -44,10 +44,7 @@ class Variant:
             for name, value in session.tunable_values.items()
         )
 
-
-    def changed_numbers(
-        self, names: tuple[str, ...], captured: tuple[Any, ...]
-    ) -> frozenset[str]:
+    def changed_numbers(self, names: tuple[str, ...], captured: tuple[Any, ...]) -> frozenset[str]:
         """Where numbers stand that the trace took for constants and are others now."""
         constants = self.trace.constants
         checks = [

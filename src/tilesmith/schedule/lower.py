@@ -8,11 +8,8 @@ from typing import Any
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Loop
-from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
-from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
-from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
-from tilesmith.passes.pipeline import make_pipeline, run_pipeline
-from tilesmith.passes.simplify_algebra import simplify_algebra
+from tilesmith.passes.pipeline import run_pipeline
+from tilesmith.passes.standard import SCHEDULED
 from tilesmith.schedule.conditions import is_flattened, is_static
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.pid_types import is_persistent
@@ -22,10 +19,6 @@ from tilesmith.schedule.structural_choices import apply_structural_choices
 from tilesmith.schedule.structure import AnyLoop, Structure
 from tilesmith.schedule.tile_sizes import dot_minimums, pad_constants
 
-CLEAN_UP = make_pipeline(
-    simplify_algebra, hoist_loop_invariants, merge_common_subexpressions, eliminate_dead_code
-)
-"""After a change of structure: casts to the same type, indices that no loop changes, dead rows."""
 BACKEND_KEYS = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
 
 
@@ -40,7 +33,7 @@ def schedule_function(
     symbols = spec.sizes(values).symbols
     lowered, symbols = apply_structural_choices(function, spec.entries, values, symbols)
     if lowered is not function:
-        lowered = run_pipeline(lowered, CLEAN_UP)
+        lowered = run_pipeline(lowered, SCHEDULED)
     minimums = dot_minimums(spec.facts.matmuls)
     schedule = Schedule(
         target=spec.target,

@@ -15,6 +15,7 @@ from tilesmith.backends.triton.expressions import (
     literal,
     multiply,
 )  # fmt: skip
+from tilesmith.backends.triton.joined_indices import index_terms
 from tilesmith.backends.triton.masks import conjunction
 from tilesmith.dtypes import I64
 from tilesmith.ir.types import Shape
@@ -24,9 +25,7 @@ from tilesmith.ir.values import Value
 def offset(emitter: Emitter, tensor: Value, indices: Sequence[Value | None]) -> Expr:
     """The element offset of every accessed lane; dimensions without an index add nothing."""
     total = literal(0)
-    for index, stride in zip(indices, tensor.tensor.strides):
-        if stride == 0 or index is None:
-            continue
+    for index, stride in index_terms(tensor, indices, emitter.uses.defining):
         term = _wide_enough(emitter.expr(index), index, stride == 1, tensor.tensor.wide)
         total = add(total, multiply(term, emitter.spelling.extent(stride)))
     return total

@@ -12,6 +12,7 @@ from typing import Any
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.axes import AxisScope
 from tilesmith.backends.triton.expressions import Expr
+from tilesmith.backends.triton.joined_indices import find_joined_values
 from tilesmith.backends.triton.masks import Masks
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.backends.triton.partial_tiles import find_partial_tiles
@@ -66,6 +67,7 @@ class Emitter:
         self.descriptors: dict[tuple[Value, tuple[int, ...], str], str] = {}
         """Names of tensor descriptors by tensor, order of dimensions and block shape."""
         self.rounded_values = find_rounded_values(function)
+        self._joined = find_joined_values(function, self.uses.defining)
 
     def region(self, region: Region) -> None:
         """Emit the ops of a region; what its yield hands over is the enclosing op's business."""
@@ -76,6 +78,8 @@ class Emitter:
     def op(self, op: Operation) -> None:
         """Emit one op, unless nothing needs it or it is written where it is used."""
         if self.uses.is_dead(op) or self.uses.is_inlined(op):
+            return
+        if not self._joined.isdisjoint(op.results):
             return
         self.writer.origin(op.loc)
         self._apply_rule(op)
