@@ -1,4 +1,4 @@
-# make demo         set up and show what the compiler does with one kernel
+# make demo         set up, then run five real kernels on whatever device is there
 # make test         what CI runs: lint, types, layers, tests (no GPU needed)
 # make test-full    the same with the whole cross-compile matrix
 # make test-device  tests/device, on a machine with a GPU

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 import tilesmith as helion
@@ -16,8 +18,6 @@ def optional_bias(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Te
         value = x[t, u]
         if bias is not None:
             value = value + bias[u]
-        else:
-            value = value.float() * 1
         out[t, u] = value
     return out
 
@@ -168,13 +168,10 @@ def merged(x: torch.Tensor, flags: torch.Tensor, limit: int) -> torch.Tensor:
 
 
 def halved(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    x, counts = x.clone(), []
-    for row in x:
-        counts.append(0)
-        while row.abs().max() > 1:
-            row *= 0.5
-            counts[-1] += 1
-    return x, torch.tensor(counts, dtype=torch.int32)
+    # Halvings until the largest element of a row is at most 1.
+    peaks = [float(row.abs().max()) for row in x]
+    counts = torch.tensor([max(0, math.ceil(math.log2(peak))) for peak in peaks])
+    return x * 0.5 ** counts[:, None], counts.int()
 
 
 def sums_between(values: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -234,7 +231,8 @@ CONTROL_FLOW = (
     Case("dynamic_branch", dynamic_branch, lambda: (*flagged(), 3), merged, blocks(), EXACT),
     Case("effect_of_the_taken_branch", effect_of_the_taken_branch,
          lambda: (randn(7), flagged()[1]),
-         lambda x, flags: torch.where((flags > 0) & (torch.arange(7) > 1), x, 0.0), blocks(), EXACT),
+         lambda x, flags: torch.where((flags > 0) & (torch.arange(7) > 1), x, 0.0), blocks(),
+         EXACT),
     Case("halve_until_small", halve_until_small,
          lambda: (randn(5, 7) * torch.tensor([[0.1], [1], [8], [100], [1]]),), halved, blocks(),
          EXACT),

@@ -48,7 +48,7 @@ def mm_epi(
 
 @helion.kernel
 def row_std(x: torch.Tensor) -> torch.Tensor:
-    m, n = x.shape
+    m, _ = x.shape
     out = torch.empty([m], dtype=torch.float32, device=x.device)
     for t in hl.tile(m):
         row = x[t, :].to(torch.float32)

@@ -15,7 +15,7 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.check_helpers import check_helper
-from tilesmith.frontend.containers import items_of, rebuilt
+from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.helper_globals import globals_read, is_library
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeFloat, RuntimeInt
@@ -108,7 +108,7 @@ class CaptureBorder:
         self._noted.add(function.__code__)
         for position, cell in enumerate(function.__closure__ or ()):
             where = f"{source}.__closure__[{position}].cell_contents"
-            self._note(_cell_contents(cell), where)
+            self._note(cell_contents(cell), where)
         if function.__defaults__:
             self._note(function.__defaults__, f"{source}.__defaults__")
         if function.__kwdefaults__:
@@ -149,13 +149,6 @@ class CaptureBorder:
         if known != source:
             # One parameter stands for both places, so they must go on holding one tensor.
             self._guards.require(f"{known} is {source}", value=True)
-
-
-def _cell_contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 class CapturedList(list[Any]):

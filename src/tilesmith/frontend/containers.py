@@ -53,3 +53,11 @@ def rebuilt(value: Any, items: Sequence[Any]) -> Any:
     for name, item in zip(names, items):
         object.__setattr__(copy, name, item)
     return copy
+
+
+def cell_contents(cell: Any) -> Any:
+    """What a closure cell holds; None while it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

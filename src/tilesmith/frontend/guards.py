@@ -7,6 +7,7 @@ none, since the specialization key covers them; what host code computes and what
 from __future__ import annotations
 
 import enum
+import math
 import re
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
@@ -59,7 +60,7 @@ class GuardList:
         if isinstance(value, FunctionType):
             # A lambda of host code is a new object at every call; its code is not.
             self.require(f"getattr({source}, '__code__', None)", value.__code__)
-        elif isinstance(value, float) and (value == 0 or value != value):
+        elif isinstance(value, float) and (value == 0 or math.isnan(value)):
             self.require(f"repr({source})", repr(value), number=source)
         elif isinstance(value, (bool, int, float)):
             number = "" if isinstance(value, bool) else source

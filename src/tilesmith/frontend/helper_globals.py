@@ -6,7 +6,7 @@ import dis
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 LIBRARIES = frozenset({"torch", "triton", *sys.stdlib_module_names})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,6 @@ from tilesmith.runtime.launchers.reference import reference_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
-
 
 MAX_NEW_TRACES = 3
 """How often one call may be traced anew because host code computes something else each time."""
@@ -82,16 +82,23 @@ class ExecutableStore:
 
     def run(self, executable: Executable, target: Target, args: tuple[Any, ...]) -> Any:
         """Run host code with the executable at its launch point."""
-        for _ in range(MAX_NEW_TRACES):
-            try:
-                return self._run_host(executable, args)
-            except _GuardFailedError as failed:
-                self._variants.note_changes(failed.captured)
-                self._add_launcher(executable, target, args)
-        raise errors.InternalError(
-            problem=f"host code of `{self._definition.name}` computes other values at every run, "
-            "and device code needs them as constants"
-        )
+        return self._run_traced(executable, target, args, MAX_NEW_TRACES)
+
+    def _run_traced(
+        self, executable: Executable, target: Target, args: tuple[Any, ...], attempts: int
+    ) -> Any:
+        try:
+            return self._run_host(executable, args)
+        except _GuardFailedError as failed:
+            captured = failed.captured
+        if not attempts:
+            raise errors.InternalError(
+                problem=f"host code of `{self._definition.name}` computes other values at every "
+                "run, and device code needs them as constants"
+            )
+        self._variants.note_changes(captured)
+        self._add_launcher(executable, target, args)
+        return self._run_traced(executable, target, args, attempts - 1)
 
     def _run_host(self, executable: Executable, args: tuple[Any, ...]) -> Any:
         traced = self._variants.default.trace.session
@@ -140,7 +147,7 @@ class ExecutableStore:
         settings = self._definition.settings
         spec = self._specs.get(variant, target)
         plain = config.updated(indexing="pointer", atomic_indexing="pointer")
-        return TritonLauncher(
+        launcher = TritonLauncher(
             compile_to_triton(spec, spec.normalize(config), settings),
             self._definition.split.captured,
             variant.trace.constants,
@@ -148,3 +155,7 @@ class ExecutableStore:
             Path(settings.cache_dir),
             lambda: self._triton_launcher(variant, plain, target),
         )
+        if settings.print_output_code:
+            # A launcher is made once per config and trace, so the code is shown once.
+            sys.stderr.write(f"# {launcher.path}\n{launcher.artifact.source}\n")
+        return launcher

@@ -14,7 +14,7 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.containers import items_of
+from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
 
@@ -108,16 +108,16 @@ class KeyMaker:
 def held_values(function: FunctionType) -> Iterator[Any]:
     """What the closure cells and the defaults of a function hold."""
     for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:
-            yield None
+        yield cell_contents(cell)
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
 
 
 def leaves(argument: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Everything in an argument that is no container, with its name; functions give what they hold."""
+    """Everything in an argument that is no container, with its name.
+
+    Functions give what they hold.
+    """
     if isinstance(argument, FunctionType) and not is_library(argument):
         for content in held_values(argument):
             if not isinstance(content, FunctionType):

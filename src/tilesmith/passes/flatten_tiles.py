@@ -67,7 +67,7 @@ def flatten_tiles(
 
 
 def _joint_block(function: Function, names: tuple[str, ...], taken: set[str]) -> Block:
-    name = "_".join(names)
+    name = "_".join([names[0], *(part.removeprefix("tile_") for part in names[1:])])
     while name in taken:
         name += "_flat"
     old = [function.block(part) for part in names]
