@@ -8,8 +8,8 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.elementwise import clamp, where
-from tilesmith.frontend.emission import apply, cast, full
-from tilesmith.frontend.promotion import compute_dtype
+from tilesmith.frontend.emission import apply, as_tile, cast, full
+from tilesmith.frontend.promotion import common_dtype, compute_dtype
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import TileValue
 
@@ -88,25 +88,49 @@ def hardtanh(x: TileValue, min_val: float = -1.0, max_val: float = 1.0) -> TileV
 
 def sign(x: TileValue) -> TileValue:
     """-1, 0 or 1, in the operand's type; NaN gives 0 as torch's comparison form does."""
+    if x.tile.dtype.is_bool:
+        return x
     positive = cast(apply("gt", x, 0), x.tile.dtype)
     return apply("sub", positive, cast(apply("lt", x, 0), x.tile.dtype))
 
 
-def lerp(start: TileValue, end: TileValue, weight: Any) -> TileValue:
-    """``start + weight * (end - start)``."""
-    return apply("add", start, apply("mul", apply("sub", end, start), weight))
+def in_common_type(function: Callable[..., TileValue]) -> Rule:
+    """Operands meet in the type they promote to, wide for half types; rounded once."""
+
+    def rule(*operands: Any, **kwargs: Any) -> TileValue:
+        dtype = common_dtype(*operands)
+        wide = [as_tile(operand, compute_dtype(dtype)) for operand in operands]
+        return cast(function(*wide, **kwargs), dtype)
+
+    return rule
 
 
-def addcmul(x: TileValue, a: TileValue, b: TileValue, *, value: float = 1) -> TileValue:
+def lerp(start: TileValue, end: TileValue, weight: TileValue) -> TileValue:
+    """``start + weight * (end - start)``, from the nearer end."""
+    distance = apply("sub", end, start)
+    from_start = apply("fma", weight, distance, start)
+    from_end = apply("sub", end, apply("mul", distance, apply("sub", 1.0, weight)))
+    return where(apply("lt", apply("abs", weight), 0.5), from_start, from_end)
+
+
+def addcmul(x: TileValue, a: TileValue, b: TileValue, *, value: Any = 1) -> TileValue:
     """``x + value * a * b``."""
-    product = apply("mul", a, b)
-    return apply("add", x, product if value == 1 else apply("mul", product, value))
+    return apply("add", x, apply("mul", apply("mul", a, value), b))
 
 
-def addcdiv(x: TileValue, a: TileValue, b: TileValue, *, value: float = 1) -> TileValue:
+def addcdiv(x: TileValue, a: TileValue, b: TileValue, *, value: Any = 1) -> TileValue:
     """``x + value * a / b``."""
-    quotient = apply("div", a, b)
-    return apply("add", x, quotient if value == 1 else apply("mul", quotient, value))
+    return apply("add", x, apply("div", apply("mul", a, value), b))
+
+
+def hypot(a: TileValue, b: TileValue) -> TileValue:
+    """``sqrt(a * a + b * b)`` without overflow; infinite if either is, even next to NaN."""
+    a, b = apply("abs", a), apply("abs", b)
+    large, small = apply("maximum", a, b), apply("minimum", a, b)
+    ratio = apply("div", small, where(apply("eq", large, 0.0), 1.0, large))
+    length = apply("mul", large, apply("sqrt", apply("fma", ratio, ratio, 1.0)))
+    is_infinite = apply("or", apply("isinf", a), apply("isinf", b))
+    return where(is_infinite, float("inf"), length)
 
 
 def masked_fill(x: TileValue, mask: TileValue, value: Any) -> TileValue:
@@ -115,19 +139,18 @@ def masked_fill(x: TileValue, mask: TileValue, value: Any) -> TileValue:
 
 
 def threshold(x: TileValue, limit: float, value: float) -> TileValue:
-    """``x`` above the limit, else the value."""
-    return where(apply("gt", x, limit), x, full(value, x.tile.dtype))
+    """The value up to the limit, else ``x``, NaN included."""
+    return where(apply("le", x, limit), full(value, x.tile.dtype), x)
 
 
 ACTIVATIONS: dict[str, Rule] = {
     "relu": in_wide_type(relu), "relu_": in_wide_type(relu), "gelu": in_wide_type(gelu),
     "silu": in_wide_type(silu), "softplus": in_wide_type(softplus),
-    "logsigmoid": in_wide_type(logsigmoid),
+    "logsigmoid": in_wide_type(logsigmoid), "log_sigmoid": in_wide_type(logsigmoid),
     "leaky_relu": in_wide_type(leaky_relu), "elu": in_wide_type(elu), "mish": in_wide_type(mish),
     "hardtanh": in_wide_type(hardtanh), "relu6": in_wide_type(lambda x: hardtanh(x, 0.0, 6.0)),
-    "threshold": in_wide_type(threshold), "sign": sign, "lerp": in_wide_type(lerp),
-    "addcmul": in_wide_type(addcmul), "addcdiv": in_wide_type(addcdiv), "masked_fill": masked_fill,
-    "hypot": in_wide_type(
-        lambda a, b: apply("sqrt", apply("add", apply("mul", a, a), apply("mul", b, b)))
-    ),
+    "threshold": in_wide_type(threshold), "_threshold": in_wide_type(threshold), "sign": sign,
+    "lerp": in_common_type(lerp), "addcmul": in_common_type(addcmul),
+    "addcdiv": in_common_type(addcdiv), "hypot": in_common_type(hypot),
+    "masked_fill": masked_fill,
 }  # fmt: skip

@@ -36,7 +36,7 @@ class CaptureBorder:
         self._guards = tracer.guards
         self._volatile = volatile
         """Sources of numbers that were constants once and changed: now they are parameters."""
-        self._noted: set[CodeType] = set()
+        self._noted: set[FunctionType] = set()
 
     def wrap(self, value: Any, source: str) -> Any:
         """The device-side form of a host value that the launcher finds at ``source``."""
@@ -103,9 +103,9 @@ class CaptureBorder:
     def note_function(self, function: FunctionType, source: str) -> None:
         """What a function holds and reads is an input or a constant when device code calls it."""
         self._guards.constant(function, source)
-        if function.__code__ in self._noted or is_library(function):
+        if function in self._noted or is_library(function):
             return
-        self._noted.add(function.__code__)
+        self._noted.add(function)
         for position, cell in enumerate(function.__closure__ or ()):
             where = f"{source}.__closure__[{position}].cell_contents"
             self._note(cell_contents(cell), where)

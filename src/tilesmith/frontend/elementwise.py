@@ -13,7 +13,7 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from tilesmith.frontend.emission import Operand, apply, as_tile, cast
+from tilesmith.frontend.emission import Operand, apply, as_tile, cast, full
 from tilesmith.frontend.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import locate
@@ -37,9 +37,6 @@ _EXACT_UNARY = {
     "trunc": "trunc",
 }
 _EXACT_BINARY = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
     "maximum": "maximum",
     "minimum": "minimum",
 }
@@ -121,8 +118,9 @@ def truth(x: Operand) -> TileValue:
 
 def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
     """``torch.add``."""
-    scaled = right if alpha == 1 else multiply(right, alpha)
-    result = binary("add", "add", is_exact=True)(left, scaled)
+    if not _is_number(alpha, 1):
+        return _add_scaled("add", left, right, alpha)
+    result = binary("add", "add", is_exact=True)(left, right)
     if isinstance(result, Scalar):
         result.sum_of = (left, right)
     return result
@@ -130,11 +128,30 @@ def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
 
 def subtract(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
     """``torch.sub``."""
-    scaled = right if alpha == 1 else multiply(right, alpha)
-    return binary("sub", "sub", is_exact=True)(left, scaled)
+    if not _is_number(alpha, 1):
+        return _add_scaled("sub", left, right, -alpha)
+    return binary("sub", "sub", is_exact=True)(left, right)
 
 
-multiply = binary("mul", "mul", is_exact=True)
+def _is_number(operand: Any, value: float) -> bool:
+    return isinstance(operand, (int, float)) and operand == value
+
+
+def _add_scaled(name: str, left: Operand, right: Operand, alpha: Any) -> TileValue:
+    """``left + alpha * right`` in the type of the plain sum, rounded once."""
+    dtype = result_dtype(name, left, right)
+    if dtype.is_float:
+        return cast(apply("fma", right, alpha, left, dtype=compute_dtype(dtype)), dtype)
+    return apply("add", left, apply("mul", right, alpha, dtype=dtype), dtype=dtype)
+
+
+def multiply(left: Operand, right: Operand) -> Any:
+    """``torch.mul``; a number meets half types in fp32, as in eager: it is not rounded first."""
+    operands = (left, right)
+    dtype = _weak_dtype(operands) or result_dtype("mul", left, right)
+    has_number = any(not isinstance(o, TileValue) or o.is_weak for o in operands)
+    wide = compute_dtype(dtype) if has_number else dtype
+    return _weak(cast(apply("mul", left, right, dtype=wide), dtype), operands)
 
 
 def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -> Any:
@@ -147,12 +164,8 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
             name="torch.div", argument=f"rounding_mode={rounding_mode!r}", loc=locate()
         )
     dtype = _weak_dtype((left, right)) or result_dtype("mul", left, right)
-    fn = _ROUNDING_MODES[rounding_mode]
-    if dtype.is_float:
-        rounding = "floor" if rounding_mode == "floor" else "trunc"
-        quotient = apply("div", left, right, dtype=compute_dtype(dtype))
-        return cast(apply(rounding, quotient), dtype)
-    return _weak(apply(fn, left, right, dtype=dtype), (left, right))
+    quotient = apply(_ROUNDING_MODES[rounding_mode], left, right, dtype=compute_dtype(dtype))
+    return _weak(cast(quotient, dtype), (left, right))
 
 
 def floor_divide(left: Operand, right: Operand) -> Any:
@@ -162,25 +175,23 @@ def floor_divide(left: Operand, right: Operand) -> Any:
 
 def power(base: Operand, exponent: Operand) -> Any:
     """``**``; small integer exponents become products."""
-    if exponent == 2 and isinstance(exponent, (int, float)):
-        return multiply(base, base)
-    if isinstance(exponent, float) and exponent == 0.5:
+    if _is_number(exponent, 0.5):
         return unary("sqrt", "sqrt", is_exact=False)(base)
-    if isinstance(exponent, int) and 0 <= exponent <= 4:
+    if any(_is_number(exponent, small) for small in range(5)):
         return _integer_power(base, exponent)
     return binary("pow", "pow", is_exact=False)(base, exponent)
 
 
-def _integer_power(base: Operand, exponent: int) -> Any:
+def _integer_power(base: Operand, exponent: Any) -> Any:
     """Products in the computing type, rounded once."""
-    dtype = result_dtype("pow", base, exponent)
+    dtype = _weak_dtype((base, exponent)) or result_dtype("pow", base, exponent)
     wide = as_tile(base, compute_dtype(dtype))
     if exponent == 0:
-        return cast(apply("add", apply("mul", wide, 0), 1), dtype)
+        return full(1, dtype, wide.tile.shape)
     result = wide
-    for _ in range(exponent - 1):
+    for _ in range(int(exponent) - 1):
         result = apply("mul", result, wide)
-    return cast(result, dtype)
+    return _weak(cast(result, dtype), (base, exponent))
 
 
 def where(
@@ -277,6 +288,7 @@ ELEMENTWISE: dict[str, Rule] = {
     **{name: unary(name, name, is_exact=False) for name in _FLOAT_UNARY},
     **{name: unary(name, fn, is_exact=True) for name, fn in _EXACT_UNARY.items()},
     **{name: binary(name, fn, is_exact=True) for name, fn in _EXACT_BINARY.items()},
+    "mul": multiply,
     **{name: binary(name, fn, is_exact=False) for name, fn in _ROUNDED_BINARY.items()},
     **{name: comparison(name) for name in _COMPARISONS},
     **{name: binary(name, fn, is_exact=True) for name, fn in _BITWISE.items()},
@@ -284,7 +296,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "add": add, "sub": subtract, "subtract": subtract, "multiply": multiply,
     "div": divide, "divide": divide, "true_divide": divide, "floor_divide": floor_divide,
     "rsub": lambda x, other, alpha=1: subtract(other, x, alpha=alpha),
-    "pow": power, "square": lambda x: multiply(x, x), "reciprocal": reciprocal,
+    "pow": power, "square": lambda x: power(x, 2), "reciprocal": reciprocal,
     "where": where, "clamp": clamp, "clip": clamp,
     "clamp_min": lambda x, min: clamp(x, min=min), "clamp_max": lambda x, max: clamp(x, max=max),
     "bitwise_not": bitwise_not, "logical_not": logical_not,

@@ -5,7 +5,7 @@ Ask torch itself on tiny meta tensors, once per case.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import torch
@@ -54,6 +54,17 @@ def result_dtype(name: str, *operands: Any) -> DType:
     """The element type of ``torch.<name>(*operands)``."""
     with current_tracer(name).eager():
         return _infer(name, tuple(map(_describe, operands)))
+
+
+@lru_cache(maxsize=4096)
+def _promote(descriptors: tuple[_Descriptor, ...]) -> DType:
+    return from_torch(reduce(torch.add, map(_sample, descriptors)).dtype)
+
+
+def common_dtype(*operands: Any) -> DType:
+    """The element type in which all operands meet."""
+    with current_tracer("add").eager():
+        return _promote(tuple(map(_describe, operands)))
 
 
 def compute_dtype(dtype: DType) -> DType:

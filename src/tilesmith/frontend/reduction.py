@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import BOOL, F32, I64, DType
@@ -128,6 +128,13 @@ def arg_extremum(kind: ReduceKind) -> Rule:
     return rule
 
 
+class ValuesAndIndices(NamedTuple):
+    """What ``torch.max`` and ``torch.min`` along a dimension give."""
+
+    values: TileValue
+    indices: TileValue
+
+
 def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
     """``torch.max``/``torch.min`` in their three forms.
 
@@ -140,7 +147,8 @@ def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
             return apply(pairwise, x, dim, dtype=dtype)
         if dim is None:
             return extremum(kind)(x)
-        return extremum(kind)(x, dim, keepdim), arg_extremum(arg_kind)(x, dim, keepdim)
+        values = extremum(kind)(x, dim, keepdim)
+        return ValuesAndIndices(values, arg_extremum(arg_kind)(x, dim, keepdim))
 
     return rule
 
@@ -205,6 +213,7 @@ def log_softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__:
 
 def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
     """``torch.logsumexp``, safe for rows of -inf."""
+    x = cast(x, result_dtype("exp", x))
     wide = cast(x, compute_dtype(x.tile.dtype))
     peak = extremum(ReduceKind.MAX)(wide, dim, keepdim=True)
     finite = apply("where", apply("isinf", peak), 0.0, peak, dtype=wide.tile.dtype)
@@ -245,7 +254,7 @@ def rms_norm(
     """``F.rms_norm`` over the trailing axes."""
     axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
     wide = cast(x, compute_dtype(x.tile.dtype))
-    epsilon = 2.0 ** (1 - x.tile.dtype.precision) if eps is None else eps
+    epsilon = 2.0 ** (1 - wide.tile.dtype.precision) if eps is None else eps
     mean_square = mean(multiply(wide, wide), axes, keepdim=True)
     return _affine(
         apply("mul", wide, apply("rsqrt", apply("add", mean_square, epsilon))), weight, None, x

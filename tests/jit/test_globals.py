@@ -1,0 +1,100 @@
+"""Globals that a kernel itself reads: seen at every call, on the host and on the device."""
+
+from __future__ import annotations
+
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+
+X = torch.arange(1, 14, dtype=torch.float32)
+FACTOR = 2
+OFFSET = 0.5
+BIAS = torch.arange(13, dtype=torch.float32)
+MODE = "add"
+PARTS = [torch.ones(13), torch.full((13,), 2.0)]
+FALLBACK = None
+
+
+@helion.kernel
+def uses_numbers(x):
+    extra = FACTOR * 10
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] * FACTOR + OFFSET + extra
+    return out
+
+
+def test_numbers(monkeypatch, traces: list[str]) -> None:
+    uses_numbers.reset()
+    assert torch.equal(uses_numbers(X), X * 2 + 0.5 + 20)
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    assert torch.equal(uses_numbers(X), X * 3 + 0.5 + 30)
+    monkeypatch.setitem(globals(), "OFFSET", -1.5)
+    assert torch.equal(uses_numbers(X), X * 3 - 1.5 + 30)
+    before = len(traces)
+    for factor, offset in ((7, 2.5), (-2, 0.0), (11, 4.0)):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        monkeypatch.setitem(globals(), "OFFSET", offset)
+        assert torch.equal(uses_numbers(X), X * factor + offset + factor * 10)
+    assert len(traces) == before, "numbers known to change are parameters"
+
+
+@helion.kernel
+def uses_tensors(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        value = x[t] + BIAS[t]
+        for part in PARTS:
+            value = value * part[t]
+        out[t] = value
+    return out
+
+
+def test_tensors(monkeypatch, traces: list[str]) -> None:
+    uses_tensors.reset()
+    assert torch.equal(uses_tensors(X), (X + BIAS) * 2)
+    monkeypatch.setitem(globals(), "BIAS", torch.ones(13))
+    assert torch.equal(uses_tensors(X), (X + 1) * 2)
+    assert len(traces) == 1
+    monkeypatch.setitem(globals(), "PARTS", [torch.full((13,), 3.0)])
+    assert torch.equal(uses_tensors(X), (X + 1) * 3)
+    monkeypatch.setitem(globals(), "BIAS", torch.ones(26)[::2])
+    assert torch.equal(uses_tensors(X), (X + 1) * 3)
+    assert len(traces) == 3
+
+
+@helion.kernel
+def uses_a_string(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        if MODE == "add":
+            out[t] = x[t] + 1
+        else:
+            out[t] = x[t] * 3
+    return out
+
+
+def test_strings(monkeypatch) -> None:
+    assert torch.equal(uses_a_string(X), X + 1)
+    monkeypatch.setitem(globals(), "MODE", "scale")
+    assert torch.equal(uses_a_string(X), X * 3)
+
+
+@helion.kernel
+def uses_an_optional(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        value = x[t]
+        if FALLBACK is not None:
+            value = value + FALLBACK[t]
+        out[t] = value
+    return out
+
+
+def test_none_that_becomes_a_tensor(monkeypatch) -> None:
+    assert torch.equal(uses_an_optional(X), X)
+    monkeypatch.setitem(globals(), "FALLBACK", BIAS)
+    assert torch.equal(uses_an_optional(X), X + BIAS)
+    monkeypatch.setitem(globals(), "FALLBACK", None)
+    assert torch.equal(uses_an_optional(X), X)
