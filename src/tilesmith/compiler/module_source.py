@@ -64,12 +64,14 @@ def with_host_function(
     """The artifact's module with the user's host code as a function of the kernel's name."""
     fold = _FoldLanguage(trace, config, kernel.source.function.__globals__)
     arguments = ", ".join(parameter.source for parameter in artifact.parameters)
-    imports, text = _host_text(kernel, fold, f"launch({arguments})")
-    return _insert_imports(artifact.source, imports) + f"\n\n{text}\n"
+    names, text = _host_text(kernel, fold, f"launch({arguments})")
+    imports = [line for line in names if line.startswith(("import ", "from "))]
+    constants = [line for line in names if line not in imports]
+    return _insert_names(artifact.source, imports, constants) + f"\n\n{text}\n"
 
 
 def _host_text(kernel: SplitKernel, fold: _FoldLanguage, launch: str) -> tuple[list[str], str]:
-    """The import lines that host code needs, and host code as a function that calls ``launch``."""
+    """The imports and constants host code needs, and host code as a function calling ``launch``."""
     source = kernel.source.fresh()
     before = [fold.visit(statement) for statement in source.before]
     after = [fold.visit(statement) for statement in source.after]
@@ -78,9 +80,18 @@ def _host_text(kernel: SplitKernel, fold: _FoldLanguage, launch: str) -> tuple[l
     function.returns = None
     for argument in function.args.args:
         argument.annotation = None
-    function.body = [*before, ast.parse(launch).body[0], *after]
+    kept = [statement for statement in before if not _is_self_assignment(statement)]
+    function.body = [*kept, ast.parse(launch).body[0], *after]
     module = source.function.__globals__
     return _imports(module, _free_names(function)), ast.unparse(function)
+
+
+def _is_self_assignment(statement: ast.stmt) -> bool:
+    """``n = n``, which is what ``n = hl.specialize(n)`` leaves."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target, value = statement.targets[0], statement.value
+    return isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id
 
 
 def _free_names(function: ast.FunctionDef) -> Iterable[str]:
@@ -107,8 +118,8 @@ def _imports(module: dict[str, Any], names: Iterable[str]) -> list[str]:
     return sorted(lines)
 
 
-def _insert_imports(text: str, lines: list[str]) -> str:
-    if not lines:
-        return text
-    head, separator, tail = text.partition("import torch\n")
-    return f"{head}{chr(10).join(lines)}\n{separator}{tail}"
+def _insert_names(text: str, imports: list[str], constants: list[str]) -> str:
+    """Add import lines to the module's import block, and constants below it."""
+    block, _, rest = text.partition("\n\n")
+    parts = ["\n".join([*imports, block]), *(["\n".join(constants)] if constants else [])]
+    return "\n\n".join([*parts, rest])

@@ -67,9 +67,7 @@ class KeyMaker:
             return ("constexpr", self.constants.key(argument.value, name))
         if isinstance(argument, FunctionType):
             return self._function_key(argument, name)
-        if isinstance(argument, BuiltinFunctionType) or (
-            callable(argument) and is_library(argument)
-        ):
+        if isinstance(argument, BuiltinFunctionType) or _is_torch_callable(argument):
             return ("builtin", argument)
         items = items_of(argument)
         if items is not None:
@@ -103,6 +101,10 @@ class KeyMaker:
                 held.append(self.constants.key(content, f"{name} (captured)"))
         # Equal code may stand in two modules, where its globals differ.
         return (function.__code__, id(function.__globals__), *held)
+
+
+def _is_torch_callable(argument: Any) -> bool:
+    return callable(argument) and str(getattr(argument, "__module__", "")).startswith("torch")
 
 
 def held_values(function: FunctionType) -> Iterator[Any]:
