@@ -34,7 +34,7 @@ class Pair(NamedTuple):
     right: torch.Tensor
 
 
-Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024
+Point = namedtuple("Point", ["x", "y"])
 
 
 @helion.kernel

@@ -13,13 +13,16 @@ from types import ModuleType
 from typing import Any
 
 from tilesmith.artifacts import Artifact
+from tilesmith.compiler.module_names import lines_for_names, replace_constants
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.names import bound_names, read_names
 from tilesmith.frontend.source import called_name
 from tilesmith.frontend.trace import Trace
 from tilesmith.schedule.config import Config
 
-_AVAILABLE = frozenset({"torch", "triton", "tl"})
+LAUNCH = "launch"
+"""The name of the launcher in emitted modules."""
+_PLACE = ast.Pass()
 _TRITON_FUNCTIONS = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of_2"}
 
 
@@ -49,6 +52,13 @@ class _FoldLanguage(ast.NodeTransformer):
             node.func = ast.parse(_TRITON_FUNCTIONS[name], mode="eval").body
         return node
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        """Annotations of variables name types that nothing else needs."""
+        self.generic_visit(node)
+        if node.value is None:
+            return None
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
     def _is_ours(self, function: ast.expr) -> bool:
         root = function
         while isinstance(root, ast.Attribute):
@@ -62,18 +72,27 @@ def with_host_function(
     artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Config
 ) -> str:
     """The artifact's module with the user's host code as a function of the kernel's name."""
-    fold = _FoldLanguage(trace, config, kernel.source.function.__globals__)
-    arguments = ", ".join(parameter.source for parameter in artifact.parameters)
-    names, text = _host_text(kernel, fold, f"launch({arguments})")
-    imports = [line for line in names if line.startswith(("import ", "from "))]
-    constants = [line for line in names if line not in imports]
-    return _insert_names(artifact.source, imports, constants) + f"\n\n{text}\n"
+    module = kernel.source.function.__globals__
+    sources = [parameter.source for parameter in artifact.parameters]
+    arguments, lines = replace_constants(sources, trace.constants)
+    function = _host_function(kernel, _FoldLanguage(trace, config, module))
+    is_taken = LAUNCH in {function.name, *_own_names(function)}
+    launcher = "launch_kernel" if is_taken else LAUNCH
+    position = function.body.index(_PLACE)
+    function.body[position] = ast.parse(f"{launcher}({arguments})").body[0]
+    names = [name for name in _free_names(function) if name != launcher]
+    lines = sorted({*lines, *lines_for_names(module, names)})
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
+    constants = [line for line in lines if line not in imports]
+    alias = f"\n\n{launcher} = {LAUNCH}\n" if is_taken else ""
+    text = _insert_names(artifact.source, imports, constants)
+    return f"{text}{alias}\n\n{ast.unparse(function)}\n"
 
 
-def _host_text(kernel: SplitKernel, fold: _FoldLanguage, launch: str) -> tuple[list[str], str]:
-    """The imports and constants host code needs, and host code as a function calling ``launch``."""
+def _host_function(kernel: SplitKernel, fold: _FoldLanguage) -> ast.FunctionDef:
+    """Host code as a plain function, with ``_PLACE`` where the device loops stood."""
     source = kernel.source.fresh()
-    before = [fold.visit(statement) for statement in source.before]
+    before = [new for old in source.before if (new := fold.visit(old)) is not None]
     after = [fold.visit(statement) for statement in source.after]
     function = source.tree
     function.decorator_list = []
@@ -81,9 +100,8 @@ def _host_text(kernel: SplitKernel, fold: _FoldLanguage, launch: str) -> tuple[l
     for argument in function.args.args:
         argument.annotation = None
     kept = [statement for statement in before if not _is_self_assignment(statement)]
-    function.body = [*kept, ast.parse(launch).body[0], *after]
-    module = source.function.__globals__
-    return _imports(module, _free_names(function)), ast.unparse(function)
+    function.body = [*kept, _PLACE, *after]
+    return function
 
 
 def _is_self_assignment(statement: ast.stmt) -> bool:
@@ -94,28 +112,14 @@ def _is_self_assignment(statement: ast.stmt) -> bool:
     return isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id
 
 
+def _own_names(function: ast.FunctionDef) -> set[str]:
+    return {arg.arg for arg in function.args.args} | set(bound_names(function.body))
+
+
 def _free_names(function: ast.FunctionDef) -> Iterable[str]:
-    own = {arg.arg for arg in function.args.args} | set(bound_names(function.body))
+    own = _own_names(function)
     parts: list[ast.AST] = [*function.body, *function.args.defaults]
     return [name for name in read_names(parts) if name not in own]
-
-
-def _imports(module: dict[str, Any], names: Iterable[str]) -> list[str]:
-    """Import lines or assignments for what host code reads from the user's module."""
-    lines: list[str] = []
-    for name in names:
-        if name in _AVAILABLE or name not in module:
-            continue
-        value = module[name]
-        if isinstance(value, ModuleType):
-            lines.append(
-                f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else "")
-            )
-        elif isinstance(value, (int, float, str, bool)):
-            lines.append(f"{name} = {value!r}")
-        else:
-            lines.append(f"from {module.get('__name__', '__main__')} import {name}")
-    return sorted(lines)
 
 
 def _insert_names(text: str, imports: list[str], constants: list[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32
 from tilesmith.frontend.emission import apply, as_tile
@@ -171,7 +172,7 @@ def run_if(
     positions = [i for i, is_merged in enumerate(merged) if is_merged]
     where = locate()
     results = tuple(Value(arms[0][0][p].tile, names[p], where) for p in positions)
-    regions = [_close_arm(arm, positions, results) for arm in arms]
+    regions = [_close_arm(arm, positions, where) for arm in arms]
     tracer.builder.insert(
         If(condition=test.value, then=regions[0], otherwise=regions[1], results=results, loc=where)
     )
@@ -196,9 +197,9 @@ def _trace_arm(tracer: Tracer, arm: Callable[..., State], state: State) -> tuple
     return out, (tracer.take_region(()), values)
 
 
-def _close_arm(arm: tuple[State, Any], positions: list[int], results: tuple[Value, ...]) -> Any:
+def _close_arm(arm: tuple[State, Any], positions: list[int], where: SourceLocation) -> Any:
     region, values = arm[1]
-    ending = Yield(values=tuple(values[p] for p in positions))
+    ending = Yield(values=tuple(values[p] for p in positions), loc=where)
     return type(region)(region.args, (*region.ops, ending))
 
 

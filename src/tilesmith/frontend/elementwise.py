@@ -211,18 +211,13 @@ def where(
 
 
 def clamp(x: TileValue, min: Any = None, max: Any = None) -> TileValue:
-    """``torch.clamp``."""
-    result: Any = x
+    """``torch.clamp``: bounds promote as operands of a sum do, so numbers stay weak."""
+    result = x
     if min is not None:
-        result = binary("maximum", "maximum", is_exact=True)(result, _like(result, min))
+        result = binary("add", "maximum", is_exact=True)(result, min)
     if max is not None:
-        result = binary("minimum", "minimum", is_exact=True)(result, _like(result, max))
+        result = binary("add", "minimum", is_exact=True)(result, max)
     return result
-
-
-def _like(x: TileValue, bound: Any) -> TileValue:
-    """A bound in the type that ``x`` and it promote to, as a weak number would."""
-    return bound if isinstance(bound, TileValue) else as_tile(bound, result_dtype("add", x, bound))
 
 
 def reciprocal(x: TileValue) -> TileValue:

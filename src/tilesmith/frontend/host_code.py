@@ -121,5 +121,7 @@ def _compile(tree: ast.FunctionDef, file: str, kernel: str) -> CodeType:
 def _renamed(code: CodeType, kernel: str) -> CodeType:
     """The same code; functions made up by the rewriting bear the kernel's name."""
     constants = (_renamed(c, kernel) if isinstance(c, CodeType) else c for c in code.co_consts)
-    name = kernel if code.co_name.startswith("__") else code.co_name
+    # Operands of `and` and `or` became lambdas.
+    is_made_up = code.co_name.startswith("__") or code.co_name == "<lambda>"
+    name = kernel if is_made_up else code.co_name
     return code.replace(co_name=name, co_consts=tuple(constants))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +28,7 @@ from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_mode import RuntimeSizeMode
 from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
 from tilesmith.frontend.host_session import HostSession
+from tilesmith.frontend.scratch_arguments import ArgumentCopier, may_change_arguments
 from tilesmith.frontend.sessions import running_host, tracing
 from tilesmith.frontend.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.tracer import TraceOptions, Tracer
@@ -68,8 +69,18 @@ class _Traced(BaseException):
         self.trace = trace
 
 
+class HostReturnedError(Exception):
+    """Host code returned before its first device loop: there is nothing to compile."""
+
+
 def trace_kernel(request: TraceRequest) -> Trace:
-    """Trace a kernel; raises a located error for anything its code does wrong."""
+    """Trace a kernel; raises a located error for anything its code does wrong.
+
+    Host code runs once for it, without a trace of that: tensors and random numbers are as before.
+    """
+    if may_change_arguments(request.kernel.source):
+        copier = ArgumentCopier()
+        request = replace(request, arguments=tuple(map(copier.copy, request.arguments)))
     session = HostSession(request.block_sizes, request.tunables)
 
     def launch(*values: Any) -> None:
@@ -82,16 +93,18 @@ def trace_kernel(request: TraceRequest) -> Trace:
     ]
     mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))
     try:
-        with running_host(session), mode:
+        with running_host(session), mode, _same_random_numbers():
             host(launch, *arguments)
     except _Traced as traced:
         return traced.trace
     except BaseError as error:
         raise error.located(_place_in_user_code(error.__traceback__)) from error.__cause__
-    raise errors.NoDeviceLoopsInKernel(
-        function=request.kernel.source.tree.name,
-        loc=request.kernel.source.location(request.kernel.source.tree),
-    )
+    raise HostReturnedError
+
+
+def _same_random_numbers() -> AbstractContextManager[None]:
+    is_live = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return torch.random.fork_rng([torch.cuda.current_device()] if is_live else [])
 
 
 def mark_runtime(argument: Any, origin: Callable[..., Any]) -> Any:

@@ -5,6 +5,7 @@ Its traces, its Config specification, its compiled forms.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,6 +56,7 @@ class BoundKernel:
         self._specs = SpecStore(allow_warp_specialize=self.settings.allow_warp_specialize)
         self._executables = ExecutableStore(definition, self._variants, self._specs, device)
         self._active: Executable | None = None
+        self._lock = threading.RLock()
 
     @property
     def settings(self) -> Settings:
@@ -135,9 +137,10 @@ class BoundKernel:
 
     def ensure_config_exists(self, args: tuple[Any, ...]) -> None:
         """Choose a config if none is installed: the decorator's, else the default."""
-        if self._active is None:
-            has_default = self.configs or not self._is_reference
-            self._active = self._executable(self._resolve(None) if has_default else None)
+        with self._lock:
+            if self._active is None:
+                has_default = self.configs or not self._is_reference
+                self._active = self._executable(self._resolve(None) if has_default else None)
 
     def __call__(self, *args: Any) -> Any:
         """Run with the installed config."""

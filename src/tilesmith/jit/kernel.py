@@ -10,7 +10,9 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.host_functions import constexpr
-from tilesmith.frontend.sessions import find_tracer
+from tilesmith.frontend.host_session import HostSession
+from tilesmith.frontend.sessions import find_tracer, running_host
+from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization import KeyMaker, alias_pattern, check_devices, find_device
@@ -91,11 +93,22 @@ class Kernel:
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.normalize_args(*args)
+        try:
+            return self._find_or_bind(arguments, target)
+        except HostReturnedError:
+            source = self.definition.split.source
+            raise errors.NoDeviceLoopsInKernel(
+                function=self.name, loc=source.location(source.tree)
+            ) from None
+
+    def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         found = self._bound.get((target, self.specialization_key(arguments)))
         if found is not None:
             return found
         with self._lock:
-            return self._bind_new(arguments, target)
+            # Another thread may have bound it while this one waited.
+            found = self._bound.get((target, self.specialization_key(arguments)))
+            return self._bind_new(arguments, target) if found is None else found
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         device = find_device(arguments)
@@ -123,8 +136,16 @@ class Kernel:
             args = self.definition.with_defaults(args)
         bound = self._bound.get((None, self.specialization_key(args)))
         if bound is None:
-            bound = self.bind(args)
+            try:
+                bound = self._find_or_bind(args, None)
+            except HostReturnedError:
+                return self._run_host_alone(args)
         return bound(*args)
+
+    def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
+        """For arguments with which host code returns before any device loop."""
+        with running_host(HostSession()):
+            return self.definition.split.host_function()(None, *args)
 
     def reset(self) -> None:
         """Forget everything compiled."""
