@@ -251,7 +251,11 @@ def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, 
         "waves_per_eu": (IntegerFragment(0, 4), None),
         "matrix_instr_nonkdim": (EnumFragment((0, 16, 32)), None if has_dots else _only(0)),
         "xcd_remap": (BooleanFragment(), None),
-        "maxnreg": (EnumFragment((None, 32, 64, 128, 256)), None),
+        # Matrix instructions need more than 32 registers; ptxas then gives up.
+        "maxnreg": (
+            EnumFragment((None, 32, 64, 128, 256)),
+            EnumFragment((None, 64, 128, 256)) if has_dots else None,
+        ),
     }
     slots = {
         name: Slot.make(name, valid, search if target.is_gpu else _only(valid.default))

@@ -1,0 +1,24 @@
+"""What type checkers are told of the language is what is there."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import tilesmith.language as hl
+
+STUB = Path(hl.__file__).with_suffix(".pyi")
+
+
+def test_the_stub_names_what_the_module_exports():
+    tree = ast.parse(STUB.read_text())
+    named = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assert named == set(hl.__all__)
+
+
+def test_the_stub_has_the_parameters_of_the_functions():
+    for node in ast.parse(STUB.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            code = getattr(hl, node.name).__code__
+            given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+            assert given == list(code.co_varnames[: code.co_argcount]), node.name

@@ -1,0 +1,208 @@
+"""Views, factories and matrix products of the table against eager, on tiles that are partial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.nn import functional
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tests.conformance.case import randn
+from tilesmith import exc
+from tilesmith.frontend.creation import CREATION
+from tilesmith.frontend.matmul import MATMULS
+from tilesmith.frontend.shape import SHAPES
+from tilesmith.numerics.compare import check_against
+
+CONFIG = helion.Config(block_sizes=[4])
+
+
+class View(NamedTuple):
+    """A function of a [rows, 8, 2] value; ``names`` are the rows of the table it uses."""
+
+    names: str
+    fn: Callable[..., Any]
+
+
+VIEWS = [
+    View("subscript", lambda v: v[:, None, :, :]),
+    View("subscript", lambda v: v[..., None]),
+    View("subscript", lambda v: v[None]),
+    View("unsqueeze", lambda v: v.unsqueeze(-1)),
+    View("unsqueeze", lambda v: torch.unsqueeze(v, 1)),
+    View("squeeze", lambda v: v[:, None].squeeze(1)),
+    View("squeeze", lambda v: v[:, :, None].squeeze()),
+    View("reshape", lambda v: v.reshape(v.shape[0], 16)),
+    View("reshape", lambda v: torch.reshape(v, (v.shape[0], 2, -1))),
+    View("view", lambda v: v.view(v.size(0), 4, 4)),
+    View("view", lambda v: v.view(v.size(0), -1)),
+    View("flatten", lambda v: v.flatten(1)),
+    View("flatten", lambda v: torch.flatten(v, 1, 2)),
+    View("transpose", lambda v: v.transpose(1, 2)),
+    View("transpose", lambda v: torch.transpose(v, 0, -1)),
+    View("swapaxes", lambda v: v.swapaxes(1, 2)),
+    View("swapdims", lambda v: torch.swapdims(v, 0, 1)),
+    View("permute", lambda v: v.permute(2, 0, 1)),
+    View("permute", lambda v: torch.permute(v, (1, 2, 0))),
+    View("T", lambda v: v.sum(2).T),
+    View("t", lambda v: v.sum(2).t()),
+    View("mT", lambda v: v.mT),
+    View("expand", lambda v: v[:, :, None, :].expand(-1, 8, 3, 2)),
+    View("broadcast_to", lambda v: torch.broadcast_to(v[:, None], (v.shape[0], 5, 8, 2))),
+    View("expand_as", lambda v: v.sum(2)[:, :, None].expand_as(v)),
+    View("view_as", lambda v: v.reshape(v.shape[0], 4, 4).view_as(v)),
+    View("reshape_as", lambda v: v.reshape(v.shape[0], 16).reshape_as(v)),
+]
+
+
+@helion.kernel
+def summed(x, out, fn):
+    for t in hl.tile(x.size(0)):
+        out[t] = fn(x[t, :, :]) + x[t, 0, 0]
+
+
+def weighing(view: View, rank: int) -> Callable[[Any], Any]:
+    """Reduces a view to one number per row of x that tells every order of elements apart."""
+
+    def fn(value: Any) -> Any:
+        result = view.fn(value)
+        assert result.dim() == rank
+        # The tile axis may stand anywhere: move it to the front by its size.
+        axis = 0
+        if isinstance(result, torch.Tensor):
+            axis = list(result.shape).index(value.shape[0])
+        else:
+            sizes = [dim.symbol for dim in result.tile.shape]
+            axis = sizes.index(value.tile.shape[0].symbol)
+        others = [i for i in range(rank) if i != axis]
+        result = result.permute(axis, *others) if axis else result
+        for position in range(rank - 1, 0, -1):
+            size = result.shape[position]
+            weights = torch.arange(1, size + 1)
+            result = (result * weights).sum(position)
+        return result
+
+    return fn
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.names)
+def test_views(view: View) -> None:
+    x = randn(7, 8, 2).round(decimals=2)
+    rank = view.fn(x).dim()
+    fn = weighing(view, rank)
+    exact = fn(x.double()) + x.double()[:, 0, 0]
+    out = torch.empty(7)
+    summed.bind((x, out, fn)).compile_config(CONFIG)(x, out, fn)
+    check_against(out, exact, reduction_length=240)
+
+
+FACTORIES: dict[str, Callable[[Any], Any]] = {
+    "zeros": lambda v: torch.zeros([v.shape[0], 8]),
+    "ones": lambda v: torch.ones([v.shape[0], 8], dtype=torch.float16),
+    "empty": lambda v: torch.empty((v.shape[0], 8)) * 0,
+    "full": lambda v: torch.full([v.shape[0], 8], 2.5),
+    "arange": lambda v: torch.arange(8)[None, :] + v * 0,
+    "tensor": lambda v: torch.tensor(1.5) + v * 0,
+    "zeros_like": torch.zeros_like,
+    "ones_like": lambda v: torch.ones_like(v, dtype=torch.int32),
+    "empty_like": lambda v: torch.empty_like(v) * 0,
+    "full_like": lambda v: torch.full_like(v, 7),
+    "new_zeros": lambda v: v.new_zeros(v.shape[0], 8),
+    "new_ones": lambda v: v.new_ones([v.shape[0], 8]),
+    "new_empty": lambda v: v.new_empty([v.shape[0], 8]) * 0,
+    "new_full": lambda v: v.new_full([v.shape[0], 8], -1, dtype=torch.int64),
+}
+
+
+@helion.kernel
+def made(x, out, fn):
+    for t in hl.tile(x.size(0)):
+        out[t, :] = fn(x[t, :])
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories(name: str) -> None:
+    x = randn(7, 8).half()
+    seen: list[torch.dtype] = []
+
+    def fn(value: Any) -> Any:
+        result = FACTORIES[name](value)
+        seen.append(result.dtype)
+        return result
+
+    expected = fn(x)
+    out = torch.empty(7, 8, dtype=expected.dtype)
+    made.bind((x, out, fn)).compile_config(CONFIG)(x, out, fn)
+    assert seen[0] == seen[1]
+    assert torch.equal(out, expected.expand(7, 8))
+
+
+Product = Callable[[Any, Any, Any], Any]
+PRODUCTS: dict[str, Product] = {
+    "mm": lambda x, y, z: torch.mm(x, y),
+    "matmul": lambda x, y, z: x @ y,
+    "addmm": lambda x, y, z: torch.addmm(z, x, y),
+    "linear": lambda x, y, z: functional.linear(x, y.t(), z),
+    "bmm": lambda x, y, z: torch.bmm(x[None], y[None])[None].sum(0).sum(0),
+    "baddbmm": lambda x, y, z: torch.baddbmm(z[None], x[None], y[None]).sum(0),
+}
+
+
+@helion.kernel
+def multiplied(x, y, z, out, fn):
+    for t, u in hl.tile(out.size()):
+        out[t, u] = fn(x[t, :], y[:, u], z[t, u])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str, dtype: torch.dtype) -> None:
+    x, y, z = (randn(*shape, dtype=dtype) for shape in ((19, 21), (21, 17), (19, 17)))
+    seen: list[torch.dtype] = []
+
+    def fn(*values: Any) -> Any:
+        result = PRODUCTS[name](*values)
+        seen.append(result.dtype)
+        return result
+
+    out = torch.empty(19, 17, dtype=dtype)
+    config = helion.Config(block_sizes=[16, 16])
+    multiplied.bind((x, y, z, out, fn)).compile_config(config)(x, y, z, out, fn)
+    assert set(seen) == {dtype}
+    exact = PRODUCTS[name](x.double(), y.double(), z.double())
+    # The sum of product and z rounds twice where it is not fused.
+    check_against(out, exact, reduction_length=22, intermediate=[dtype])
+
+
+def test_every_row_of_the_table_is_called() -> None:
+    views = {name for view in VIEWS for name in view.names.split()}
+    assert set(SHAPES) - views == set()
+    assert set(CREATION) - set(FACTORIES) == set()
+    assert set(MATMULS) - set(PRODUCTS) == set()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda v: v.reshape(-1, 3),
+        lambda v: v.view(7),
+        lambda v: v.expand(3, 9),
+        lambda v: v + torch.zeros(9),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(fn: Callable[[Any], Any]) -> None:
+    x, out = randn(7, 8), torch.empty(7, 8)
+    with pytest.raises(exc.BaseError):
+        made.bind((x, out, fn))
+
+
+@pytest.mark.parametrize("name", ["rand", "randn", "eye", "linspace", "randperm"])
+def test_factories_without_a_rule_are_refused(name: str) -> None:
+    arguments = {"linspace": (0.0, 1.0, 8), "randperm": (8,)}.get(name, (8, 8))
+    x, out = randn(8, 8), torch.empty(8, 8)
+    with pytest.raises(exc.UnsupportedTorchFunction, match=f"torch.{name}"):
+        made.bind((x, out, lambda v: v + getattr(torch, name)(*arguments)))

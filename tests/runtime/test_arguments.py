@@ -1,0 +1,57 @@
+"""Readers and guards made from launch expressions."""
+
+from __future__ import annotations
+
+import torch
+
+from tilesmith.runtime.arguments import compile_guard, compile_reader
+
+
+def test_reader_gives_every_expression_in_order() -> None:
+    read = compile_reader(["x", "xs", "alpha"], ["x.size(0)", "xs[1]", "float(alpha)", "x"])
+    x, xs = torch.zeros(3, 4), [1, 2]
+    size, item, number, same = read(x, xs, 2)
+    assert (size, item, number) == (3, 2, 2.0)
+    assert isinstance(number, float)
+    assert same is x
+
+
+def test_reader_of_nothing() -> None:
+    assert compile_reader([], [])() == ()
+    assert compile_reader(["x"], ["x"])(5) == (5,)
+
+
+def test_reader_reaches_constants() -> None:
+    module = {"TABLE": 7}
+    read = compile_reader(["x"], ["__constants__[0]['TABLE']", "x"], [module])
+    assert read(1) == (7, 1)
+    module["TABLE"] = 8
+    assert read(1) == (8, 1), "read at each launch, not when compiled"
+
+
+def test_no_guard_is_no_function() -> None:
+    assert compile_guard(["x"], []) is None
+
+
+def test_guard_checks_every_expression() -> None:
+    holds = compile_guard(["n", "x"], [("n", 3), ("x.shape", (2, 5))])
+    assert holds is not None
+    assert holds(3, torch.zeros(2, 5))
+    assert not holds(4, torch.zeros(2, 5))
+    assert not holds(3, torch.zeros(2, 6))
+
+
+def test_a_failing_guard_spares_the_later_ones() -> None:
+    holds = compile_guard(["x"], [("x.__class__", list), ("len(x)", 2)])
+    assert holds is not None
+    assert holds([1, 2])
+    assert not holds(None), "len(None) would raise"
+
+
+def test_guard_reaches_constants() -> None:
+    module = {"SCALE": 2.0}
+    holds = compile_guard([], [("__constants__[0]['SCALE']", 2.0)], [module])
+    assert holds is not None
+    assert holds()
+    module["SCALE"] = 3.0
+    assert not holds()
