@@ -15,6 +15,7 @@ import torch
 import tilesmith as helion
 from tests.compiler import user_kernels
 from tests.examples.cases import EXAMPLES
+from tilesmith.numerics.compare import check_against
 
 ROOT = Path(__file__).parents[2]
 CASES = {case.name: case for case in EXAMPLES}
@@ -126,6 +127,22 @@ def test_global_tensors_are_imported_from_where_they_are(kernel: Any) -> None:
     assert "from tests.compiler.user_kernels import TABLE" in text
     assert "__constants__" not in text
     compile(text, "saved", "exec")
+
+
+def test_one_saved_module_serves_other_sizes(run: Callable[..., Any]) -> None:
+    config = helion.Config(block_sizes=[16, 16, 16])
+    traced = (torch.randn(5, 6), torch.randn(6, 7))
+    text = saved(user_kernels.product_of_any_size, traced, config)
+    x, y = torch.randn(33, 19), torch.randn(19, 40)
+    result = run(text, "product_of_any_size", x, y)
+    check_against(result, x.double() @ y.double(), reduction_length=19)
+
+
+def test_rows_of_other_lengths_in_one_saved_module(run: Callable[..., Any]) -> None:
+    text = saved(user_kernels.softmax_of_any_size, (torch.randn(5, 6),), SMALL)
+    x = torch.randn(9, 37)
+    result = run(text, "softmax_of_any_size", x)
+    check_against(result, torch.softmax(x.double(), 1), reduction_length=37)
 
 
 def test_locations_are_shown_as_comments() -> None:

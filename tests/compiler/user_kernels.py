@@ -69,7 +69,7 @@ def names_a_variable_launch(x):
 
 
 @helion.kernel
-def uses_the_language_on_the_host(x, n: hl.constexpr = 3):
+def uses_the_language_on_the_host(x, n: hl.constexpr = 3):  # type: ignore[assignment]
     block = hl.register_block_size(4, 64)
     parts = hl.register_tunable("parts", PowerOfTwoFragment(1, 8, 2))
     factor = hl.register_tunable("factor", EnumFragment((1.5, 2.5)))
@@ -86,4 +86,25 @@ def takes_numbers(x, alpha: float, weights: list[float]):
     out = torch.empty_like(x)
     for t in hl.tile(x.size(0)):
         out[t] = x[t] * alpha + weights[1]
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def product_of_any_size(x, y, finish=lambda acc: acc):
+    m, k = x.size()
+    n = y.size(1)
+    out = torch.empty([m, n], dtype=x.dtype, device=x.device)
+    for t, u in hl.tile([m, n]):
+        acc = hl.zeros([t, u], dtype=torch.float32)
+        for v in hl.tile(k):
+            acc = torch.addmm(acc, x[t, v], y[v, u])
+        out[t, u] = finish(acc)
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def softmax_of_any_size(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = torch.softmax(x[t, :], 1)
     return out

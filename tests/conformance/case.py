@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ class Case:
         reduction_length: terms of the longest sum behind one element; ``EXACT`` for none at all.
         is_interpretable: whether Triton's interpreter computes it rightly (it has no bf16).
         is_shaped_by_config: whether the result's shape depends on the config.
+        needs_static_shapes: whether the kernel takes sizes for constants.
     """
 
     name: str
@@ -36,14 +38,21 @@ class Case:
     reduction_length: int = 1
     is_interpretable: bool = True
     is_shaped_by_config: bool = False
+    needs_static_shapes: bool = False
 
     def __str__(self) -> str:
         return self.name
 
+    @functools.cached_property
+    def dynamic_kernel(self) -> Any:
+        """The kernel with sizes as runtime values."""
+        return helion.kernel(self.kernel.fn, static_shapes=False)
+
     def check(self, actual: Any) -> None:
         """Compare with the reference, computed from fresh inputs: kernels may write theirs."""
         expected = self.reference(*self.make_args())
-        results, wanted = as_tuple(actual), as_tuple(expected)
+        results = tuple(result.cpu() for result in as_tuple(actual))
+        wanted = as_tuple(expected)
         assert len(results) == len(wanted)
         for result, reference in zip(results, wanted):
             self._check_one(result, reference)
@@ -68,10 +77,14 @@ def blocks(*sizes: int, **others: Any) -> helion.Config:
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Normal numbers, the same ones at every call."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    """Normal numbers on the default device, the same ones at every call."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    values = torch.randn(shape, generator=generator, device="cpu").to(dtype)
+    return values.to(torch.get_default_device())
 
 
 def integers(low: int, high: int, *shape: int, seed: int = 0) -> torch.Tensor:
-    """int64 in [low, high), the same ones at every call."""
-    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
+    """int64 in [low, high) on the default device, the same ones at every call."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    values = torch.randint(low, high, shape, generator=generator, device="cpu")
+    return values.to(torch.get_default_device())

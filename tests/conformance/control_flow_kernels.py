@@ -204,7 +204,8 @@ def flagged() -> tuple[torch.Tensor, torch.Tensor]:
     return randn(7, 5), torch.tensor([1, 0, 0, 1, 0, 1, 0], dtype=torch.int32)
 
 
-RAGGED = (torch.tensor([0, 3, 3, 20, 30]), torch.tensor([3, 3, 20, 11, 37]))
+def ragged() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([0, 3, 3, 20, 30]), torch.tensor([3, 3, 20, 11, 37])
 
 
 # fmt: off
@@ -236,7 +237,7 @@ CONTROL_FLOW = (
     Case("halve_until_small", halve_until_small,
          lambda: (randn(5, 7) * torch.tensor([[0.1], [1], [8], [100], [1]]),), halved, blocks(),
          EXACT),
-    Case("ragged_sums", ragged_sums, lambda: (randn(37), *RAGGED), sums_between, blocks(8), 17),
+    Case("ragged_sums", ragged_sums, lambda: (randn(37), *ragged()), sums_between, blocks(8), 17),
     Case("bound_in_a_tensor", bound_in_a_tensor,
          lambda: (randn(4, 13), torch.tensor([0, 1, 9, 13])), counted, blocks(4), EXACT),
     Case("loop_over_range", loop_over_range, lambda: (randn(5, 13), 1, 12, 3), weighted, blocks(4),

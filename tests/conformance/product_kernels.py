@@ -26,13 +26,15 @@ def three_products(
 
 
 @helion.kernel
-def chain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
+def chain(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    sums, differences, out = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
     for t in hl.tile(x.size(0)):
         a = x[t] * y[t] + x[t]
         b = a * 0.1 - y[t]
+        sums[t] = a
+        differences[t] = b
         out[t] = b * b + a * 3
-    return out
+    return sums, differences, out
 
 
 @helion.kernel
@@ -61,10 +63,10 @@ def exact_and_rounded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, .
     return exact, exact.float().to(x.dtype).double(), exact
 
 
-def eager_chain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def eager_chain(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     a = x * y + x
     b = a * 0.1 - y
-    return b * b + a * 3
+    return a, b, b * b + a * 3
 
 
 def bytes_of(*shape: int, seed: int) -> torch.Tensor:

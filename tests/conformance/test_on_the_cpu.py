@@ -8,6 +8,7 @@ from tests.conformance.all_cases import CASES
 from tests.conformance.case import Case
 
 FREE_SHAPED = [case for case in CASES if not case.is_shaped_by_config]
+DYNAMIC = [case for case in CASES if not case.needs_static_shapes]
 
 
 @pytest.mark.parametrize("case", FREE_SHAPED, ids=str)
@@ -19,6 +20,12 @@ def test_plain_call(case: Case) -> None:
 def test_small_tiles(case: Case) -> None:
     args = case.make_args()
     case.check(case.kernel.bind(args).compile_config(case.config)(*args))
+
+
+@pytest.mark.parametrize("case", DYNAMIC, ids=str)
+def test_runtime_sizes(case: Case) -> None:
+    args = case.make_args()
+    case.check(case.dynamic_kernel.bind(args).compile_config(case.config)(*args))
 
 
 def test_names_are_unique() -> None:

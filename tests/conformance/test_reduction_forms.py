@@ -68,8 +68,8 @@ def test_both_forms_agree_with_fp64(kernel, extent: int, dtype: torch.dtype) -> 
     x = randn(5, extent, dtype=dtype)
     expected = KERNELS[kernel](x.double())
     # x + 1 and the difference of the extrema are rounded to bf16 on the way.
-    roundings = {"intermediate": [dtype]} if dtype != torch.float32 else {}
+    roundings = [dtype] if dtype != torch.float32 else []
     for chunk in dict.fromkeys((None, CHUNKS[extent])):
         result, loops = run_form(kernel, x, expected.size(1), chunk)
         assert (loops > 0) == (chunk is not None)
-        check_against(result, expected, reduction_length=max(extent, 2), **roundings)
+        check_against(result, expected, reduction_length=max(extent, 2), intermediate=roundings)

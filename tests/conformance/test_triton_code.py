@@ -15,13 +15,15 @@ from tilesmith.backends.triton.build import compile_artifact
 
 ROOT = Path(__file__).parents[2]
 TARGET = "cuda:90"
-JOBS = [
-    (case.name, form)
-    for case in CASES
-    if case.is_interpretable
-    for form in ("small", "default")
-    if form == "small" or not case.is_shaped_by_config
-]
+
+
+def forms(case: Case) -> list[str]:
+    """In which forms the saved module of a case is run."""
+    others = {"default": not case.is_shaped_by_config, "dynamic": not case.needs_static_shapes}
+    return ["small", *(form for form, is_right in others.items() if is_right)]
+
+
+JOBS = [(case.name, form) for case in CASES if case.is_interpretable for form in forms(case)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

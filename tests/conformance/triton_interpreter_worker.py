@@ -1,7 +1,8 @@
 """Runs saved modules of conformance cases under Triton's interpreter: JSON jobs in, problems out.
 
 A process of its own, since TRITON_INTERPRET decides how ``triton.language`` itself is imported.
-A job is [case, "small" or "default"]; an outcome is null, or the text of what went wrong.
+A job is [case, form]: "small" tiles, the "default" config, or small tiles and "dynamic" shapes; an
+outcome is null, or the text of what went wrong.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def run_job(name: str, form: str) -> None:
     """Save the module, import it, call its host function and compare."""
     case = BY_NAME[name]
     args = case.make_args()
-    bound = case.kernel.bind(args, target="cuda:90")
-    config = case.config if form == "small" else bound.default_config()
+    kernel = case.dynamic_kernel if form == "dynamic" else case.kernel
+    bound = kernel.bind(args, target="cuda:90")
+    config = bound.default_config() if form == "default" else case.config
     source = bound.to_triton_code(config)
     try:
         with tempfile.TemporaryDirectory() as folder:

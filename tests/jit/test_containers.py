@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import namedtuple
 from typing import NamedTuple
 
 import pytest
@@ -34,7 +33,9 @@ class Pair(NamedTuple):
     right: torch.Tensor
 
 
-Point = namedtuple("Point", ["x", "y"])
+class Point(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
 
 
 @helion.kernel

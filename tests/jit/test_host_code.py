@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -209,7 +211,7 @@ def with_tunables(x):
     return out
 
 
-def tuned(times=2, is_negative=False, factor=0.5, width=1) -> torch.Tensor:
+def tuned(times: Any = 2, is_negative: Any = False, factor=0.5, width: Any = 1) -> torch.Tensor:
     value = X * factor + times
     return (-value if is_negative else value).expand(width, 13)
 

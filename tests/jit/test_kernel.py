@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -194,7 +195,7 @@ def test_environment_sets_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_decorated_function_keeps_its_identity() -> None:
-    kernel = fresh()
+    kernel: Any = fresh()
     assert kernel.__name__ == kernel.name == "body"
     assert kernel.__wrapped__ is kernel.fn is body
     assert "for t in hl.tile" in kernel.kernel_source()

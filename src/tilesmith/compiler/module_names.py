@@ -39,11 +39,11 @@ def literal(value: Any) -> str | None:
         return repr(value)
     if repr(value).startswith("torch.") and type(value).__module__ == "torch":
         return repr(value)
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         items = [literal(item) for item in value]
         inside = ", ".join(item for item in items if item is not None)
-        closing = "," if type(value) is tuple and len(items) == 1 else ""
-        brackets = "[]" if type(value) is list else "()"
+        closing = "," if isinstance(value, tuple) and len(items) == 1 else ""
+        brackets = "[]" if isinstance(value, list) else "()"
         return None if None in items else f"{brackets[0]}{inside}{closing}{brackets[1]}"
     return None
 

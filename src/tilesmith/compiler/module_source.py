@@ -18,6 +18,9 @@ from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.names import bound_names, read_names
 from tilesmith.frontend.source import called_name
 from tilesmith.frontend.trace import Trace
+from tilesmith.ir.function import Function
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import TileType
 from tilesmith.schedule.config import Config
 
 LAUNCH = "launch"
@@ -79,7 +82,8 @@ def with_host_function(
     is_taken = LAUNCH in {function.name, *_own_names(function)}
     launcher = "launch_kernel" if is_taken else LAUNCH
     position = function.body.index(_PLACE)
-    function.body[position] = ast.parse(f"{launcher}({arguments})").body[0]
+    launch = ast.parse("\n".join([*_size_checks(trace), f"{launcher}({arguments})"])).body
+    function.body[position : position + 1] = launch
     names = [name for name in _free_names(function) if name != launcher]
     lines = sorted({*lines, *lines_for_names(module, names)})
     imports = [line for line in lines if line.startswith(("import ", "from "))]
@@ -87,6 +91,24 @@ def with_host_function(
     alias = f"\n\n{launcher} = {LAUNCH}\n" if is_taken else ""
     text = _insert_names(artifact.source, imports, constants)
     return f"{text}{alias}\n\n{ast.unparse(function)}\n"
+
+
+def _size_checks(trace: Trace) -> list[str]:
+    """What the trace took for granted about runtime sizes: nothing else would notice."""
+    names = {parameter.source: parameter.value.name for parameter in trace.function.parameters}
+    used = _size_symbols(trace.function)
+    return [
+        f"assert {left} == {right}"
+        for left, right in trace.equal_sizes
+        if "__" not in left + right and (left not in names or names[left] in used)
+    ]
+
+
+def _size_symbols(function: Function) -> set[str]:
+    """The symbols that tiles have as sizes; a size that is only a loop bound assumes nothing."""
+    tiles = [v.type for op in walk_function(function) for v in op.results]
+    shapes = [tile.shape for tile in tiles if isinstance(tile, TileType)]
+    return {symbol for shape in shapes for dim in shape for symbol in dim.symbols}
 
 
 def _host_function(kernel: SplitKernel, fold: _FoldLanguage) -> ast.FunctionDef:

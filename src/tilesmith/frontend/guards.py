@@ -24,6 +24,8 @@ class Guard(NamedTuple):
     value: Any
     number: str = ""
     """Where the number stands that the trace took for a constant, if it is about one."""
+    kept: Any = None
+    """Stays alive with the guard, so that its id stays its own."""
 
 
 _COMPARED = (str, bytes, torch.dtype, torch.device, BuiltinFunctionType, type, enum.Enum)
@@ -47,9 +49,9 @@ class GuardList:
         """Whether the specialization key covers what stands at ``source``."""
         return root_of(source) in self._keyed
 
-    def require(self, expression: str, value: Any, number: str = "") -> None:
+    def require(self, expression: str, value: Any, number: str = "", *, kept: Any = None) -> None:
         """The expression must have this value."""
-        guard = Guard(expression, value, number)
+        guard = Guard(expression, value, number, kept)
         if guard not in self.guards:
             self.guards.append(guard)
 
@@ -58,9 +60,11 @@ class GuardList:
         if self.is_keyed(source):
             return
         if isinstance(value, FunctionType):
-            # A lambda of host code is a new object at every call; its code is not.
-            self.require(f"getattr({source}, '__code__', None)", value.__code__)
-        elif isinstance(value, float) and (value == 0 or math.isnan(value)):
+            # A lambda of host code is a new object at every call; its code is not. Comparing two
+            # code objects would look at all their parts.
+            code = value.__code__
+            self.require(f"id(getattr({source}, '__code__', None))", id(code), kept=code)
+        elif isinstance(value, float) and (value == 0.0 or math.isnan(value)):
             self.require(f"repr({source})", repr(value), number=source)
         elif isinstance(value, (bool, int, float)):
             number = "" if isinstance(value, bool) else source

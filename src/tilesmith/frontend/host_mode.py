@@ -8,10 +8,25 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tilesmith.frontend.host_numbers import RuntimeInt
+from tilesmith.frontend.host_numbers import RuntimeInt, note_use
 from tilesmith.frontend.sessions import find_tracer
 
 _SHAPE_GETTER = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
+
+
+class BlockSizeMode(TorchFunctionMode):
+    """Active while host code runs for tracing: torch reads sizes without a Python method."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Report block sizes among the arguments."""
+        note_use((*args, *(kwargs or {}).values()))
+        return func(*args, **(kwargs or {}))
 
 
 class RuntimeSizeMode(TorchFunctionMode):

@@ -78,6 +78,7 @@ def _runtime_operator(name: str, base: type, *, reflected: bool) -> Callable[...
     function: Callable[..., Any] = getattr(operator, f"{name}_" if name in ("and", "or") else name)
 
     def apply(self: Any, other: Any) -> Any:
+        note_use(other)
         result = method(self, other)
         if result is NotImplemented:
             return result
@@ -85,6 +86,25 @@ def _runtime_operator(name: str, base: type, *, reflected: bool) -> Callable[...
         return _mark(result, _compose(function, *pair))
 
     return apply
+
+
+def _runtime_comparison(name: str, base: type) -> Callable[..., Any]:
+    method = getattr(base, name)
+
+    def apply(self: Any, other: Any) -> Any:
+        note_use(other)
+        return method(self, other)
+
+    return apply
+
+
+def note_use(value: Any) -> None:
+    """Report a use that the value's own methods do not see, of a block size in it."""
+    if isinstance(value, BlockSizeInt):
+        value.on_observed(value.slot)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            note_use(item)
 
 
 def _observing_operator(name: str) -> Callable[..., Any]:
@@ -107,6 +127,10 @@ def _install_runtime_operators(cls: type, base: type) -> None:
     for name in _UNARY:
         method = getattr(base, f"__{name}__")
         setattr(cls, f"__{name}__", lambda self, method=method: _mark(method(self), None))
+    for name in _COMPARISONS:
+        setattr(cls, f"__{name}__", _runtime_comparison(f"__{name}__", base))
+    # Defining equality removes the hash.
+    cls.__hash__ = base.__hash__
 
 
 def _install_observers() -> None:

@@ -161,13 +161,23 @@ def _slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
     if isinstance(element.stop, Scalar) or isinstance(element.start, Scalar):
         return _runtime_slice(element)
     if isinstance(extent, str):
-        raise errors.ShapeSpecializingCall(value=f"a slice of {ref.source}", loc=locate())
+        extent = _covering_extent(ref, axis, element)
     start, stop, step = element.indices(extent)
     dim = Dim.of(len(range(start, stop, step)))
     indices = full(0, I32, (ONE,)) if dim.is_one else arange(dim)
     if step != 1:
         indices = apply("mul", indices, step)
     return apply("add", indices, start) if start else indices
+
+
+def _covering_extent(ref: TensorRef, axis: int, element: slice) -> int:
+    """A size that a slice of a runtime dimension may be taken from, guarded."""
+    start, stop = element.start or 0, element.stop
+    if stop is None or start < 0 or not start <= stop <= ref.host_tensor.shape[axis]:
+        raise errors.ShapeSpecializingCall(value=f"a slice of {ref.source}", loc=locate())
+    tracer = current_tracer("a slice")
+    tracer.guards.require(f"{ref.source}.size({axis}) >= {stop}", value=True)
+    return stop
 
 
 def _runtime_slice(element: slice) -> TileValue:

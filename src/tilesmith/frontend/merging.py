@@ -81,8 +81,10 @@ def _cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
 def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
     """A tensor that is not what it was; both values may know the line that made them."""
     places = {f"{value.tile} comes from": value._value.loc for value in (before, now)}
+    is_reshaped = before.tile.shape != now.tile.shape
     return errors.ControlFlowTensorMismatch(
         name=name,
+        **({"fix": f"start `{name}` with the shape it ends with"} if is_reshaped else {}),
         before=str(before.tile),
         after=str(now.tile),
         loc=locate(),

@@ -53,17 +53,31 @@ def subscript(x: TileValue, index: Any) -> TileValue:
         place = next(i for i, e in enumerate(elements) if e is Ellipsis)
         elements[place : place + 1] = [slice(None)] * (x.tile.rank - taken)
     for element in elements:
-        if element is not None and element != slice(None):
-            raise errors.BackendUnsupported(
-                operation="indexing a device value with anything but `:`, `None` and `...`",
-                backend="triton",
-                loc=locate(),
-            )
+        if element is not None and not _is_full_slice(element):
+            raise _unsupported_index(element)
     if taken > x.tile.rank:
         raise errors.RankMismatch(
             tensor=x.value.name or "the value", rank=x.tile.rank, given=taken, loc=locate()
         )
     return expand_dims(x, tuple(i for i, element in enumerate(elements) if element is None))
+
+
+def _is_full_slice(element: Any) -> bool:
+    is_slice = isinstance(element, slice)
+    return is_slice and element.start is None and element.stop is None and element.step is None
+
+
+def _unsupported_index(element: Any) -> errors.BaseError:
+    if isinstance(element, TileValue) and element.tile.dtype.is_bool:
+        return errors.DataDependentOutputShapeNotSupported(
+            operation="indexing with a bool tensor", loc=locate()
+        )
+    return errors.BackendUnsupported(
+        operation="indexing a device value with anything but `:`, `None` and `...`",
+        backend="triton",
+        fix="index the host tensor where it is loaded, or pick with torch.where and a reduction",
+        loc=locate(),
+    )
 
 
 def _normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:

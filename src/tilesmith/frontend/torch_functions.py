@@ -51,6 +51,7 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = TORCH_FUNCTIONS.get(name[:-1])
     if rule is None:
         raise _unsupported(name)
+    _reject_unbound((*args, *kwargs.values()))
     if name not in _ACCEPTS_HOST_TENSORS:
         for arg in (*args, *kwargs.values()):
             _reject_host_value(arg, name)
@@ -68,9 +69,15 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _PARAMETER_ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 
 
+def _reject_unbound(args: tuple[Any, ...]) -> None:
+    for arg in args:
+        if isinstance(arg, Unbound):
+            arg.fail()
+        if isinstance(arg, tuple):
+            _reject_unbound(arg)
+
+
 def _reject_host_value(arg: Any, name: str) -> None:
-    if isinstance(arg, Unbound):
-        arg.fail()
     if isinstance(arg, TensorRef):
         raise errors.HostTensorDirectUsage(name=arg.source, loc=locate())
     if isinstance(arg, torch.Tensor):
@@ -89,7 +96,11 @@ def _unsupported(name: str) -> errors.BaseError:
         return errors.DataDependentOutputShapeNotSupported(operation=f"torch.{name}", loc=locate())
     if name in _REMAPPING:
         return errors.UnsupportedIndexRemapping(function=f"torch.{name}", loc=locate())
-    near = difflib.get_close_matches(name, TORCH_FUNCTIONS, n=3)
+    if name == "item":
+        return errors.NotAllowedOnDevice(statement="`.item()`", loc=locate())
+    # A function that torch has is no misspelling of another.
+    is_known = hasattr(torch, name) or hasattr(torch.Tensor, name)
+    near = [] if is_known else difflib.get_close_matches(name, TORCH_FUNCTIONS, n=3)
     fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else ""
     return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix, loc=locate())
 

@@ -25,7 +25,7 @@ from tilesmith.frontend.functionalise import RUNTIME
 from tilesmith.frontend.guards import Guard, GuardList
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.host_functions import constexpr
-from tilesmith.frontend.host_mode import RuntimeSizeMode
+from tilesmith.frontend.host_mode import BlockSizeMode, RuntimeSizeMode
 from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.scratch_arguments import ArgumentCopier, may_change_arguments
@@ -60,6 +60,8 @@ class Trace:
     """Host values baked in as constants: source expression and value."""
     constants: tuple[Any, ...]
     """What launch expressions and guards call ``__constants__``."""
+    equal_sizes: tuple[tuple[str, str], ...] = ()
+    """Expressions of runtime sizes that were equal, and that the kernel takes for one."""
 
 
 class _Traced(BaseException):
@@ -93,7 +95,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
     ]
     mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))
     try:
-        with running_host(session), mode, _same_random_numbers():
+        with running_host(session), BlockSizeMode(), mode, _same_random_numbers():
             host(launch, *arguments)
     except _Traced as traced:
         return traced.trace
@@ -154,7 +156,8 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     function = tracer.finish(body)
     for left, right in tracer.equal_sizes:
         tracer.guards.require(f"({left}) == ({right})", value=True)
-    return Trace(function, session, tuple(tracer.guards.guards), tuple(tracer.constants))
+    guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
+    return Trace(function, session, guards, constants, tuple(dict.fromkeys(tracer.equal_sizes)))
 
 
 def _builtins_for(kernel: SplitKernel) -> dict[str, Any]:

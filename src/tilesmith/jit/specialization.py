@@ -23,7 +23,7 @@ INT32_LIMIT = 2**31 - 1
 
 def static_tensor_key(tensor: torch.Tensor) -> Hashable:
     """Sizes and strides are constants."""
-    return (tensor.dtype, tensor.device.type, tensor.shape, tensor.stride())
+    return (tensor.dtype, tensor.device, tensor.shape, tensor.stride())
 
 
 def dynamic_tensor_key(tensor: torch.Tensor) -> Hashable:
@@ -31,7 +31,7 @@ def dynamic_tensor_key(tensor: torch.Tensor) -> Hashable:
     sizes = tuple(size if size in (0, 1) else 2 for size in tensor.shape)
     strides = tuple(stride if stride in (0, 1) else 2 for stride in tensor.stride())
     span = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride()) if n)
-    return (tensor.dtype, tensor.device.type, sizes, strides, span > INT32_LIMIT)
+    return (tensor.dtype, tensor.device, sizes, strides, span > INT32_LIMIT)
 
 
 class KeyMaker:

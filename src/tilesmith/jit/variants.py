@@ -5,12 +5,9 @@ Host code that looks at the Config or at data makes more.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-import torch
 
 from tilesmith.compiler.check_loops import check_loops
 from tilesmith.compiler.compile import optimise
@@ -19,6 +16,7 @@ from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.ir.function import Function
+from tilesmith.jit.argument_template import ArgumentTemplate
 from tilesmith.runtime.arguments import compile_guard
 from tilesmith.schedule.config import Config
 
@@ -55,36 +53,6 @@ class Variant:
         return frozenset(
             number for number, holds in checks if holds is not None and not holds(*captured)
         )
-
-
-class ArgumentTemplate:
-    """Arguments kept for tracing again without keeping the user's tensors alive."""
-
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
-        self._items = [_remember(argument) for argument in arguments]
-
-    def materialise(self) -> tuple[Any, ...]:
-        """The same arguments if they still exist, else fresh tensors with the same metadata."""
-        return tuple(item() for item in self._items)
-
-
-def _remember(argument: Any) -> Callable[[], Any]:
-    if isinstance(argument, torch.Tensor):
-        reference = weakref.ref(argument)
-        size, stride = tuple(argument.shape), argument.stride()
-        dtype, device = argument.dtype, argument.device
-
-        def recall() -> torch.Tensor:
-            alive = reference()
-            if alive is not None:
-                return alive
-            return torch.empty_strided(size, stride, dtype=dtype, device=device)
-
-        return recall
-    if type(argument) in (list, tuple):
-        items = [_remember(item) for item in argument]
-        return lambda: type(argument)(item() for item in items)
-    return lambda: argument
 
 
 class VariantStore:

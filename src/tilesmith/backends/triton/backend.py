@@ -14,6 +14,7 @@ from tilesmith.backends.triton.host_expressions import HostExpressions
 from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
 from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
+from tilesmith.backends.triton.rounding import rounds_visibly
 from tilesmith.backends.triton.rules import RULES
 from tilesmith.backends.triton.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.dtypes import F64, I64
@@ -82,8 +83,9 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         "num_warps": _num_warps(schedule),
         "num_stages": schedule.num_stages,
     }
-    if emitter.triton_version >= _FUSION_ASKED_FROM:
-        options["enable_fp_fusion"] = True
+    may_fuse = emitter.is_fast or not rounds_visibly(emitter.function)
+    if not may_fuse or emitter.triton_version >= _FUSION_ASKED_FROM:
+        options["enable_fp_fusion"] = may_fuse
     if schedule.maxnreg is not None and schedule.target.kind == "cuda":
         options["maxnreg"] = schedule.maxnreg
     if schedule.target.kind == "hip":

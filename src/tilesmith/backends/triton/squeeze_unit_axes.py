@@ -1,7 +1,8 @@
 """Drops tile axes whose block holds one element: a row becomes a vector, an index a scalar.
 
 Goes in: a function and the blocks of size 1. Comes out: the same function with those axes gone from
-every tile. Such an axis has one lane, which is always valid.
+every tile. Such an axis has one lane, which is always valid. Where a product has a batch of the
+constant size 1 (a tile with ``block_size=1``), all constant ones go: matrix units take matrices.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import ONE, Dim, Shape, TileType
 from tilesmith.ir.values import Value
 
@@ -35,19 +37,117 @@ def squeeze_unit_axes(function: Function, units: Collection[str]) -> Function:
 
         %x_tile = load(%x, none, [%begin, %q1]) : f32[n]
     """
-    if not units:
+    drops_ones = _has_batch_of_one(function)
+    if not units and not drops_ones:
         return function
-    return function.with_body(_Squeezer(units).region(function.body))
+    return function.with_body(_Squeezer(units, drops_ones=drops_ones).region(function.body))
 
 
-class _Squeezer:
-    """One run: a map from old values to new ones, and the op that defines each new one."""
+def _has_batch_of_one(function: Function) -> bool:
+    products = (op.result.tile for op in walk_function(function) if isinstance(op, Dot))
+    return any(tile.rank == 3 and tile.shape[0].is_one for tile in products)
 
-    def __init__(self, units: Collection[str]) -> None:
+
+class _Axes:
+    """What becomes of values: a map from old ones to new ones, and the op that defines each."""
+
+    def __init__(self, units: Collection[str], *, drops_ones: bool) -> None:
         self._units = frozenset(units)
+        self._drops_ones = drops_ones
         self._new: dict[Value, Value] = {}
         self._definitions: dict[Value, Operation] = {}
         self._ops: list[Operation] = []
+
+    def _dim(self, dim: Dim) -> Dim:
+        return dim.substitute(dict.fromkeys(self._units, ONE))
+
+    def _dropped(self, shape: Shape) -> tuple[int, ...]:
+        """The axes that go: those that were no constant 1 and are now, or all ones."""
+        return tuple(
+            axis
+            for axis, dim in enumerate(shape)
+            if self._dim(dim).is_one and (self._drops_ones or not dim.is_one)
+        )
+
+    def _shape(self, shape: Shape) -> Shape:
+        dropped = self._dropped(shape)
+        return tuple(self._dim(dim) for axis, dim in enumerate(shape) if axis not in dropped)
+
+    def _renumber(self, axes: Iterable[int], shape: Shape) -> tuple[int, ...]:
+        """The axes that stay, counted without those that go."""
+        dropped = self._dropped(shape)
+        return tuple(axis - sum(d < axis for d in dropped) for axis in axes if axis not in dropped)
+
+    def _get(self, value: Value) -> Value:
+        return self._new.get(value, value)
+
+    def _squeezed_value(self, value: Value) -> Value:
+        if isinstance(value.type, TileType):
+            shape = self._shape(value.type.shape)
+            if shape != value.type.shape:
+                self._new[value] = value.like(value.type.with_shape(shape))
+        return self._get(value)
+
+    def _append(self, op: Operation) -> None:
+        self._ops.append(op)
+        self._definitions.update((value, op) for value in op.results)
+
+    def _insert(self, like: Value, shape: Shape, make: Callable[..., Operation]) -> Value:
+        """Append ``make(results=...)`` with a result like ``like`` of another shape."""
+        result = like.like(like.tile.with_shape(shape))
+        self._append(make(results=(result,), loc=like.loc))
+        return result
+
+    def _cast(self, value: Value, wanted: Value) -> Value:
+        if value.tile.dtype == wanted.tile.dtype:
+            return value
+        result = wanted.like(wanted.tile.with_shape(value.tile.shape))
+        self._append(Cast(x=value, results=(result,), loc=wanted.loc))
+        return result
+
+    def _fit(self, value: Value, target: Shape) -> Value:
+        """The squeezed value without the ones that stand where ``target`` loses an axis."""
+        if self._drops_ones:
+            return self._align(value, target)
+        old = value.tile.shape
+        missing = len(target) - len(old)
+        gone = {axis - missing for axis in self._dropped(target)}
+        ones = [axis for axis in gone if axis >= 0 and old[axis].is_one]
+        return self._drop_ones(self._get(value), self._renumber(sorted(ones), old))
+
+    def _align(self, value: Value, target: Shape) -> Value:
+        """The value without any ones, with new ones where only the squeezed ``target`` has axes."""
+        dims = (*[ONE] * (len(target) - value.tile.rank), *value.tile.shape)
+        dropped = self._dropped(target)
+        kept = [self._dim(dim) for axis, dim in enumerate(dims) if axis not in dropped]
+        axes = tuple(axis for axis, dim in enumerate(kept) if dim.is_one)
+        new = self._get(value)
+        if not axes:
+            return new
+        return self._insert(new, tuple(kept), lambda **f: ExpandDims(x=new, axes=axes, **f))
+
+    def _drop_ones(self, value: Value, axes: tuple[int, ...]) -> Value:
+        if not axes:
+            return value
+        shape = tuple(dim for axis, dim in enumerate(value.tile.shape) if axis not in axes)
+        op = self._definitions.get(value)
+        if isinstance(op, (Cast, Elementwise)):
+            fitted = {old: self._drop_ones(old, axes) for old in op.operand_values()}
+            again = op.with_operands(fitted.__getitem__)
+            return self._insert(value, shape, lambda **fields: replace(again, **fields))
+        if not isinstance(op, ExpandDims) or not set(axes) <= set(op.axes):
+            return self._insert(value, shape, lambda **fields: Reshape(x=value, **fields))
+        kept = tuple(a - sum(d < a for d in axes) for a in op.axes if a not in axes)
+        if not kept:
+            return op.x
+        return self._insert(value, shape, lambda **fields: ExpandDims(x=op.x, axes=kept, **fields))
+
+
+class _Squeezer(_Axes):
+    """One run over a function: a rule for each kind of op."""
+
+    def __init__(self, units: Collection[str], *, drops_ones: bool) -> None:
+        super().__init__(units, drops_ones=drops_ones)
         self._rules: dict[type[Operation], Callable[[Any], None]] = {
             TileIndex: self._tile_index,
             Arange: self._arange,
@@ -70,39 +170,6 @@ class _Squeezer:
         ops, self._ops = self._ops, outer
         return Region(args, tuple(ops))
 
-    def _dim(self, dim: Dim) -> Dim:
-        return dim.substitute(dict.fromkeys(self._units, ONE))
-
-    def _dropped(self, shape: Shape) -> tuple[int, ...]:
-        """The axes that go: those that were no constant 1 and are now."""
-        return tuple(
-            axis for axis, dim in enumerate(shape) if not dim.is_one and self._dim(dim).is_one
-        )
-
-    def _shape(self, shape: Shape) -> Shape:
-        dropped = self._dropped(shape)
-        return tuple(self._dim(dim) for axis, dim in enumerate(shape) if axis not in dropped)
-
-    def _squeezed_value(self, value: Value) -> Value:
-        if isinstance(value.type, TileType):
-            shape = self._shape(value.type.shape)
-            if shape != value.type.shape:
-                self._new[value] = value.like(value.type.with_shape(shape))
-        return self._get(value)
-
-    def _get(self, value: Value) -> Value:
-        return self._new.get(value, value)
-
-    def _append(self, op: Operation) -> None:
-        self._ops.append(op)
-        self._definitions.update((value, op) for value in op.results)
-
-    def _insert(self, like: Value, shape: Shape, make: Callable[..., Operation]) -> Value:
-        """Append ``make(results=...)`` with a result like ``like`` of another shape."""
-        result = like.like(like.tile.with_shape(shape))
-        self._append(make(results=(result,), loc=like.loc))
-        return result
-
     def _generic(self, op: Operation) -> None:
         current = op.with_operands(self._get)
         current = current.with_regions(tuple(map(self.region, op.regions())))
@@ -116,13 +183,6 @@ class _Squeezer:
             self._generic(op)
         else:
             self._new[op.result] = self._cast(self._get(op.begin), op.result)
-
-    def _cast(self, value: Value, wanted: Value) -> Value:
-        if value.tile.dtype == wanted.tile.dtype:
-            return value
-        result = wanted.like(wanted.tile.with_shape(value.tile.shape))
-        self._append(Cast(x=value, results=(result,), loc=wanted.loc))
-        return result
 
     def _arange(self, op: Arange) -> None:
         if self._dropped(op.result.tile.shape):
@@ -140,13 +200,12 @@ class _Squeezer:
         else:
             self._new[op.result] = self._get(op.x)
 
-    def _renumber(self, axes: Iterable[int], shape: Shape) -> tuple[int, ...]:
-        """The axes that stay, counted without those that go."""
-        dropped = self._dropped(shape)
-        return tuple(axis - sum(d < axis for d in dropped) for axis in axes if axis not in dropped)
-
     def _expand_dims(self, op: ExpandDims) -> None:
-        self._generic(replace(op, axes=self._renumber(op.axes, op.result.tile.shape)))
+        axes = self._renumber(op.axes, op.result.tile.shape)
+        if axes:
+            self._generic(replace(op, axes=axes))
+        else:
+            self._new[op.result] = self._get(op.x)
 
     def _broadcast(self, op: Broadcast) -> None:
         x = self._fit(op.x, op.result.tile.shape)
@@ -154,30 +213,6 @@ class _Squeezer:
             self._new[op.result] = x
         else:
             self._append(replace(op, x=x, results=(self._squeezed_value(op.result),)))
-
-    def _fit(self, value: Value, target: Shape) -> Value:
-        """The squeezed value without the ones that stand where ``target`` loses an axis."""
-        old = value.tile.shape
-        missing = len(target) - len(old)
-        gone = {axis - missing for axis in self._dropped(target)}
-        ones = [axis for axis in gone if axis >= 0 and old[axis].is_one]
-        return self._drop_ones(self._get(value), self._renumber(sorted(ones), old))
-
-    def _drop_ones(self, value: Value, axes: tuple[int, ...]) -> Value:
-        if not axes:
-            return value
-        shape = tuple(dim for axis, dim in enumerate(value.tile.shape) if axis not in axes)
-        op = self._definitions.get(value)
-        if isinstance(op, (Cast, Elementwise)):
-            fitted = {old: self._drop_ones(old, axes) for old in op.operand_values()}
-            again = op.with_operands(fitted.__getitem__)
-            return self._insert(value, shape, lambda **fields: replace(again, **fields))
-        if not isinstance(op, ExpandDims) or not set(axes) <= set(op.axes):
-            return self._insert(value, shape, lambda **fields: Reshape(x=value, **fields))
-        kept = tuple(a - sum(d < a for d in axes) for a in op.axes if a not in axes)
-        if not kept:
-            return op.x
-        return self._insert(value, shape, lambda **fields: ExpandDims(x=op.x, axes=kept, **fields))
 
     def _permute(self, op: Permute) -> None:
         order = self._renumber(op.order, op.x.tile.shape)
@@ -197,16 +232,20 @@ class _Squeezer:
 
     def _access(self, op: Load | Store | Atomic) -> None:
         accessed = (op.result if isinstance(op, Load) else op.value).tile.shape
-        fitted = {value: self._fit(value, accessed) for value in op.indices}
+        fitted = {value: self._fit_index(value, accessed) for value in op.indices}
         if op.mask is not None:
-            fitted[op.mask] = self._fit(op.mask, accessed)
+            fitted[op.mask] = self._fit_index(op.mask, accessed)
         current = op.with_operands(lambda value: fitted.get(value, self._get(value)))
         self._append(replace(current, results=tuple(map(self._squeezed_value, op.results))))
 
+    def _fit_index(self, value: Value, accessed: Shape) -> Value:
+        """Indices need not have the rank of what they access if they are scalars."""
+        new = self._get(value)
+        return self._fit(value, accessed) if new.tile.rank else new
+
     def _dot(self, op: Dot) -> None:
         """The batch axis may go; rows, columns and the contracted axis stay as ones."""
-        lhs = self._matrix(self._fit_batch(op.lhs, op), op.lhs)
-        rhs = self._matrix(self._fit_batch(op.rhs, op), op.rhs)
+        lhs, rhs = self._factor(op.lhs, op), self._factor(op.rhs, op)
         acc = None if op.acc is None else self._matrix(self._get(op.acc), op.acc)
         shape = self._matrix_shape(op.result.tile.shape)
         final = self._squeezed_value(op.result)
@@ -217,7 +256,17 @@ class _Squeezer:
         self._append(replace(op, lhs=lhs, rhs=rhs, acc=acc, results=(product,)))
         self._append(Reshape(x=product, results=(final,), loc=op.loc))
 
+    def _factor(self, value: Value, op: Dot) -> Value:
+        matrix = self._matrix(self._fit_batch(value, op), value)
+        shape = self._matrix_shape(op.result.tile.shape)
+        if matrix.tile.rank == len(shape):
+            return matrix
+        batched = (ONE, *matrix.tile.shape)
+        return self._insert(matrix, batched, lambda **f: ExpandDims(x=matrix, axes=(0,), **f))
+
     def _fit_batch(self, value: Value, op: Dot) -> Value:
+        if self._drops_ones:
+            return self._get(value)
         is_gone = op.result.tile.rank == 3 and 0 in self._dropped(op.result.tile.shape)
         is_one = value.tile.rank == 3 and value.tile.shape[0].is_one
         return self._drop_ones(self._get(value), (0,)) if is_gone and is_one else self._get(value)
