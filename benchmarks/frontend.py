@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -62,7 +63,12 @@ def sample_imports(repeats: int) -> list[float]:
     samples: list[float] = []
     for _ in range(min(repeats, MAX_IMPORTS)):
         done = subprocess.run(
-            [sys.executable, "-c", IMPORT_SCRIPT], capture_output=True, text=True, check=False
+            [sys.executable, "-c", IMPORT_SCRIPT],
+            # An installed package has its bytecode; the first sample writes it here.
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},  # noqa: TID251 (passed on, not read)
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["import failed"])[-1])

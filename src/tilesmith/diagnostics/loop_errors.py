@@ -42,7 +42,7 @@ class LoopDependencyError(BaseError):
 
     message = "this device loop uses `{tensor}`, which an earlier device loop writes"
     note = "the programs of both loops run at the same time"
-    fix = "put hl.barrier() between the loops, or split the kernel in two"
+    fix = "split the kernel in two: the second call sees what the first has written"
 
 
 class DeviceLoopElseBlock(BaseError):

@@ -14,7 +14,7 @@ import torch
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
 from tilesmith.compiler.compile import compile_to_triton
-from tilesmith.compiler.module_source import with_host_function
+from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.definition import KernelDefinition
@@ -56,6 +56,7 @@ class BoundKernel:
         self._specs = SpecStore(allow_warp_specialize=self.settings.allow_warp_specialize)
         self._executables = ExecutableStore(definition, self._variants, self._specs, device)
         self._active: Executable | None = None
+        self._host_parts: HostMemo = {}
         self._lock = threading.RLock()
 
     @property
@@ -112,7 +113,9 @@ class BoundKernel:
         """
         resolved = self._resolve(config)
         variant, artifact = self._compile(resolved, self._gpu_target(target))
-        return with_host_function(artifact, self.definition.split, variant.trace, resolved)
+        return with_host_function(
+            artifact, self.definition.split, variant.trace, resolved, self._host_parts
+        )
 
     def to_code(self, config: ConfigLike = None, **options: Any) -> str:
         """The generated code: Triton source."""
