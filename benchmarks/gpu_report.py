@@ -1,6 +1,6 @@
 """Everything worth knowing from one GPU machine in one go, logs to a directory, a summary last.
 
-    python3 benchmarks/device_session.py --out logs [--skip tests]
+    python3 benchmarks/gpu_report.py --out logs [--skip tests]
 
 Needs torch and triton only. Steps: the environment, tests/device (with pytest, or the plain runner
 where it is missing), the default-config benchmark, compiler costs, the demo.
@@ -33,7 +33,7 @@ for name in ("pytest", "hypothesis", "rich", "numpy"):
 
 @dataclass(frozen=True)
 class Step:
-    """One command of the session."""
+    """One command of the report."""
 
     name: str
     arguments: tuple[str, ...]
@@ -55,7 +55,7 @@ def is_installed(module: str) -> bool:
 
 
 def steps(out: Path) -> list[Step]:
-    """The session's commands, in order of what one would miss most."""
+    """The commands, in order of what one would miss most."""
     if is_installed("pytest"):
         options = ["-q", "-W", "default", "-p", "no:cacheprovider"]
         options += [f"-n{JOBS}"] if is_installed("xdist") else []
@@ -64,15 +64,15 @@ def steps(out: Path) -> list[Step]:
         checks = ("-m", "benchmarks.plain_runner", "tests/device", f"--jobs={JOBS}")
     rows = str(out / "gpu_defaults.jsonl")
     costs = str(out / "frontend.jsonl")
-    session = [
+    commands = [
         Step("environment", ("-c", ENVIRONMENT_SCRIPT), 60),
         Step("tests", checks, 420),
         Step("gpu_defaults", ("-m", "benchmarks.gpu_defaults", "--json", rows), 420),
         Step("frontend", ("-m", "benchmarks.frontend", "--json", costs), 60),
     ]
     if is_installed("rich"):
-        session.append(Step("demo", ("examples/demo.py",), 120))
-    return session
+        commands.append(Step("demo", ("examples/demo.py",), 120))
+    return commands
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
@@ -86,7 +86,7 @@ def wait_or_kill(process: subprocess.Popen[bytes], timeout_s: float) -> int | No
 
 
 def run_step(step: Step, out: Path, time_left_s: float) -> StepResult:
-    """Run one command with its output in a file; a failure does not stop the session."""
+    """Run one command with its output in a file; a failure does not stop the rest."""
     log = out / f"{step.name}.log"
     environment = {
         **os.environ,  # noqa: TID251 (passed on, not read)
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="directory for logs and rows")
     parser.add_argument("--skip", nargs="*", default=[], help="names of steps to leave out")
     parser.add_argument("--tail", type=int, default=TAIL_LINES, help="lines of each log to show")
-    parser.add_argument("--budget", type=float, default=570.0, help="seconds for the session")
+    parser.add_argument("--budget", type=float, default=570.0, help="seconds for everything")
     options = parser.parse_args(arguments)
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
