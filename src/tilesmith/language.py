@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import NoReturn
+
+from tilesmith.diagnostics import errors
 from tilesmith.frontend.creation import arange, full, zeros
 from tilesmith.frontend.host_functions import (
     constexpr,
@@ -61,3 +65,10 @@ __all__ = [
     "tile_index",
     "zeros",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    near = difflib.get_close_matches(name, __all__, n=3)
+    raise errors.UnknownLanguageFunction(name=name, suggestions=[f"hl.{item}" for item in near])

@@ -132,6 +132,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
         "name": "torch.cummax",
         "suggestions": ["torch.cumsum", "torch.amax"],
     },
+    "UnknownLanguageFunction": {"name": "tiles", "suggestions": ["hl.tile", "hl.tile_id"]},
     "UnsupportedTorchArgument": {"name": "torch.addmm", "argument": "alpha=2"},
     "UnsupportedSplitOperation": {"function": "torch.chunk"},
     "UnsupportedIndexRemapping": {"function": "torch.flip"},

@@ -79,6 +79,13 @@ class UnsupportedTorchFunction(InductorLoweringError, BackendUnsupported, NotImp
     fix = "did you mean {suggestions}?"
 
 
+class UnknownLanguageFunction(BackendUnsupported, AttributeError):
+    """A name that the language module does not have (yet). ``suggestions``: near ones it has."""
+
+    message = "hl.{name} is not there"
+    fix = "did you mean {suggestions}?"
+
+
 class UnsupportedTorchArgument(InductorLoweringError, BackendUnsupported, NotImplementedError):
     """A supported torch function, called in a form that is not."""
 
