@@ -27,7 +27,8 @@ class Place:
 class SourceWriter:
     """Collects lines. Nothing is printed before ``text`` is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_origins: bool = True) -> None:
+        self._has_origins = has_origins
         self._places: list[Place] = []
         self._depth = 0
         self._origin: tuple[str, int] | None = None
@@ -73,7 +74,7 @@ class SourceWriter:
 
     def origin(self, loc: SourceLocation) -> None:
         """A comment naming the user's line, when it is another than that of the last comment."""
-        if not loc.line or self._origin == (loc.file, loc.line):
+        if not self._has_origins or not loc.line or self._origin == (loc.file, loc.line):
             return
         self._origin = (loc.file, loc.line)
         self.line(f"# src[{loc}]")

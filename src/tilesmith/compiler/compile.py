@@ -24,7 +24,11 @@ def optimise(function: Function, observers: Iterable[Observer] = ()) -> Function
 def compile_to_triton(spec: ConfigSpec, config: Config, settings: Settings) -> Artifact:
     """Triton source and launch contract for one normalised config."""
     function, schedule = schedule_function(spec.function, spec, config)
-    options = {**schedule.backend_options, "fast_math": settings.fast_math}
+    options = {
+        **schedule.backend_options,
+        "fast_math": settings.fast_math,
+        "output_origin_lines": settings.output_origin_lines,
+    }
     schedule = replace(
         schedule, backend_options=options, reserved_sms=settings.persistent_reserved_sms
     )

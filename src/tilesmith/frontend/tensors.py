@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,13 +10,13 @@ from tilesmith.diagnostics import errors
 from tilesmith.frontend.emission import integer
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import Tracer, locate
-from tilesmith.frontend.values import Scalar, dispatch
+from tilesmith.frontend.values import Scalar, TorchOperand, dispatch
 from tilesmith.ir.function import Size
 from tilesmith.ir.types import Dim, Extent, TensorType
 from tilesmith.ir.values import Value
 
 
-class TensorRef:
+class TensorRef(TorchOperand):
     """A kernel input or output. Only subscripts (``x[tile]``, ``x[tile] = v``) touch its memory."""
 
     user_name = "a host tensor"
@@ -110,17 +109,6 @@ class TensorRef:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _operator
     __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __neg__ = __pow__ = _operator
     __lt__ = __le__ = __gt__ = __ge__ = _operator
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Torch functions given a host tensor arrive here."""
-        return dispatch(func.__name__, args, kwargs or {})
 
     def __repr__(self) -> str:
         return f"<host tensor {self.source} {self.type}>"

@@ -5,7 +5,6 @@ Usable as an index, as a size and for its position.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -13,13 +12,13 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.emission import apply, integer
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import locate
-from tilesmith.frontend.values import Scalar, TileValue, dispatch, size_of_dim
+from tilesmith.frontend.values import Scalar, TileValue, TorchOperand, dispatch, size_of_dim
 from tilesmith.ir.ops.indexing import TileIndex
 from tilesmith.ir.types import ONE, Dim, TileType
 from tilesmith.ir.values import Value
 
 
-class Tile:
+class Tile(TorchOperand):
     """One tile of an index range.
 
     Example:
@@ -109,17 +108,6 @@ class Tile:
 
     def __index__(self) -> int:
         return self._no_arithmetic()
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Torch functions given a tile (as an index or a size) arrive here."""
-        return dispatch(func.__name__, args, kwargs or {})
 
     def __repr__(self) -> str:
         return f"<tile {self.block or '1'}>"

@@ -22,7 +22,24 @@ from tilesmith.ir.types import Dim, Shape, TileType, scalar
 from tilesmith.ir.values import Value
 
 
-class TileValue:
+class TorchOperand:
+    """What torch functions accept in device code: their calls go to the table of rules."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Torch functions with such an object among their arguments arrive here."""
+        return dispatch(func.__name__, args, kwargs or {})
+
+
+class TileValue(TorchOperand):
     """A device tensor: one SSA value with torch's interface."""
 
     user_name = "a device value"
@@ -76,17 +93,6 @@ class TileValue:
     def dim(self) -> int:
         """Number of dimensions."""
         return self.tile.rank
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Torch functions with a proxy among their arguments arrive here."""
-        return dispatch(func.__name__, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
