@@ -12,7 +12,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.backends.triton.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function

@@ -7,7 +7,7 @@ import torch
 
 from tests.backends.triton.kernels import parse, rows
 from tests.backends.triton.test_against_reference import batched, reduce_rows, shuffle
-from tilesmith.backends.triton.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function

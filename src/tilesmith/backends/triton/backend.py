@@ -16,7 +16,7 @@ from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
 from tilesmith.backends.triton.rounding import rounds_visibly
 from tilesmith.backends.triton.rules import RULES
-from tilesmith.backends.triton.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.types import TensorType

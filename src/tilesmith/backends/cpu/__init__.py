@@ -1,0 +1,1 @@
+"""Native code for CPUs: loop nests, then LLVM IR text."""
