@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.checking import Tensors, describe, run_poisoned
 from benchmarks.table import print_table
-from benchmarks.workloads import WORKLOADS, Tensors, Workload
+from benchmarks.workloads import WORKLOADS, Workload
 from tilesmith.measure.timer import Timing, Work, capture_graph, time_on_cpu, time_on_device
 from tilesmith.numerics.compare import ErrorReport, measure_error
 
@@ -108,19 +109,6 @@ def preparations(
     return wanted
 
 
-def results_of(returned: Any) -> Tensors:
-    """A result as a tuple of tensors."""
-    return returned if isinstance(returned, tuple) else (returned,)
-
-
-def run_poisoned(work: Work) -> Tensors:
-    """Results of a second call, into memory filled with NaN after the first."""
-    # Freed right after, it is what the allocator hands out to the second call.
-    for output in results_of(work()):
-        output.fill_(float("nan"))
-    return results_of(work())
-
-
 def judge(
     workload: Workload, actual: torch.Tensor, exact: torch.Tensor, inputs: Tensors
 ) -> ErrorReport:
@@ -132,11 +120,6 @@ def judge(
         dtype=inputs[0].dtype,
         intermediate=[inputs[0].dtype] * workload.roundings,
     )
-
-
-def describe(error: Exception) -> str:
-    """Type and first line of an exception."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def check_implementation(

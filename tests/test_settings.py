@@ -56,6 +56,9 @@ def test_an_empty_variable_means_the_default(word):
     ("variable", "text", "name", "value"),
     [
         ("TILESMITH_BACKEND", "Reference", "backend", "reference"),
+        ("TILESMITH_BACKEND", "cpu", "backend", "cpu"),
+        ("TILESMITH_NUM_THREADS", "3", "num_threads", 3),
+        ("TILESMITH_CHECK", "1", "check", True),
         ("TILESMITH_INTERPRET", "1", "ref_mode", RefMode.EAGER),
         ("TILESMITH_INTERPRET", "0", "ref_mode", RefMode.OFF),
         ("TRITON_INTERPRET", "1", "triton_interpret", True),
@@ -111,8 +114,8 @@ def test_index_dtype_takes_torch_dtypes_and_names(given):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("backend", "pallas", "auto, triton, reference"),
-        ("backend", None, "auto, triton, reference"),
+        ("backend", "pallas", "auto, triton, cpu, reference"),
+        ("backend", None, "auto, triton, cpu, reference"),
         ("static_shapes", 1, "True or False"),
         ("static_shapes", "yes", "True or False"),
         ("index_dtype", torch.float32, "int32, int64"),

@@ -33,10 +33,16 @@ class Artifact:
     name: str
     """Name of the device function in ``source``."""
     source: str
-    """A complete module, needing torch and triton only."""
+    """A complete module, needing torch and triton only; for a CPU the loop nest to read."""
     parameters: tuple[LaunchParameter, ...]
     constexprs: tuple[tuple[str, str], ...]
     grid: tuple[str, ...]
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Launch options: num_warps, num_stages and target-specific ones."""
+    """Launch options: num_warps, num_stages and target-specific ones.
+
+    For a CPU ``written`` lists the tensor parameters that the kernel writes.
+    """
     target: Target = field(default_factory=lambda: Target("cpu", ""))
+    llvm: str = ""
+    """LLVM IR text, for a CPU: ``void name(ptr arguments, i64 num_threads)``, where ``arguments``
+    points to 8 bytes per parameter (an address, an i64 or a double)."""

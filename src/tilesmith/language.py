@@ -26,6 +26,8 @@ from tilesmith.frontend.memory import (
     load,
     store,
 )
+from tilesmith.frontend.random import rand, rand4x, randint
+from tilesmith.frontend.scan import associative_scan, cumprod, cumsum
 from tilesmith.frontend.shape import subscript
 from tilesmith.frontend.tile import (
     Tile,
@@ -39,6 +41,7 @@ from tilesmith.frontend.tile import (
 __all__ = [
     "Tile",
     "arange",
+    "associative_scan",
     "atomic_add",
     "atomic_and",
     "atomic_max",
@@ -47,10 +50,15 @@ __all__ = [
     "atomic_xchg",
     "atomic_xor",
     "constexpr",
+    "cumprod",
+    "cumsum",
     "dot",
     "full",
     "grid",
     "load",
+    "rand",
+    "rand4x",
+    "randint",
     "register_block_size",
     "register_tunable",
     "specialize",

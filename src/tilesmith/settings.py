@@ -161,7 +161,7 @@ def _accept_callable(value: object) -> object:
 PATH = Rule("a path", _accept_path)
 CALLABLE = Rule("a function or None", _accept_callable)
 ANYTHING = Rule("anything", lambda value: value)
-BACKEND = _one_of("auto", "triton", "reference")
+BACKEND = _one_of("auto", "triton", "cpu", "reference")
 DOT_PRECISION = _one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
 EFFORT = _one_of("none", "quick", "full")
 INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)
@@ -195,7 +195,11 @@ class Settings:
     """
 
     backend: str = field(default="auto", metadata=_by(BACKEND))
-    """Where kernels run; ``auto`` means Triton for tensors on a GPU, else the reference."""
+    """Where kernels run; ``auto``: Triton for tensors on a GPU, native code for those on a CPU."""
+    num_threads: int = field(default=0, metadata=_by(_whole(0)))
+    """Threads of native code; 0: as many as torch uses."""
+    check: bool = field(default=False, metadata=_by(FLAG))
+    """Whether every access is checked for bounds and races, slowly, by the interpreter."""
     static_shapes: bool = field(default=True, metadata=_by(FLAG))
     """Whether sizes and strides are constants of the compiled kernel."""
     index_dtype: str | None = field(default=None, metadata=_by(INDEX_DTYPE))

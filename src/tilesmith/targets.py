@@ -16,6 +16,8 @@ _CUDA_SHARED_BYTES = {
 _CUDA_SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 120: 188}
 _HIP_SHARED_BYTES = {"gfx942": 65_536, "gfx950": 163_840}
 _HIP_CUS = {"gfx942": 304, "gfx950": 256}
+CPU_ARCHITECTURES = ("avx512", "avx2", "sse", "neon")
+_TYPICAL_CORES = 8
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,17 @@ class Target:
     kind: str
     """``cuda``, ``hip`` or ``cpu``."""
     arch: str
-    """``sm_90``, ``gfx942``; empty for the CPU."""
+    """``sm_90``, ``gfx942``, ``avx2``; empty for a CPU nothing is known of."""
     warp_size: int = 32
     num_sms: int = 1
+    """Multiprocessors, compute units or cores."""
     shared_bytes: int = 0
+    vector_lanes: int = 8
+    """fp32 lanes that CPU code works on at a time."""
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    features: str = ""
+    """LLVM's list of what a CPU has; empty: what the name of the architecture implies."""
 
     @property
     def is_gpu(self) -> bool:
@@ -52,10 +61,16 @@ class Target:
         return self.kind == "hip" and match is not None
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.arch.removeprefix('sm_')}" if self.is_gpu else self.kind
+        return f"{self.kind}:{self.arch.removeprefix('sm_')}" if self.arch else self.kind
 
 
 CPU = Target("cpu", "")
+
+
+def cpu_target(arch: str) -> Target:
+    """A CPU with typical caches and cores; a live one is read from the machine."""
+    lanes = 16 if arch == "avx512" else 8
+    return Target("cpu", arch, num_sms=_TYPICAL_CORES, vector_lanes=lanes)
 
 
 def cuda_target(capability: int) -> Target:
@@ -73,7 +88,7 @@ def hip_target(arch: str) -> Target:
 
 
 def parse_target(text: str) -> Target:
-    """Read ``cpu``, ``cuda:90`` or ``hip:gfx942``.
+    """Read ``cpu``, ``cpu:avx2``, ``cuda:90`` or ``hip:gfx942``.
 
     Example:
         >>> parse_target("cuda:90").arch
@@ -82,8 +97,13 @@ def parse_target(text: str) -> Target:
     kind, _, arch = text.partition(":")
     if kind == "cpu" and not arch:
         return CPU
+    if kind == "cpu" and arch in CPU_ARCHITECTURES:
+        return cpu_target(arch)
     if kind == "cuda" and re.fullmatch(r"(sm_)?\d{2,3}", arch):
         return cuda_target(int(arch.removeprefix("sm_")))
     if kind == "hip" and re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
         return hip_target(arch)
-    raise ValueError(f"unknown target {text!r}: expected cpu, cuda:<capability> or hip:<gfx name>")
+    raise ValueError(
+        f"unknown target {text!r}: expected cpu, cuda:<capability>, hip:<gfx name> or one of "
+        + ", ".join(f"cpu:{name}" for name in CPU_ARCHITECTURES)
+    )

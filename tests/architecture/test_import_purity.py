@@ -1,4 +1,4 @@
-"""Importing the package loads no compiler: not triton, not torch's private ones."""
+"""Importing the package loads no compiler: not triton or LLVM, not torch's private ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-UNWANTED = ("torch._inductor", "torch._dynamo", "triton", "sympy")
+UNWANTED = ("torch._inductor", "torch._dynamo", "triton", "llvmlite", "sympy")
 PUBLIC_MODULES = ("language", "exc", "runtime", "autotuner")
 
 

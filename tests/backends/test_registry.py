@@ -11,11 +11,11 @@ from tilesmith.ir.printer import print_function
 
 
 def test_backends_are_listed():
-    assert [backend.name for backend in BACKENDS] == ["triton", "reference"]
+    assert [backend.name for backend in BACKENDS] == ["triton", "cpu", "reference"]
 
 
 def test_unknown_backend_is_named():
-    with pytest.raises(ValueError, match=r"unknown backend 'metal'.*triton, reference"):
+    with pytest.raises(ValueError, match=r"unknown backend 'metal'.*triton, cpu, reference"):
         find_backend("metal")
 
 

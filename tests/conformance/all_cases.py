@@ -9,6 +9,8 @@ from tests.conformance.indexing_kernels import INDEXING
 from tests.conformance.masking_kernels import MASKING
 from tests.conformance.memory_kernels import MEMORY
 from tests.conformance.product_kernels import PRODUCTS
+from tests.conformance.random_kernels import RANDOM
+from tests.conformance.scan_kernels import SCANS
 
 CASES: tuple[Case, ...] = (
     *DOCUMENTED,
@@ -17,4 +19,6 @@ CASES: tuple[Case, ...] = (
     *CONTROL_FLOW,
     *MEMORY,
     *PRODUCTS,
+    *SCANS,
+    *RANDOM,
 )

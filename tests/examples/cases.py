@@ -22,6 +22,7 @@ from examples import (
     dot_compress,
     embedding,
     exp,
+    geglu,
     jagged_mean,
     layer_norm,
     long_sum,
@@ -31,6 +32,7 @@ from examples import (
     rms_norm,
     softmax,
 )
+from examples import sum as sums
 from tilesmith.numerics.compare import ErrorReport, check_against
 from tilesmith.numerics.inputs import random_tensor
 
@@ -286,6 +288,15 @@ SEQUENCES: tuple[Size, ...] = (
 )
 
 
+def vanishing(size: Size) -> int:
+    """No sum, but results so close to zero that only their absolute error can be small."""
+    return 2
+
+
+def first(size: Size) -> int:
+    return size[0]
+
+
 def last(size: Size) -> int:
     return size[-1]
 
@@ -316,6 +327,9 @@ EXAMPLES: tuple[Case, ...] = (
     Case("add_mixed", add.add, plane_and_wide_row, add.reference, blocks(16, 16), PLANES),
     Case("exp_fwd", exp.exp_fwd, plane, exp.reference, blocks(16, 16), PLANES),
     Case("exp_bwd", exp.exp_bwd, two_planes, exp.reference_bwd, blocks(16, 16), PLANES),
+    Case("geglu", geglu.geglu, two_planes, geglu.reference, blocks(16, 16), PLANES, vanishing),
+    Case("sum_rows", sums.sum_rows, plane, sums.reference, blocks(16), PLANES, last),
+    Case("sum_columns", sums.sum_columns, plane, sums.reference_columns, blocks(16), PLANES, first),
     Case("long_sum", long_sum.long_sum, plane, long_sum.reference, blocks(16), PLANES, last),
     Case("long_sum_looped", long_sum.long_sum_looped, plane, long_sum.reference,
          blocks(16, reduction_loops=[16]), LONG_ROWS, last),

@@ -256,6 +256,17 @@ def test_float8_is_computed_in_float32_and_rounded():
     assert apply("lt", x, y).tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
+@given(data=st.data())
+def test_mulhi_is_the_upper_half_of_the_product(dtype: torch.dtype, data: st.DataObject):
+    numbers = st.lists(integers_of(from_torch(dtype)), min_size=5, max_size=5)
+    a, b = data.draw(numbers), data.draw(numbers)
+    expected = [x * y >> from_torch(dtype).bits for x, y in zip(a, b)]
+    args = torch.tensor(a, dtype=dtype), torch.tensor(b, dtype=dtype)
+    assert apply("mulhi", *args).tolist() == expected
+    assert apply_to_scalars("mulhi", *args).tolist() == expected
+
+
 def test_round_goes_to_even():
     x = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 3.5])
     assert apply("round", x).tolist() == [0.0, 2.0, 2.0, 0.0, -2.0, 4.0]
@@ -378,6 +389,20 @@ def test_bitcast_keeps_the_bits():
     assert cast(x, torch.int32, bitcast=True).tolist() == x.numpy().view(np.int32).tolist()
     u = torch.tensor([2**32 - 1, 0, 7], dtype=torch.uint32)
     assert cast(u, torch.int32, bitcast=True).tolist() == [-1, 0, 7]
+
+
+def test_an_index_used_in_two_types_has_both():
+    out = torch.zeros(4, dtype=torch.uint32)
+    body = """
+    %t = arange() : i64[m]
+    %wide = elementwise(%t, %t) {fn="xor"} : i64[m]
+    %narrow = cast(%t) : u32[m]
+    %r = elementwise(%narrow, %narrow) {fn="mulhi"} : u32[m]
+    %low = cast(%wide) : u32[m]
+    %s = elementwise(%r, %low) {fn="add"} : u32[m]
+    store(%out, %s, none, [%t])"""
+    run_text(in_program(body), {"out": out}, {"m": 4})
+    assert out.tolist() == [0, 0, 0, 0]
 
 
 def test_index_arithmetic_stays_exact_and_wraps():

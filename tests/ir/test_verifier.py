@@ -95,6 +95,26 @@ BAD_BODIES = {
         'loop([%zero], [%end], [], []) {blocks=["z"]} (%j: i32[]) {\n}',
         "'z' is no declared block",
     ),
+    "scan of an axis that is not there": (
+        '%t = scan(%one) {axis=0, kind="sum"} : f32[]',
+        "scan: axis 0 of a tile of rank 0",
+    ),
+    "scan that gives a position": (
+        '%a = arange() : i32[m]\n%t = scan(%a) {axis=0, kind="argmax"} : i32[m]',
+        "unknown scan 'argmax'",
+    ),
+    "scan that changes the type": (
+        '%a = arange() : i32[m]\n%t = scan(%a) {axis=0, kind="sum"} : i64[m]',
+        "scan changes the type",
+    ),
+    "scan of bools": (
+        '%a = full() {value=true} : bool[m]\n%t = scan(%a) {axis=0, kind="max"} : bool[m]',
+        "scan of bools",
+    ),
+    "upper half of signed integers": (
+        '%t = elementwise(%i, %i) {fn="mulhi"} : i32[]',
+        "mulhi multiplies u32 or u64",
+    ),
     "nested grid": (
         'grid([%zero], [%end]) {blocks=["k"]} (%j: i32[]) {\n}',
         "a grid stands inside a grid",

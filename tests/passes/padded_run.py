@@ -32,6 +32,14 @@ _REDUCTIONS = {
 }
 
 
+_SCANS = {
+    "sum": lambda x, axis: x.cumsum(axis),
+    "prod": lambda x, axis: x.cumprod(axis),
+    "max": lambda x, axis: x.cummax(axis).values,
+    "min": lambda x, axis: x.cummin(axis).values,
+}
+
+
 class PaddedRun:
     """One run. ``valid`` says how many lanes of each bound block are in the present tile."""
 
@@ -141,6 +149,12 @@ class PaddedRun:
 
     def _reduce(self, op: Any) -> torch.Tensor:
         return _REDUCTIONS[op.kind](self._values[op.x], op.axis)
+
+    def _scan(self, op: Any) -> torch.Tensor:
+        x = self._values[op.x]
+        if not op.reverse:
+            return _SCANS[op.kind](x, op.axis)
+        return _SCANS[op.kind](x.flip(op.axis), op.axis).flip(op.axis)
 
     def _dot(self, op: Any) -> torch.Tensor:
         dtype = to_torch(op.result.tile.dtype)

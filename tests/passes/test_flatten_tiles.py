@@ -187,6 +187,11 @@ def test_three_axes_and_constant_extents() -> None:
         %s = reduce(%v) {axis=0, kind="sum"} : f32[n]
         store(%bias, %s, none, [%j])
         """,
+        # A scan along one axis.
+        """
+        %s = scan(%v) {axis=1, kind="sum"} : f32[m, n]
+        store(%out, %s, none, [%i1, %j1])
+        """,
         # Axes in another order.
         """
         %t = permute(%v) {order=[1, 0]} : f32[n, m]

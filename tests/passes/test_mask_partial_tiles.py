@@ -47,6 +47,36 @@ def test_loaded_zeros_are_neutral_for_sums_only(kind: str, fill: str | None) -> 
     assert masks(reduce_of("%v", kind)) == expected
 
 
+def scan_of(value: str, kind: str, *, reverse: bool) -> str:
+    options = f'{{axis=1, kind="{kind}", reverse={str(reverse).lower()}}}'
+    return f"%s = scan({value}) {options} : f32[t, u]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fill"), [("max", "-inf"), ("min", "inf"), ("prod", "1.0"), ("sum", "0.0")]
+)
+def test_scans_need_a_mask_in_reverse_only(kind: str, fill: str) -> None:
+    exponential = '%e = elementwise(%v) {fn="exp"} : f32[t, u]\n'
+    forwards, backwards = (scan_of("%e", kind, reverse=reverse) for reverse in (False, True))
+    assert masks(exponential + forwards) == []
+    assert masks(exponential + backwards) == [f"mask(%e) {{fill={fill}, axes=[1]}}"]
+
+
+def test_lanes_past_the_end_hold_the_total_of_a_scan_unless_it_runs_in_reverse() -> None:
+    forwards, backwards = (scan_of("%v", "sum", reverse=reverse) for reverse in (False, True))
+    assert masks(forwards + reduce_of("%s", "sum")) == ["mask(%s) {fill=0.0, axes=[1]}"]
+    assert masks(backwards + reduce_of("%s", "sum")) == []
+
+
+def test_a_scan_of_merged_axes_has_invalid_lanes_between_valid_ones() -> None:
+    body = """
+        %e = elementwise(%v) {fn="exp"} : f32[t, u]
+        %merged = reshape(%e) : f32[t*u]
+        %s = scan(%merged) {axis=0, kind="sum"} : f32[t*u]
+    """
+    assert masks(body) == ["mask(%merged) {fill=0.0, axes=[0]}"]
+
+
 def test_known_lanes_follow_lane_wise_ops_casts_and_views() -> None:
     body = """
         %s = elementwise(%v, %v) {fn="mul"} : f32[t, u]

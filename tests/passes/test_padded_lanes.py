@@ -44,6 +44,17 @@ def reduce_body(kind: str) -> str:
     """
 
 
+def scan_body(kind: str, axis: int, *, reverse: bool) -> str:
+    """A scan of what is no identity in invalid lanes, and a reduction of its result."""
+    return f"""
+        %e = elementwise(%v) {{fn="exp"}} : f32[m, 200]
+        %s = scan(%e) {{axis={axis}, kind="{kind}", reverse={str(reverse).lower()}}} : f32[m, 200]
+        store(%out, %s, none, [%r1, %n1])
+        %total = reduce(%s) {{axis=1, kind="{kind}"}} : f32[m]
+        store(%rowwise, %total, none, [%r])
+    """
+
+
 BODIES = [
     softmax_body(),
     softmax_body("x"),
@@ -61,6 +72,14 @@ BODIES = [
 def test_whole_rows(body: str, rows: int) -> None:
     function = run_pipeline(row_kernel(body), STANDARD)
     check(function, make_rows(rows), {"m": 4})
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_scans_of_whole_rows(kind: str, axis: int, reverse: bool) -> None:
+    function = run_pipeline(row_kernel(scan_body(kind, axis, reverse=reverse)), STANDARD)
+    check(function, make_rows(5), {"m": 4})
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -290,6 +290,12 @@ def test_rows_in_a_nested_loop_with_hoisted_indices() -> None:
         %s = reduce(%w0) {axis=1, kind="sum"} : f32[m]
         store(%rowwise, %s, none, [%r])
         """,
+        # A running sum of the row.
+        """
+        %c = scan(%v) {axis=1, kind="sum"} : f32[m, 200]
+        %s = reduce(%c) {axis=1, kind="max"} : f32[m]
+        store(%rowwise, %s, none, [%r])
+        """,
         # A dot over the row.
         """
         %t = permute(%v) {order=[1, 0]} : f32[200, m]

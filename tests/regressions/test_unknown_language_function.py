@@ -28,5 +28,5 @@ def test_a_misspelt_function_is_located_and_corrected():
 
 
 def test_asking_for_a_missing_name_is_an_attribute_error():
-    assert not hasattr(hl, "rand")
+    assert not hasattr(hl, "rand_like")
     assert not hasattr(hl, "__path__")

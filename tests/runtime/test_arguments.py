@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tilesmith.runtime.arguments import compile_guard, compile_reader
+from tilesmith.runtime.arguments import compile_choice, compile_guard, compile_reader
 
 
 def test_reader_gives_every_expression_in_order() -> None:
@@ -55,3 +55,28 @@ def test_guard_reaches_constants() -> None:
     assert holds()
     module["SCALE"] = 3.0
     assert not holds()
+
+
+def test_the_first_fitting_launcher_runs() -> None:
+    taken: list[str] = []
+    for_five = compile_choice(
+        ["n", "x"],
+        [("n", 5)],
+        (),
+        lambda n, x: taken.append("five"),
+        lambda n, x: taken.append("no"),
+    )
+    for_list = compile_choice(
+        ["n", "x"],
+        [("x.__class__", list), ("len(x)", 2)],
+        (),
+        lambda n, x: taken.append("list"),
+        for_five,
+    )
+    for n, x in ((5, [1, 2]), (5, None), (5, [1]), (4, None)):
+        for_list(n, x)
+    assert taken == ["list", "five", "five", "no"]
+
+
+def test_no_guards_need_no_choice() -> None:
+    assert compile_choice(["x"], [], (), print, print) is print

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.schedule import programs
+from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.dtypes import BF16, F32
+from tilesmith.ir.parser import parse_function
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts import collect_facts
 from tilesmith.schedule.structure import Structure
@@ -65,6 +67,29 @@ def test_reduction_over_a_tile():
     (fact,) = facts_of(programs.row_sum_by_tiles(7, 1000)).reductions
     assert (fact.kind, fact.axis.block, fact.axis.extent) == ("tile", "tile_n", 1000)
     assert not fact.is_reread
+
+
+def test_a_scan_holds_its_row_like_a_reduction_that_cannot_be_rolled():
+    function = parse_function("""func @running_sum {
+  param %x: tensor<f32[64, 200], strides=[200, 1], alias=0> from "x"
+  param %out: tensor<f32[64, 200], strides=[200, 1], alias=1> from "out"
+  block tile_m {slot=0}
+  %zero = full() {value=0} : i32[]
+  %m = full() {value=64} : i32[]
+  grid([%zero], [%m]) {blocks=["tile_m"], slot=0} (%b: i32[]) {
+    %r = tile_index(%b) {block="tile_m"} : i32[tile_m]
+    %i = expand_dims(%r) {axes=[1]} : i32[tile_m, 1]
+    %j = arange() : i32[200]
+    %v = load(%x, none, [%i, %j]) {slot=0} : f32[tile_m, 200]
+    %s = scan(%v) {axis=1, kind="sum"} : f32[tile_m, 200]
+    store(%out, %s, none, [%i, %j]) {slot=1}
+  }
+}
+""")
+    facts = facts_of(function, find_rollable_dims(function))
+    (fact,) = facts.reductions
+    assert (fact.axis.extent, fact.kind, fact.functions) == (200, "persistent", ("sum",))
+    assert facts.pointwise is None
 
 
 def test_matmul_and_reduction_compose_only_over_the_output_row():

@@ -53,7 +53,7 @@ def test_defaults_resolve_for_every_program_and_target():
             assert set(schedule.loops) >= {loop.slot for loop in spec.structure.loops}
             for value in spec.structure.tile_values:
                 for size in schedule.physical_shape(value.tile.shape):
-                    assert size & (size - 1) == 0
+                    assert size & (size - 1) == 0 or target == "cpu"
 
 
 @pytest.mark.parametrize(("width", "padded"), [(1, None), (2, 16), (16, 16), (17, 32), (80, 128)])

@@ -26,6 +26,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
@@ -202,6 +203,15 @@ def _of_reduce(op: Reduce, operands: dict[Value, Lanes]) -> Lanes:
     return Lanes(tuple(_meet_constants(constant, identity) for constant in axes))
 
 
+def _of_scan(op: Scan, operands: dict[Value, Lanes]) -> Lanes:
+    identity = normalize(op.reduction.identity(op.x.tile.dtype), op.x.tile.dtype)
+    axes = [_meet_constants(constant, identity) for constant in operands[op.x].axes]
+    # In reverse the lanes past the end come first; otherwise they follow valid ones.
+    if not op.reverse or len(op.x.tile.shape[op.axis].factors) > 1:
+        axes[op.axis] = None
+    return Lanes(tuple(axes))
+
+
 _RULES: dict[type[Operation], Callable[..., Lanes]] = {
     Full: _of_full,
     Load: _of_load,
@@ -212,4 +222,5 @@ _RULES: dict[type[Operation], Callable[..., Lanes]] = {
     Permute: _of_permute,
     Mask: _of_mask,
     Reduce: _of_reduce,
+    Scan: _of_scan,
 }

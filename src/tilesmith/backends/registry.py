@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.cpu import backend as cpu
 from tilesmith.backends.interface import Backend
 from tilesmith.backends.reference import backend as reference
 from tilesmith.backends.triton import backend as triton
@@ -23,6 +24,7 @@ class NamedBackend:
 
 BACKENDS: tuple[Backend, ...] = (
     NamedBackend(triton.NAME, triton.emit),
+    NamedBackend(cpu.NAME, cpu.emit),
     NamedBackend(reference.NAME, reference.emit),
 )
 

@@ -78,6 +78,8 @@ def _loop_variable(loop: LoopRange, axes: list[BoundAxis], begins: tuple[Value, 
     for axis, begin in zip(axes, begins):
         is_tile = bool(axis.block) or axis.is_unit_tile
         tile = Tile(axis.block or None, begin, axis.begin, axis.end)
+        if axis.block:
+            current_tracer("tile").region.tiles[axis.block] = tile
         variables.append(tile if is_tile else Scalar(begin))
     return tuple(variables) if loop.is_tuple else variables[0]
 

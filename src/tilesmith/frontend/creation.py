@@ -24,7 +24,8 @@ from tilesmith.ir.types import Shape
 Rule = Callable[..., Any]
 
 
-def _shape(shape: Any, function: str) -> Shape:
+def shape_of(shape: Any, function: str) -> Shape:
+    """The dimensions of a shape given as a list of sizes."""
     if not isinstance(shape, (list, tuple)):
         raise errors.InvalidArgumentKind(
             function=function,
@@ -43,7 +44,7 @@ def full(
         ``m = hl.full([t], float("-inf"), dtype=torch.float32)``
     """
     current_tracer("hl.full")
-    dims = _shape(shape, "hl.full")
+    dims = shape_of(shape, "hl.full")
     if isinstance(value, TileValue):
         element = from_torch(dtype) if dtype is not None else value.tile.dtype
         return broadcast_to(cast(as_tile(value), element), dims)
@@ -58,7 +59,7 @@ def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) ->
         ``acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)``
     """
     current_tracer("hl.zeros")
-    return emit_full(0, from_torch(dtype), _shape(shape, "hl.zeros"))
+    return emit_full(0, from_torch(dtype), shape_of(shape, "hl.zeros"))
 
 
 def arange(

@@ -55,9 +55,14 @@ class Tile(TorchOperand):
         if self.block is None:
             return integer("add", self.begin, 1)
         stop = integer("add", self.begin, self.block_size)
-        result = integer("minimum", stop, Scalar(self._end))
+        result = integer("minimum", stop, self.range_end)
         result.sum_of = (self.begin, self.block_size)
         return result
+
+    @property
+    def range_end(self) -> Scalar:
+        """One past the last index of the whole loop."""
+        return Scalar(self._end)
 
     @property
     def id(self) -> Scalar:
@@ -69,7 +74,7 @@ class Tile(TorchOperand):
     @property
     def count(self) -> Scalar:
         """Number of tiles of the loop."""
-        span = integer("sub", Scalar(self._end), Scalar(self._first))
+        span = integer("sub", self.range_end, Scalar(self._first))
         if self.block is None:
             return span
         rounded = integer("add", span, integer("sub", self.block_size, 1))

@@ -20,6 +20,7 @@ from tilesmith.frontend.matmul import MATMULS
 from tilesmith.frontend.memory import MEMORY
 from tilesmith.frontend.merging import Unbound
 from tilesmith.frontend.reduction import REDUCTIONS
+from tilesmith.frontend.scan import SCANS
 from tilesmith.frontend.shape import SHAPES
 from tilesmith.frontend.tensors import TensorRef
 from tilesmith.frontend.tile import Tile
@@ -30,6 +31,7 @@ TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {
     **ELEMENTWISE,
     **ACTIVATIONS,
     **REDUCTIONS,
+    **SCANS,
     **SHAPES,
     **MATMULS,
     **CREATION,
@@ -40,6 +42,7 @@ _METADATA = frozenset(
 )
 _ACCEPTS_HOST_TENSORS = frozenset(name for name in (*CREATION, *MEMORY))
 _DATA_DEPENDENT = frozenset({"nonzero", "masked_select", "unique", "argwhere"})
+_RANDOM = frozenset({"rand", "randn", "randint", "rand_like", "randn_like", "dropout"})
 _REMAPPING = frozenset({"flip", "roll", "rot90", "fliplr", "flipud"})
 
 
@@ -101,6 +104,12 @@ def _unsupported(name: str) -> errors.BaseError:
     # A function that torch has is no misspelling of another.
     is_known = hasattr(torch, name) or hasattr(torch.Tensor, name)
     near = [] if is_known else difflib.get_close_matches(name, TORCH_FUNCTIONS, n=3)
+    if name in _RANDOM:
+        return errors.UnsupportedTorchFunction(
+            name=f"torch.{name}",
+            fix="use hl.rand(shape, seed) or hl.randint(shape, low, high, seed)",
+            loc=locate(),
+        )
     fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else ""
     return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix, loc=locate())
 

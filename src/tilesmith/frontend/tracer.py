@@ -54,6 +54,8 @@ class OpenRegion:
     loc: SourceLocation
     is_open: bool = True
     bound_blocks: tuple[str, ...] = ()
+    tiles: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The tile of each bound block."""
 
 
 @dataclass
@@ -128,6 +130,10 @@ class Tracer:
     def bound_blocks(self) -> set[str]:
         """Blocks bound by the loops that are open now."""
         return {block for region in self.regions for block in region.bound_blocks}
+
+    def find_tile(self, block: str | None) -> Any:
+        """The present tile of a block, None outside the loops over it."""
+        return next((r.tiles[block] for r in self.regions if block in r.tiles), None)
 
     def fresh_name(self, hint: str) -> str:
         """A symbol or parameter name not in use yet."""

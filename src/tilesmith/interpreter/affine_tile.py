@@ -55,9 +55,10 @@ class AffineTile:
         return AffineTile(shape, self.start, axis, self.step)
 
     def tensor(self, dtype: DType, device: torch.device) -> torch.Tensor:
-        """The stored elements; made once."""
-        if self._tensor is None:
-            self._tensor = self._materialize(to_torch(dtype), device)
+        """The stored elements; made once for each type that casts have given the tile."""
+        wanted = to_torch(dtype)
+        if self._tensor is None or self._tensor.dtype is not wanted:
+            self._tensor = self._materialize(wanted, device)
         return self._tensor
 
     def _materialize(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -10,6 +10,7 @@ from tilesmith.interpreter import (
     matmul,
     memory,
     reduction,
+    scan,
     shape,
 )
 from tilesmith.interpreter.frame import Evaluator
@@ -20,6 +21,7 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 
 EVALUATORS: dict[type[Operation], Evaluator] = {
@@ -36,6 +38,7 @@ EVALUATORS: dict[type[Operation], Evaluator] = {
     ProgramBarrier: memory.evaluate_program_barrier,
     Dot: matmul.evaluate_dot,
     Reduce: reduction.evaluate_reduce,
+    Scan: scan.evaluate_scan,
     ExpandDims: shape.evaluate_expand_dims,
     Broadcast: shape.evaluate_broadcast,
     Reshape: shape.evaluate_reshape,

@@ -28,14 +28,14 @@ def evaluate_reduce(op: Reduce, frame: Frame) -> Tile:
 
 
 def _sum(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.sum(_summable(x), axis, dtype=_sum_dtype(dtype)).to(dtype)
+    return torch.sum(summable(x), axis, dtype=_sum_dtype(dtype)).to(dtype)
 
 
 def _prod(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.prod(_summable(x), axis, dtype=_sum_dtype(dtype)).to(dtype)
+    return torch.prod(summable(x), axis, dtype=_sum_dtype(dtype)).to(dtype)
 
 
-def _summable(x: torch.Tensor) -> torch.Tensor:
+def summable(x: torch.Tensor) -> torch.Tensor:
     """Half types in fp32; unsigned integers as int64, which agrees with them modulo 2^64."""
     if x.dtype in _HALF:
         return x.float()
@@ -50,7 +50,7 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.int64 if dtype in SIGNED_OF_WIDE_UNSIGNED else dtype
 
 
-def _comparable(x: torch.Tensor) -> torch.Tensor:
+def comparable(x: torch.Tensor) -> torch.Tensor:
     """The same order among types that torch compares."""
     if x.dtype is torch.uint64:
         return x.view(torch.int64) ^ _SIGN_BIT
@@ -61,24 +61,28 @@ def _comparable(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.int64) if x.dtype in SIGNED_OF_WIDE_UNSIGNED else x
 
 
+def from_comparable(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Elements of ``comparable(x)`` in the type of ``x``."""
+    if dtype is torch.uint64:
+        return (result ^ _SIGN_BIT).view(torch.uint64)
+    return result.to(dtype)
+
+
 def _extremum(
     reduce: Callable[[torch.Tensor, int], torch.Tensor],
 ) -> Callable[[torch.Tensor, int, torch.dtype], torch.Tensor]:
     def apply(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-        result = reduce(_comparable(x), axis)
-        if x.dtype is torch.uint64:
-            result = (result ^ _SIGN_BIT).view(torch.uint64)
-        return result.to(dtype)
+        return from_comparable(reduce(comparable(x), axis), x.dtype).to(dtype)
 
     return apply
 
 
 def _argmax(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.argmax(_comparable(x), axis).to(dtype)
+    return torch.argmax(comparable(x), axis).to(dtype)
 
 
 def _argmin(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.argmin(_comparable(x), axis).to(dtype)
+    return torch.argmin(comparable(x), axis).to(dtype)
 
 
 def _any(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:

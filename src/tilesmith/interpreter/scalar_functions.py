@@ -22,6 +22,16 @@ def _numpy_truncate_divide(lhs: Any, rhs: Any) -> Any:
     return (lhs - np.fmod(lhs, rhs)) // rhs
 
 
+def _multiply_high(lhs: Any, rhs: Any) -> Any:
+    if lhs.dtype == np.uint32:
+        return ((lhs.astype(np.uint64) * rhs) >> np.uint64(32)).astype(np.uint32)
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    middle = (lhs & low) * (rhs & low) >> half
+    middle += (lhs >> half) * (rhs & low)  # at most 2^64 - 2^32
+    other = (lhs & low) * (rhs >> half) + (middle & low)
+    return (lhs >> half) * (rhs >> half) + (middle >> half) + (other >> half)
+
+
 _INTEGER_DIVISIONS: dict[str, Callable[..., Any]] = {
     "floordiv": np.floor_divide,
     "mod": np.mod,
@@ -49,6 +59,7 @@ _UNSIGNED: dict[str, Callable[..., Any]] = {
     "xor": np.bitwise_xor,
     "shl": np.left_shift,
     "shr": np.right_shift,
+    "mulhi": _multiply_high,
     "pow": np.power,
     "eq": np.equal,
     "ne": np.not_equal,
@@ -160,6 +171,7 @@ _FUNCTIONS: dict[str, TensorFunction] = {
     "fmod": _division("fmod", torch.fmod),
     "shl": torch.bitwise_left_shift,
     "shr": torch.bitwise_right_shift,
+    "mulhi": lambda lhs, rhs: _through_numpy(_multiply_high, (lhs, rhs)),
     "pow": torch.pow,
     "atan2": torch.atan2,
     "eq": torch.eq,

@@ -9,17 +9,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.sessions import find_tracer, running_host
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization import KeyMaker, alias_pattern, check_devices, find_device
-from tilesmith.runtime.device import target_of
+from tilesmith.jit.specialization import check_devices, check_layouts, find_device
+from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
-from tilesmith.targets import Target, parse_target
+from tilesmith.targets import Target
 
 
 class Kernel:
@@ -35,12 +35,12 @@ class Kernel:
     ) -> None:
         self.definition = KernelDefinition(function, configs, settings or Settings())
         functools.update_wrapper(self, function)
-        self._user_key = key
-        self._keys = KeyMaker(static_shapes=self.settings.static_shapes)
+        self._keys = CallKeys(self.definition, key)
+        self._num_parameters = len(self.definition.parameters)
         self._bound: dict[Hashable, BoundKernel] = {}
-        self._extractors: list[Callable[..., int]] = []
-        self._is_alias_sensitive = False
-        """Whether the kernel writes its arguments: then it matters which of them share storage."""
+        """Kernels for the device of their arguments, by key."""
+        self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
+        """Kernels for another target, by target and key."""
         self._lock = threading.RLock()
 
     @property
@@ -74,19 +74,7 @@ class Kernel:
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
-        parts: list[Hashable] = []
-        for position, (name, argument) in enumerate(zip(self.definition.parameters, args)):
-            if position in self.definition.constexprs:
-                value = argument.value if isinstance(argument, constexpr) else argument
-                parts.append(self._keys.constants.key(value, name))
-            else:
-                parts.append(self._keys.key(argument, name))
-        parts.extend(extract(*args) for extract in self._extractors)
-        if self._is_alias_sensitive:
-            parts.append(alias_pattern(args))
-        if self._user_key is not None:
-            parts.append(self._user_key(*args))
-        return tuple(parts)
+        return self._keys.key(args)
 
     def bind(
         self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
@@ -102,45 +90,45 @@ class Kernel:
             ) from None
 
     def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
-        found = self._bound.get((target, self.specialization_key(arguments)))
-        if found is not None:
-            return found
         with self._lock:
-            # Another thread may have bound it while this one waited.
-            found = self._bound.get((target, self.specialization_key(arguments)))
+            found = self._find(arguments, target)
             return self._bind_new(arguments, target) if found is None else found
+
+    def _find(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel | None:
+        key = self._keys.key(arguments)
+        return self._bound.get(key) if target is None else self._bound_elsewhere.get((target, key))
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         device = find_device(arguments)
         if device is None:
             raise errors.NoTensorArgs(function=self.name)
+        check_layouts(arguments, self.definition.parameters)
         check_devices(arguments, self.definition.parameters, device)
-        resolved = parse_target(target) if isinstance(target, str) else target
-        bound = BoundKernel(self.definition, arguments, resolved or target_of(device), device)
-        extractors = bound.specialized_values()
-        if len(extractors) > len(self._extractors):
-            # Keys made so far lack the newly found values.
-            self._extractors = extractors
+        resolved = target_of(device) if target is None else resolve_target(target)
+        bound = BoundKernel(self.definition, arguments, resolved, device)
+        if self._keys.extend(bound.specialized_values(), writes_arguments=bound.writes_arguments()):
             self._bound.clear()
-        self._is_alias_sensitive |= bound.writes_arguments()
-        self._bound[(target, self.specialization_key(arguments))] = bound
+            self._bound_elsewhere.clear()
+        key = self._keys.key(arguments)
+        if target is None:
+            self._bound[key] = bound
+        else:
+            self._bound_elsewhere[(target, key)] = bound
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel."""
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
-        if kwargs:
+        if kwargs or len(args) != self._num_parameters:
             args = self.definition.normalize_args(*args, **kwargs)
-        else:
-            args = self.definition.with_defaults(args)
-        bound = self._bound.get((None, self.specialization_key(args)))
+        bound = self._bound.get(self._keys.key(args))
         if bound is None:
             try:
                 bound = self._find_or_bind(args, None)
             except HostReturnedError:
                 return self._run_host_alone(args)
-        return bound(*args)
+        return bound.run(args)
 
     def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
         """For arguments with which host code returns before any device loop."""
@@ -151,7 +139,8 @@ class Kernel:
         """Forget everything compiled."""
         with self._lock:
             self._bound.clear()
-            self._extractors.clear()
+            self._bound_elsewhere.clear()
+            self._keys.reset()
 
     def kernel_source(self) -> str:
         """The source text of the function."""

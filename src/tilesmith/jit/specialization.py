@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterator
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -19,6 +20,8 @@ from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
 
 INT32_LIMIT = 2**31 - 1
+INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))
+"""Arguments outside need 64-bit parameters; there is room for an index to run past its end."""
 
 
 def static_tensor_key(tensor: torch.Tensor) -> Hashable:
@@ -28,10 +31,16 @@ def static_tensor_key(tensor: torch.Tensor) -> Hashable:
 
 def dynamic_tensor_key(tensor: torch.Tensor) -> Hashable:
     """Sizes are runtime values, except 0 and 1; index width is part of the kernel."""
-    sizes = tuple(size if size in (0, 1) else 2 for size in tensor.shape)
-    strides = tuple(stride if stride in (0, 1) else 2 for stride in tensor.stride())
-    span = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride()) if n)
-    return (tensor.dtype, tensor.device, sizes, strides, span > INT32_LIMIT)
+    return (tensor.dtype, tensor.device, dynamic_form(tensor.shape, tensor.stride()))
+
+
+@lru_cache(maxsize=4096)
+def dynamic_form(shape: tuple[int, ...], strides: tuple[int, ...]) -> Hashable:
+    """What a kernel with runtime sizes still depends on."""
+    sizes = tuple(size if size in (0, 1) else 2 for size in shape)
+    steps = tuple(stride if stride in (0, 1) else 2 for stride in strides)
+    span = sum((n - 1) * abs(s) for n, s in zip(shape, strides) if n)
+    return (sizes, steps, span > INT32_LIMIT)
 
 
 class KeyMaker:
@@ -57,7 +66,8 @@ class KeyMaker:
                 # By text: it tells 0.0 from -0.0, and one nan is another.
                 return (kind, argument if kind is int else repr(argument))
             # A 64-bit value needs another parameter type; otherwise only the kind matters.
-            return (kind, kind is int and not -INT32_LIMIT <= argument <= INT32_LIMIT - (1 << 20))
+            low, high = INT32_RANGE
+            return (kind, kind is int and not low <= argument <= high)
         if argument is None or kind in (bool, str, torch.dtype, torch.device):
             return (kind, argument)
         return self._structured_key(argument, name)
@@ -150,6 +160,19 @@ def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: to
             if isinstance(leaf, torch.Tensor) and leaf.device != device:
                 raise errors.TensorsOnDifferentDevices(
                     tensor=place, device=str(leaf.device), kernel_device=str(device)
+                )
+
+
+def check_layouts(arguments: tuple[Any, ...], names: tuple[str, ...]) -> None:
+    """All tensors must be dense."""
+    for name, argument in zip(names, arguments):
+        for place, leaf in leaves(argument, name):
+            if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+                raise errors.UnsupportedArgumentType(
+                    argument=place,
+                    kind=f"a tensor of layout {leaf.layout}",
+                    expected="a dense tensor",
+                    fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
                 )
 
 

@@ -5,7 +5,7 @@ Host code that looks at the Config or at data makes more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,11 +23,10 @@ from tilesmith.schedule.config import Config
 
 @dataclass(frozen=True)
 class Variant:
-    """One trace after the standard passes, with the check that it still fits."""
+    """One trace after the standard passes."""
 
     trace: Trace
     function: Function
-    guard: Callable[..., bool] | None
 
     def fits(self, config: Config) -> bool:
         """Whether host code would see the same block sizes and tunables under this Config."""
@@ -102,9 +101,7 @@ class VariantStore:
         )
         trace = self._trace_volatile(request) if self._volatile else trace_kernel(request)
         check_loops(trace.function)
-        function = optimise(trace.function)
-        guard = compile_guard(self._kernel.captured, trace.guards, trace.constants)
-        return Variant(trace, function, guard)
+        return Variant(trace, optimise(trace.function))
 
     def _trace_volatile(self, request: TraceRequest) -> Trace:
         """Numbers that change are parameters, unless device code needs them as constants."""

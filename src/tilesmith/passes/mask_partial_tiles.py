@@ -1,4 +1,4 @@
-"""Resets invalid lanes before they can meet valid ones: in reductions, dots and carried values."""
+"""Resets invalid lanes before they meet valid ones: in reductions, scans, dots, carried values."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
@@ -47,7 +48,8 @@ def mask_partial_tiles(function: Function) -> Function:
         %s = reduce(%0) {axis=1, kind="sum"} : f32[m]
 
     A dot's operands are reset to 0 along the contracted axis, both of them since 0 * NaN is
-    NaN. A carried value with an axis of the loop's own block keeps its old content in lanes
+    NaN. A scan's operand needs it only where invalid lanes come first: in reverse, as a rule.
+    A carried value with an axis of the loop's own block keeps its old content in lanes
     beyond the end of an iteration's tile.
     """
     return _Masking(function).run()
@@ -79,7 +81,7 @@ class _Masking:
         return Region(region.args, tuple(new_ops))
 
     def _mask_op(self, op: Operation) -> Iterator[Operation]:
-        if isinstance(op, Reduce):
+        if isinstance(op, Reduce) or (isinstance(op, Scan) and op.needs_neutral_lanes):
             yield from self._mask_reduce(op)
         elif isinstance(op, Dot):
             yield from self._mask_dot(op)
@@ -97,7 +99,7 @@ class _Masking:
         held = self._lanes[op].get(value, Lanes((None,) * value.tile.rank)).axes[axis]
         return held is None or held != normalize(neutral, value.tile.dtype)
 
-    def _mask_reduce(self, op: Reduce) -> Iterator[Operation]:
+    def _mask_reduce(self, op: Reduce | Scan) -> Iterator[Operation]:
         fill = op.reduction.identity(op.x.tile.dtype)
         if self._needs_mask(op, op.x, op.axis, fill):
             mask = _make_mask(op.x, fill, (op.axis,))

@@ -18,6 +18,7 @@ from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import ONE, Dim, Shape, TileType
@@ -156,6 +157,7 @@ class _Squeezer(_Axes):
             Broadcast: self._broadcast,
             Permute: self._permute,
             Reduce: self._reduce,
+            Scan: self._scan,
             Dot: self._dot,
             Load: self._access,
             Store: self._access,
@@ -229,6 +231,13 @@ class _Squeezer(_Axes):
             self._zero(op)
         else:
             self._new[op.result] = self._cast(self._get(op.x), op.result)
+
+    def _scan(self, op: Scan) -> None:
+        axis = self._renumber((op.axis,), op.x.tile.shape)
+        if axis:
+            self._generic(replace(op, axis=axis[0]))
+        else:
+            self._new[op.result] = self._get(op.x)
 
     def _access(self, op: Load | Store | Atomic) -> None:
         accessed = (op.result if isinstance(op, Load) else op.value).tile.shape

@@ -33,7 +33,31 @@ def compile_guard(
     """
     if not guards:
         return None
+    tests, scope = _condition(guards, constants)
+    return eval(f"lambda {', '.join(captured)}: {tests}", scope)
+
+
+def compile_choice(
+    captured: Sequence[str],
+    guards: Sequence[tuple[Any, ...]],
+    constants: Sequence[Any],
+    launcher: Callable[..., None],
+    otherwise: Callable[..., None],
+) -> Callable[..., None]:
+    """``launcher`` where every guarded expression still has its value, else ``otherwise``."""
+    if not guards:
+        return launcher
+    tests, scope = _condition(guards, constants)
+    scope |= {"__launcher": launcher, "__otherwise": otherwise}
+    listed = ", ".join(captured)
+    text = f"lambda {listed}: __launcher({listed}) if {tests} else __otherwise({listed})"
+    return eval(text, scope)
+
+
+def _condition(
+    guards: Sequence[tuple[Any, ...]], constants: Sequence[Any]
+) -> tuple[str, dict[str, Any]]:
+    """An expression that tests all guards, and the names in it."""
     scope: dict[str, Any] = {f"__expected_{i}": guard[1] for i, guard in enumerate(guards)}
     scope["__constants__"] = tuple(constants)
-    tests = " and ".join(f"({guard[0]}) == __expected_{i}" for i, guard in enumerate(guards))
-    return eval(f"lambda {', '.join(captured)}: {tests}", scope)
+    return " and ".join(f"({g[0]}) == __expected_{i}" for i, g in enumerate(guards)), scope

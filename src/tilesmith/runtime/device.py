@@ -7,20 +7,27 @@ from functools import lru_cache
 import torch
 
 from tilesmith.diagnostics import errors
-from tilesmith.targets import CPU, Target, cuda_target, hip_target
+from tilesmith.runtime.native.host_cpu import host_target
+from tilesmith.targets import CPU, Target, cuda_target, hip_target, parse_target
 
 
 @lru_cache(maxsize=64)
 def target_of(device: torch.device) -> Target:
     """The compilation target of a device."""
     if device.type in ("cpu", "meta"):
-        return CPU
+        return host_target()
     if device.type != "cuda":
         raise errors.BackendUnsupported(operation=f"device {device.type}", backend="triton")
     properties = torch.cuda.get_device_properties(device)
     if torch.version.hip is not None:
         return hip_target(properties.gcnArchName.split(":")[0])
     return cuda_target(properties.major * 10 + properties.minor)
+
+
+def resolve_target(target: str | Target) -> Target:
+    """A target as the user names it; a CPU without a name of its architecture is this machine's."""
+    resolved = parse_target(target) if isinstance(target, str) else target
+    return host_target() if resolved == CPU else resolved
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ from math import prod
 
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts import Facts
-from tilesmith.schedule.fragments import BlockSizeFragment
+from tilesmith.schedule.fragments import BlockSizeFragment, CpuBlockSizeFragment
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.structure import Structure
 from tilesmith.schedule.tile_sizes import dot_minimums
@@ -14,7 +14,10 @@ from tilesmith.targets import Target
 
 UNKNOWN_EXTENT = 4096
 MAX_SEARCHED_BLOCK = 1 << 14
+MAX_SEARCHED_CPU_BLOCK = 1 << 16
 MIN_SEARCHED_DOT_SIDE = 64
+CPU_TILE_ELEMENTS = 16384
+"""What a kernel of which nothing is known works on at a time."""
 
 
 def power_of_2_floor(n: float) -> int:
@@ -22,17 +25,18 @@ def power_of_2_floor(n: float) -> int:
     return 1 << max(0, int(n).bit_length() - 1)
 
 
-def block_minimum(structure: Structure, facts: Facts, name: str) -> int:
+def block_minimum(structure: Structure, facts: Facts, target: Target, name: str) -> int:
     """The least size the block may have: declared in the source, or needed by a matrix product."""
     declared = max(b.low for b in structure.function.blocks if b.name == name)
-    return max(declared, dot_minimums(facts.matmuls).get(Dim.of(name), 1))
+    return max(declared, dot_minimums(facts.matmuls, target).get(Dim.of(name), 1))
 
 
-def _maximum(structure: Structure, facts: Facts, name: str, low: int) -> int:
+def _maximum(structure: Structure, facts: Facts, target: Target, name: str) -> int:
     extent = structure.extent(Dim.of(name)) or UNKNOWN_EXTENT
-    high = min(next_power_of_2(extent), MAX_SEARCHED_BLOCK)
+    most = MAX_SEARCHED_BLOCK if target.is_gpu else MAX_SEARCHED_CPU_BLOCK
+    high = min(next_power_of_2(extent), most)
     sides = {axis.block for fact in facts.matmuls for axis in (fact.m, fact.n)}
-    if name in sides:
+    if name in sides and target.is_gpu:
         high = max(high, MIN_SEARCHED_DOT_SIDE)
     if any(fact.batch is not None and fact.batch.block == name for fact in facts.matmuls):
         # Products of several matrices at once are far slower than one after the other.
@@ -40,24 +44,26 @@ def _maximum(structure: Structure, facts: Facts, name: str, low: int) -> int:
     declared = structure.function.block(name).high
     if declared is not None:
         high = min(high, next_power_of_2(declared))
-    return max(high, low)
+    return high
 
 
 def _search_floor(structure: Structure, target: Target, name: str) -> int:
     """Smaller blocks than this would give far more programs than the device can keep busy."""
     extent = structure.extent(Dim.of(name))
     grid = next((grid for grid in structure.grids if name in grid.blocks), None)
-    if grid is None or extent is None:
+    if grid is None or extent is None or not target.is_gpu:
         return 1
     most_programs = (64 * target.num_sms) ** (1 / len(grid.blocks))
     return power_of_2_floor(extent / max(1.0, most_programs))
 
 
-def plain_default(structure: Structure, facts: Facts) -> int:
+def plain_default(structure: Structure, facts: Facts, target: Target) -> int:
     """A block size that suits no kernel especially: smaller the more untiled elements there are."""
     num_blocks = max(1, len(structure.block_slots))
     rows = [fact.axis.extent or 1 for fact in facts.reductions if fact.kind != "tile"]
     slab = prod(map(next_power_of_2, rows))
+    if not target.is_gpu:
+        return power_of_2_floor((CPU_TILE_ELEMENTS / slab) ** (1 / num_blocks))
     if num_blocks <= 2 and slab <= 128:
         return 32
     if num_blocks >= 3 and slab > 1:
@@ -69,8 +75,9 @@ def block_fragment(
     structure: Structure, facts: Facts, target: Target, name: str
 ) -> BlockSizeFragment:
     """Bounds and default of one entry of ``block_sizes``."""
-    low = block_minimum(structure, facts, name)
-    high = _maximum(structure, facts, name, low)
-    default = min(max(plain_default(structure, facts), low), high)
+    low = next_power_of_2(block_minimum(structure, facts, target, name))
+    high = max(low, _maximum(structure, facts, target, name))
+    default = min(max(plain_default(structure, facts, target), low), high)
     floor = min(_search_floor(structure, target, name), default)
-    return BlockSizeFragment(min(max(low, floor), high), high, default)
+    fragment = BlockSizeFragment if target.is_gpu else CpuBlockSizeFragment
+    return fragment(min(max(low, floor), high), high, default)

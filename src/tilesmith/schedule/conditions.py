@@ -57,7 +57,7 @@ def _is_loop_entry_active(
         "indexing": entries.access_grids,
     }
     if key == "flatten_loops":
-        return values["pid_type"] != "xyz"
+        return values.get("pid_type") != "xyz"
     return key not in owners or not is_flattened(entries, values, owners[key][index])
 
 

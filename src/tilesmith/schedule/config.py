@@ -97,6 +97,10 @@ class Config(Mapping[str, Any]):
     matrix_instr_nonkdim = _KeyProperty[int]("matrix_instr_nonkdim")
     xcd_remap = _KeyProperty[bool]("xcd_remap")
     maxnreg = _KeyProperty["int | None"]("maxnreg")
+    cpu_threads = _KeyProperty[int]("cpu_threads")
+    cpu_unroll = _KeyProperty[int]("cpu_unroll")
+    cpu_streaming_stores = _KeyProperty[bool]("cpu_streaming_stores")
+    cpu_schedule = _KeyProperty[str]("cpu_schedule")
 
     def __init__(self, **values: Any) -> None:
         given = {name: _freeze(value) for name, value in values.items() if value is not None}

@@ -48,6 +48,10 @@ KEYS = (
     Key("matrix_instr_nonkdim", 0),
     Key("xcd_remap", False),
     Key("maxnreg", None),
+    Key("cpu_threads", 0),
+    Key("cpu_unroll", 4),
+    Key("cpu_streaming_stores", False),
+    Key("cpu_schedule", "static"),
 )
 """In the order in which a Config is searched and reported."""
 
@@ -69,6 +73,8 @@ FOREIGN_PREFIXES = ("cute_", "tcgen05_", "pallas_")
 FOREIGN_KEYS = ("num_threads",)
 """Keys that only another code generator understands: a config with them is not for this one."""
 
+_EVERYWHERE = ("block_sizes", "loop_orders", "flatten_loops", "reduction_loops")
+_CPU_PREFIX = "cpu_"
 _CDNA_KEYS = ("load_cache_modifiers", "store_cache_modifiers", "matrix_instr_nonkdim", "xcd_remap")
 
 
@@ -84,6 +90,10 @@ def is_reserved(name: str) -> bool:
 
 def applies_to(name: str, target: Target) -> bool:
     """Whether the key changes anything on this target; elsewhere it is accepted and dropped."""
+    if name not in KEYS_BY_NAME or name in _EVERYWHERE:
+        return True
+    if name.startswith(_CPU_PREFIX) or not target.is_gpu:
+        return name.startswith(_CPU_PREFIX) and not target.is_gpu
     if name in _CDNA_KEYS:
         return target.is_cdna
     if name == "waves_per_eu":

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.heuristics.chained_matmul import attention_seeds, reduction_epilogue_seeds
+from tilesmith.schedule.heuristics.cpu_matmul import (
+    cpu_attention_seeds,
+    cpu_matmul_seeds,
+    cpu_reduction_epilogue_seeds,
+)
+from tilesmith.schedule.heuristics.cpu_pointwise import cpu_pointwise_seeds
+from tilesmith.schedule.heuristics.cpu_reduction import cpu_reduction_seeds
+from tilesmith.schedule.heuristics.cpu_seed import CpuSeed
 from tilesmith.schedule.heuristics.matmul import matmul_seeds
 from tilesmith.schedule.heuristics.pointwise import pointwise_seeds
 from tilesmith.schedule.heuristics.reduction import reduction_seeds
-from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.seed import Situation
 from tilesmith.schedule.slots import Entries
 from tilesmith.schedule.structure import Structure
 from tilesmith.targets import Target
 
-HEURISTICS: tuple[tuple[str, Callable[[Situation], list[Seed]]], ...] = (
+
+class AnySeed(Protocol):
+    """What a heuristic answers."""
+
+    def values(self, situation: Situation) -> dict[str, Any]:
+        """The keys of a Config."""
+        ...
+
+
+Heuristic = Callable[[Situation], Sequence[AnySeed]]
+HEURISTICS: tuple[tuple[str, Heuristic], ...] = (
     ("matmul with reduction epilogue", reduction_epilogue_seeds),
     ("attention", attention_seeds),
     ("matmul", matmul_seeds),
@@ -24,6 +42,20 @@ HEURISTICS: tuple[tuple[str, Callable[[Situation], list[Seed]]], ...] = (
     ("pointwise", pointwise_seeds),
 )
 """The first that answers gives the default; more specific ones come first."""
+
+
+def _middling_tiles(situation: Situation) -> list[CpuSeed]:
+    return [CpuSeed({})] if situation.entries.blocks else []
+
+
+CPU_HEURISTICS: tuple[tuple[str, Heuristic], ...] = (
+    ("matmul with reduction epilogue", cpu_reduction_epilogue_seeds),
+    ("attention", cpu_attention_seeds),
+    ("matmul", cpu_matmul_seeds),
+    ("reduction", cpu_reduction_seeds),
+    ("pointwise", cpu_pointwise_seeds),
+    ("anything", _middling_tiles),
+)
 
 
 class SeededSpec(Protocol):
@@ -43,9 +75,9 @@ class SeededSpec(Protocol):
         ...
 
 
-def find_heuristic(situation: Situation) -> tuple[str, list[Seed]]:
+def find_heuristic(situation: Situation) -> tuple[str, Sequence[AnySeed]]:
     """The name of the heuristic that answers, and its seeds; "" and nothing when none does."""
-    for name, heuristic in HEURISTICS:
+    for name, heuristic in HEURISTICS if situation.target.is_gpu else CPU_HEURISTICS:
         seeds = heuristic(situation)
         if seeds:
             return name, seeds

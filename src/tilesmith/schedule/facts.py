@@ -14,6 +14,7 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.access_facts import AccessFact, collect_access_facts
 from tilesmith.schedule.structure import Site, Structure
@@ -152,8 +153,9 @@ def _matmul_fact(structure: Structure, site: Site, dot: Dot) -> MatmulFact:
 
 
 def _reduction_facts(structure: Structure, rollable: tuple[Dim, ...]) -> tuple[ReductionFact, ...]:
-    by_dim: dict[Dim, list[Reduce]] = {}
-    for op in structure.ops(Reduce):
+    by_dim: dict[Dim, list[Reduce | Scan]] = {}
+    # A scan holds its rows like a reduction that cannot be rolled.
+    for op in (*structure.ops(Reduce), *structure.ops(Scan)):
         by_dim.setdefault(op.x.tile.shape[op.axis], []).append(op)
     return tuple(
         _reduction_fact(structure, dim, ops, rollable)
@@ -163,7 +165,7 @@ def _reduction_facts(structure: Structure, rollable: tuple[Dim, ...]) -> tuple[R
 
 
 def _reduction_fact(
-    structure: Structure, dim: Dim, ops: list[Reduce], rollable: tuple[Dim, ...]
+    structure: Structure, dim: Dim, ops: list[Reduce | Scan], rollable: tuple[Dim, ...]
 ) -> ReductionFact:
     axis = axis_of(structure, dim)
     stores = [op for op in structure.ops(Store) if dim in op.value.tile.shape]

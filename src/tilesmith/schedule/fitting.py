@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Protocol
 
 from tilesmith.ir.types import Dim, Shape
-from tilesmith.schedule.block_bounds import block_minimum
+from tilesmith.schedule.block_bounds import block_minimum, power_of_2_floor
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.resources import ResourceUse
 from tilesmith.schedule.slots import Entries, Slot
 from tilesmith.schedule.structure import Structure
+from tilesmith.targets import Target
 
 MAX_STEPS = 200
 Values = dict[str, Any]
@@ -23,6 +25,7 @@ class FittingSpec(Protocol):
     structure: Structure
     facts: Facts
     entries: Entries
+    target: Target
     scalars: dict[str, Slot]
 
     def settle(self, values: Mapping[str, Any]) -> Values:
@@ -38,23 +41,29 @@ class FittingSpec(Protocol):
         ...
 
 
-def fit(spec: FittingSpec, values: Mapping[str, Any]) -> Config:
-    """The nearest smaller Config that fits; the smallest one reached when none does."""
+def fit(spec: FittingSpec, values: Mapping[str, Any], most_elements: float = inf) -> Config:
+    """The nearest smaller Config that fits; the smallest one reached when none does.
+
+    ``most_elements`` is for a search that has no use for larger tiles, legal as they are.
+    """
     current = spec.settle(values)
     for _ in range(MAX_STEPS):
         use = spec.resources(current)
-        if use.fits:
+        if use.fits and use.tile_elements <= most_elements:
             break
-        smaller = _shrink(spec, current, use)
+        smaller = _shrink(spec, current, use, most_elements)
         if smaller is None:
             break
         current = spec.settle(smaller)
     return spec.normalize(current)
 
 
-def _shrink(spec: FittingSpec, values: Values, use: ResourceUse) -> Values | None:
+def _shrink(
+    spec: FittingSpec, values: Values, use: ResourceUse, most_elements: float
+) -> Values | None:
     attempts: list[Callable[[], Values | None]] = []
-    if not use.has_legal_tiles and use.largest_tile is not None:
+    is_tile_too_large = not use.has_legal_tiles or use.tile_elements > most_elements
+    if is_tile_too_large and use.largest_tile is not None:
         shape = use.largest_tile.tile.shape
         attempts = [lambda: _halve_block(spec, values, shape), lambda: _roll(spec, values, shape)]
     elif not use.fits_registers and use.largest_resident is not None:
@@ -87,6 +96,10 @@ def _all_dims(spec: FittingSpec) -> Shape:
     return tuple(map(Dim.of, spec.entries.blocks))
 
 
+def _least(spec: FittingSpec, name: str) -> int:
+    return block_minimum(spec.structure, spec.facts, spec.target, name)
+
+
 def _halve_block(spec: FittingSpec, values: Values, dims: Shape) -> Values | None:
     """Halve the largest block along one of the dimensions."""
     symbols = {symbol for dim in dims for symbol in dim.symbols}
@@ -94,12 +107,13 @@ def _halve_block(spec: FittingSpec, values: Values, dims: Shape) -> Values | Non
     candidates = [
         i
         for i, name in enumerate(spec.entries.blocks)
-        if name in symbols and sizes[i] > block_minimum(spec.structure, spec.facts, name)
+        if name in symbols and sizes[i] > _least(spec, name)
     ]
     if not candidates:
         return None
     largest = max(candidates, key=lambda i: (sizes[i], i))
-    sizes[largest] //= 2
+    # A CPU's blocks need not be powers of two, but half of one need not be a legal block.
+    sizes[largest] = power_of_2_floor(sizes[largest] - 1)
     return {**values, "block_sizes": sizes}
 
 

@@ -13,7 +13,13 @@ from tilesmith.passes.standard import SCHEDULED
 from tilesmith.schedule.conditions import is_flattened, is_static
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions, Schedule
+from tilesmith.schedule.schedule import (
+    AccessOptions,
+    CpuOptions,
+    GridOptions,
+    LoopOptions,
+    Schedule,
+)
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.schedule.structural_choices import apply_structural_choices
 from tilesmith.schedule.structure import AnyLoop, Structure
@@ -34,11 +40,11 @@ def schedule_function(
     lowered, symbols = apply_structural_choices(function, spec.entries, values, symbols)
     if lowered is not function:
         lowered = run_pipeline(lowered, SCHEDULED)
-    minimums = dot_minimums(spec.facts.matmuls)
+    minimums = dot_minimums(spec.facts.matmuls, spec.target)
     schedule = Schedule(
         target=spec.target,
         symbols=symbols,
-        padded=pad_constants(Structure(lowered), minimums),
+        padded=pad_constants(Structure(lowered), minimums, spec.target),
         grids=_grid_options(spec, values),
         loops=_loop_options(spec, values),
         persistent_loop=_persistent_options(spec, values),
@@ -51,8 +57,18 @@ def schedule_function(
         maxnreg=values.maxnreg,
         reserved_sms=reserved_sms,
         backend_options={key: values[key] for key in BACKEND_KEYS if values.get(key)},
+        cpu=_cpu_options(values),
     )
     return lowered, schedule
+
+
+def _cpu_options(values: Config) -> CpuOptions:
+    return CpuOptions(
+        threads=values.cpu_threads,
+        unroll=values.cpu_unroll,
+        streaming_stores=values.cpu_streaming_stores,
+        is_dynamic=values.cpu_schedule == "dynamic",
+    )
 
 
 def _at(values: Mapping[str, Any], key: str, index: int, default: Any) -> Any:

@@ -67,7 +67,7 @@ def keep_known(
     known = {*KEYS_BY_NAME, *PORTABLE_KEYS, *tunables}
     foreign = sorted(name for name in values if is_foreign(name) and name not in tunables)
     if foreign:
-        raise UnsupportedConfigKeys(backend="triton", keys=foreign)
+        raise UnsupportedConfigKeys(backend="triton" if target.is_gpu else "cpu", keys=foreign)
     unknown = sorted(name for name in values if name not in known)
     if unknown:
         _raise_unknown(unknown, sorted({*known, *PLURALS}))
@@ -208,8 +208,8 @@ def _check_registers(values: Mapping[str, Any], target: Target) -> None:
 
 def exceeds_registers(values: Mapping[str, Any], target: Target) -> bool:
     """Whether all threads together would ask for more registers than there are."""
-    limit = values.get("maxnreg") or 0
-    return limit * values["num_warps"] * target.warp_size > 65536
+    limit = values.get("maxnreg")
+    return bool(limit) and limit * values["num_warps"] * target.warp_size > 65536
 
 
 def round_chunk(chunk: int | None, extent: int | None) -> int | None:

@@ -20,7 +20,12 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.structure import Site, Structure
-from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS, TileSizes, distinct_tiles
+from tilesmith.schedule.tile_sizes import (
+    MAX_CPU_TILE_ELEMENTS,
+    MAX_TILE_ELEMENTS,
+    TileSizes,
+    distinct_tiles,
+)
 from tilesmith.targets import Target
 
 OVERHEAD_REGISTERS = 24
@@ -60,6 +65,8 @@ class Limits:
     registers: int
     """Per thread, in 32-bit words; 0 for no limit."""
     shared_bytes: int
+    tile_elements: int = MAX_TILE_ELEMENTS
+    """The most that one tile may have."""
 
     @staticmethod
     def of(target: Target, launch: Launch, has_dots: bool) -> Limits:
@@ -67,31 +74,32 @@ class Limits:
         if target.kind == "cuda":
             most = min(launch.maxnreg or 255, 255)
             return Limits(min(most, 65536 // (32 * launch.num_warps)), target.shared_bytes)
-        if target.kind == "hip":
-            # Each of 4 SIMD units has 512 registers per lane for the waves it holds, half of
-            # them for accumulators; long straight code takes its compiler tens of seconds.
-            most = 512 // max(1, launch.num_warps // 4)
-            return Limits(min(most, 384 if has_dots else 128), target.shared_bytes)
-        return Limits(0, 0)
+        # Each of 4 SIMD units has 512 registers per lane for the waves it holds, half of
+        # them for accumulators; long straight code takes its compiler tens of seconds.
+        most = 512 // max(1, launch.num_warps // 4)
+        return Limits(min(most, 384 if has_dots else 128), target.shared_bytes)
 
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """An estimate, with the value that asks for most where there is one."""
+    """An estimate, with the value that asks for most where there is one.
+
+    Registers, shared memory and unrolled products are of GPUs; on CPUs they are 0.
+    """
 
     tile_elements: int
     largest_tile: Value | None
-    registers: int
-    largest_resident: Value | None
-    shared_bytes: int
-    shared_tiles: tuple[Value, ...]
-    unrolled_products: int
     limits: Limits
+    registers: int = 0
+    largest_resident: Value | None = None
+    shared_bytes: int = 0
+    shared_tiles: tuple[Value, ...] = ()
+    unrolled_products: int = 0
 
     @property
     def has_legal_tiles(self) -> bool:
         """Whether every tile is within what the language allows."""
-        return self.tile_elements <= MAX_TILE_ELEMENTS
+        return self.tile_elements <= self.limits.tile_elements
 
     @property
     def fits_registers(self) -> bool:
@@ -126,15 +134,18 @@ class ResourceModel:
         by_type = {v.type: v for v in structure.tile_values if v not in self._operands}
         self._resident = tuple(by_type.values())
 
-    def estimate(self, sizes: TileSizes, launch: Launch) -> ResourceUse:
-        """The resources under one Config."""
+    def estimate(self, sizes: TileSizes, launch: Launch | None) -> ResourceUse:
+        """The resources under one Config; a CPU has no launch."""
         largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
+        elements = sizes.numel(largest.tile.shape) if largest else 1
+        if launch is None:
+            return ResourceUse(elements, largest, Limits(0, 0, MAX_CPU_TILE_ELEMENTS))
         registers, resident = self._registers(sizes, launch)
         ring = {**self._stream_bytes(sizes, launch), **self._operand_bytes(sizes, launch)}
         copies = self._copy_bytes(sizes, launch)
         copied = max(copies.values(), default=0)
         return ResourceUse(
-            tile_elements=sizes.numel(largest.tile.shape) if largest else 1,
+            tile_elements=elements,
             largest_tile=largest,
             registers=registers,
             largest_resident=resident,

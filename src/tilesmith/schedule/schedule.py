@@ -49,14 +49,32 @@ class AccessOptions:
 
 
 @dataclass(frozen=True)
+class CpuOptions:
+    """How programs run on a CPU."""
+
+    threads: int = 0
+    """0: as many as torch uses."""
+    unroll: int = 4
+    """Independent accumulators of a reduction loop."""
+    streaming_stores: bool = False
+    """Whether plain stores of whole vectors bypass the caches."""
+    is_dynamic: bool = False
+    """Whether threads take programs from a shared counter rather than one range each."""
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Everything decided by a Config, looked up by symbol or slot."""
 
     target: Target
     symbols: Mapping[str, int]
-    """Physical size of every block, and of every runtime size used as a dimension (at its hint)."""
+    """Physical size of every block, and of every runtime size used as a dimension (at its hint).
+
+    Runtime sizes are padded to a power of two on GPUs only."""
     padded: Mapping[int, int]
-    """Physical size of every constant dimension above 1: a power of two, 16 or more for dots."""
+    """Physical size of every constant dimension above 1: a power of two, 16 or more for dots.
+
+    Empty on CPUs, whose tiles have their true size."""
     grids: Mapping[int, GridOptions] = field(default_factory=dict[int, GridOptions])
     loops: Mapping[int, LoopOptions] = field(default_factory=dict[int, LoopOptions])
     persistent_loop: LoopOptions = LoopOptions()
@@ -74,6 +92,7 @@ class Schedule:
         default_factory=dict[str, "int | bool | str"]
     )
     """Options that apply on some targets only, e.g. waves_per_eu on AMD."""
+    cpu: CpuOptions = CpuOptions()
 
     def physical(self, dim: Dim) -> int:
         """The size a backend gives this dimension."""

@@ -12,20 +12,31 @@ from tilesmith.schedule.normalize import round_chunk
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.slots import Entries
 from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes, dot_minimums, pad_constants, size_symbols
+from tilesmith.schedule.tile_sizes import (
+    TileSizes,
+    dot_minimums,
+    pad,
+    pad_constants,
+    size_symbols,
+)
+from tilesmith.targets import Target
 
 
 class SizeResolver:
     """Sizes of one function's blocks and tiles under different Configs."""
 
-    def __init__(self, structure: Structure, facts: Facts, entries: Entries) -> None:
+    def __init__(
+        self, structure: Structure, facts: Facts, entries: Entries, target: Target
+    ) -> None:
         self._structure = structure
         self._entries = entries
-        minimums = dot_minimums(facts.matmuls)
-        self._padded = pad_constants(structure, minimums)
-        self._runtime_sizes = size_symbols(structure, minimums)
+        self._target = target
+        minimums = dot_minimums(facts.matmuls, target)
+        self._padded = pad_constants(structure, minimums, target)
+        self._runtime_sizes = size_symbols(structure, minimums, target)
         self._lows = {
-            name: next_power_of_2(block_minimum(structure, facts, name)) for name in entries.blocks
+            name: next_power_of_2(block_minimum(structure, facts, target, name))
+            for name in entries.blocks
         }
         slots = {structure.function.block(name).slot: name for name in entries.blocks}
         self._representative = {
@@ -58,7 +69,7 @@ class SizeResolver:
         if name in self._representative:
             return by_name[self._representative[name]]
         block = self._structure.function.block(name)
-        return next_power_of_2(block.fixed or block.extent or 1)
+        return pad(self._target, block.fixed or block.extent or 1)
 
     def sizes(self, values: Mapping[str, Any]) -> TileSizes:
         """Physical sizes of all dimensions under settled values."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.block_bounds import block_fragment
+from tilesmith.schedule.cpu_slots import cpu_slots, program_order
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.fragments import (
     BooleanFragment,
@@ -21,10 +24,9 @@ from tilesmith.schedule.fragments import (
     PowerOfTwoFragment,
 )
 from tilesmith.schedule.pid_types import PID_TYPES
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.slots import Entries, RangeEntry, Slot, label_of_access, label_of_loop
 from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS
+from tilesmith.schedule.tile_sizes import most_elements, pad
 from tilesmith.targets import Target
 
 INDEXING = ("pointer", "tensor_descriptor", "block_ptr")
@@ -71,14 +73,22 @@ def _block_slots(kernel: Kernel) -> list[Slot]:
 
 
 def _order_slots(kernel: Kernel) -> list[Slot]:
-    return [
-        Slot.make(label_of_loop(loop), PermutationFragment(len(loop.blocks)))
-        for loop in kernel.entries.ordered
-    ]
+    slots: list[Slot] = []
+    for loop in kernel.entries.ordered:
+        fragment = PermutationFragment(len(loop.blocks))
+        default = fragment.default
+        if isinstance(loop, Grid) and not kernel.target.is_gpu:
+            default = program_order(loop, kernel.facts)
+        slots.append(Slot(label_of_loop(loop), fragment, fragment, default))
+    return slots
 
 
 def _flatten_slots(kernel: Kernel) -> list[Slot]:
-    return [Slot.make(label_of_loop(loop), BooleanFragment()) for loop in kernel.entries.flattened]
+    search = None if kernel.target.is_gpu else _only(False)
+    return [
+        Slot.make(label_of_loop(loop), BooleanFragment(), search)
+        for loop in kernel.entries.flattened
+    ]
 
 
 def _grouping_slots(kernel: Kernel) -> list[Slot]:
@@ -95,10 +105,12 @@ def _reduction_slots(kernel: Kernel) -> list[Slot]:
 
 
 def _reduction_slot(kernel: Kernel, dim: Dim) -> Slot:
-    extent = next_power_of_2(kernel.structure.extent(dim) or 1)
-    searched = [1 << e for e in range(6, 15) if 1 << e < extent]
+    target = kernel.target
+    extent = pad(target, kernel.structure.extent(dim) or 1)
+    exponents = range(6, 15) if target.is_gpu else range(10, 17)
+    searched = [1 << e for e in exponents if 1 << e < extent]
     valid = ReductionLoopFragment([None, *[1 << e for e in range(31)]])
-    is_possible = extent <= MAX_TILE_ELEMENTS
+    is_possible = extent <= most_elements(target)
     search = EnumFragment([None, *searched] if is_possible else searched)
     default = None if is_possible else DEFAULT_CHUNK
     return Slot(f"the reduction over {dim}", valid, search, default)
@@ -154,7 +166,7 @@ def _can_unroll(structure: Structure, entry: RangeEntry) -> bool:
     """Unrolling the program loop copies all loops inside; Triton fails on some unrolled sums."""
     if entry.is_persistent_loop:
         return not structure.loops
-    return not any(isinstance(op, Reduce) for op in walk(entry.loop.body))
+    return not any(isinstance(op, (Reduce, Scan)) for op in walk(entry.loop.body))
 
 
 def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
@@ -263,4 +275,6 @@ def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, 
     }
     allowed = EnumFragment(kernel.pid_types)
     slots["pid_type"] = Slot("pid_type", EnumFragment(PID_TYPES), allowed, allowed.default)
+    if not target.is_gpu:
+        slots.update(cpu_slots(kernel.structure, kernel.facts))
     return {**slots, **{name: Slot.make(name, item) for name, item in tunables.items()}}

@@ -43,7 +43,7 @@ from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
 from tilesmith.schedule.slots import collect_entries
 from tilesmith.schedule.structural_choices import find_flattenable_grids
 from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import MAX_TILE_ELEMENTS, TileSizes
+from tilesmith.schedule.tile_sizes import TileSizes, most_elements, useful_elements
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
@@ -82,7 +82,7 @@ class ConfigSpec:
         )
         self.lists = list_slots(kernel)
         self.scalars = scalar_slots(kernel, self.tunables)
-        self._resolver = SizeResolver(self.structure, self.facts, self.entries)
+        self._resolver = SizeResolver(self.structure, self.facts, self.entries, target)
         self._resources = ResourceModel(self.structure, target)
 
     @cached_property
@@ -97,7 +97,8 @@ class ConfigSpec:
         Keys that only other targets know are dropped, so that one Config serves several devices.
         """
         values = self._check(config)
-        check_combinations(values, self.target)
+        if self.target.is_gpu:
+            check_combinations(values, self.target)
         values = self._settle(values)
         self._check_tiles(values)
         self._check_launch(values)
@@ -126,8 +127,9 @@ class ConfigSpec:
                 checked[key] = check_value(
                     key, slot, slot.default if given_value is None else given_value
                 )
-        default = self.scalars["pid_type"].default
-        check_pid_type(checked["pid_type"], self.disallowed_pid_types, default)
+        if "pid_type" in checked:
+            default = self.scalars["pid_type"].default
+            check_pid_type(checked["pid_type"], self.disallowed_pid_types, default)
         return checked
 
     def _settle(self, values: Values) -> Values:
@@ -154,7 +156,7 @@ class ConfigSpec:
             )
 
     def _xyz_counts(self, values: Values) -> list[int]:
-        if values["pid_type"] != "xyz":
+        if values.get("pid_type") != "xyz":
             return []
         order = values["loop_orders"][0]
         return count_on_launch_axes(self.structure, self.sizes(values).symbols, order)
@@ -169,7 +171,7 @@ class ConfigSpec:
         raise InvalidConfig(
             problem=f"tile {tile.name} {tile.type} would hold {elements} elements",
             loc=tile.loc,
-            expected=f"at most {MAX_TILE_ELEMENTS} elements in one tile",
+            expected=f"at most {most_elements(self.target)} elements in one tile",
             fix="lower " + " or ".join(remedies) if remedies else "split this axis into tiles",
         )
 
@@ -179,7 +181,8 @@ class ConfigSpec:
 
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what a normalised Config needs of the device."""
-        return self._resources.estimate(self.sizes(values), launch_of(self, values))
+        launch = launch_of(self, values) if self.target.is_gpu else None
+        return self._resources.estimate(self.sizes(values), launch)
 
     def fill(self, block_sizes: list[int]) -> Values:
         """The values that a Config with only these block sizes stands for."""
@@ -221,12 +224,15 @@ class ConfigSpec:
         values = dict(self.normalize(config))
         return tuple(item for item in self._dimensions if item.is_active(self.entries, values))
 
-    def unflatten(self, choices: Mapping[Dimension, Any]) -> Config:
-        """The nearest buildable Config with these choices, everything else at its default."""
+    def _expand(self, choices: Mapping[Dimension, Any]) -> Values:
         values = self._defaults()
         for dimension, value in choices.items():
             dimension.put(values, value)
-        return self.fit(values)
+        return values
+
+    def unflatten(self, choices: Mapping[Dimension, Any]) -> Config:
+        """The nearest buildable Config with these choices, everything else at its default."""
+        return self.fit(self._expand(choices))
 
     def flatten(self, config: Config) -> dict[Dimension, Any]:
         """The choices a Config makes along the dimensions."""
@@ -235,7 +241,8 @@ class ConfigSpec:
 
     def random_config(self, rng: Random) -> Config:
         """A random Config that can be expected to build."""
-        return self.unflatten(sample_values(self._dimensions, rng))
+        values = self._expand(sample_values(self._dimensions, rng))
+        return fit(self, values, useful_elements(self.structure))
 
     def fingerprint(self) -> str:
         """Changes whenever Configs of this kernel change their meaning: keys, lengths, choices."""

@@ -1,6 +1,6 @@
 """Physical sizes of tiles: block symbols take their configured size, constants are padded.
 
-Backends hold tiles whose sides are powers of two; matrix products need sides of 16 or more.
+On GPUs tiles have sides that are powers of two, 16 or more in matrix products; on CPUs any.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from tilesmith.ir.values import Value
 from tilesmith.schedule.facts import MatmulFact
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.structure import Structure
+from tilesmith.targets import Target
 
 MAX_TILE_ELEMENTS = 1 << 20
 """The most elements that Triton allows in one tile."""
+MAX_CPU_TILE_ELEMENTS = 1 << 26
+"""Tiles that are kept lie in memory, one set for each thread."""
 MIN_DOT_SIDE = 16
 
 
@@ -43,9 +46,21 @@ class TileSizes:
         return prod(map(self.size, shape))
 
 
-def dot_minimums(matmuls: tuple[MatmulFact, ...]) -> dict[Dim, int]:
+def most_elements(target: Target) -> int:
+    """The most elements that one tile may have."""
+    return MAX_TILE_ELEMENTS if target.is_gpu else MAX_CPU_TILE_ELEMENTS
+
+
+def pad(target: Target, size: int) -> int:
+    """The physical size of an axis of that many elements."""
+    return next_power_of_2(size) if target.is_gpu else max(1, size)
+
+
+def dot_minimums(matmuls: tuple[MatmulFact, ...], target: Target) -> dict[Dim, int]:
     """The least physical size of every dimension that takes part in a matrix product."""
     found: dict[Dim, int] = {}
+    if not target.is_gpu:
+        return found
     for fact in matmuls:
         minimums = (MIN_DOT_SIDE, MIN_DOT_SIDE, fact.min_k)
         for axis, minimum in zip(fact.axes, minimums):
@@ -54,20 +69,36 @@ def dot_minimums(matmuls: tuple[MatmulFact, ...]) -> dict[Dim, int]:
     return found
 
 
-def pad_constants(structure: Structure, minimums: Mapping[Dim, int]) -> dict[int, int]:
+def pad_constants(
+    structure: Structure, minimums: Mapping[Dim, int], target: Target
+) -> dict[int, int]:
     """The physical size of every constant factor but 1 in any tile's shape (0 becomes 1)."""
+    if not target.is_gpu:
+        return {}
     dims = {dim for value in structure.tile_values for dim in value.tile.shape}
     factors = [factor for dim in dims for factor in dim.factors]
     constants = sorted({factor for factor in factors if isinstance(factor, int) and factor != 1})
     return {n: max(next_power_of_2(n), minimums.get(Dim((n,)), 1)) for n in constants}
 
 
-def size_symbols(structure: Structure, minimums: Mapping[Dim, int]) -> dict[str, int]:
+def size_symbols(
+    structure: Structure, minimums: Mapping[Dim, int], target: Target
+) -> dict[str, int]:
     """The physical size of every runtime size, at its hint."""
     return {
-        size.name: max(next_power_of_2(size.hint), minimums.get(Dim.of(size.name), 1))
+        size.name: max(pad(target, size.hint), minimums.get(Dim.of(size.name), 1))
         for size in structure.function.sizes
     }
+
+
+def useful_elements(structure: Structure) -> int:
+    """The most elements of a tile worth a try; more only where no Config can have fewer."""
+    function = structure.function
+    blocks = {block.name: block.fixed or 1 for block in function.blocks}
+    hints = {size.name: size.hint for size in function.sizes}
+    sizes = TileSizes({**blocks, **hints}, {})
+    least = (sizes.numel(value.tile.shape) for value in structure.tile_values)
+    return max([MAX_TILE_ELEMENTS, *least])
 
 
 def distinct_tiles(structure: Structure) -> tuple[Value, ...]:

@@ -11,7 +11,7 @@ from tests.backends.triton.kernels import make, rows
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.backends.triton.names import triton_dtype
-from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, DType
+from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64, DType
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ResultKind
 from tilesmith.targets import parse_target
 
@@ -21,12 +21,14 @@ INTEGER = {
     "pow", "eq", "ne", "lt", "le", "gt", "ge", "where",
 }  # fmt: skip
 BOOLEAN = {"not", "add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne", "lt", "where"}
-NOT_FLOAT = {"not", "and", "or", "xor", "shl", "shr"}
+NOT_FLOAT = {"not", "and", "or", "xor", "shl", "shr", "mulhi"}
 
 
 def functions_of(dtype: DType) -> list[str]:
     if dtype.is_float:
         return [name for name in SCALAR_FUNCTIONS if name not in NOT_FLOAT]
+    if dtype in (U32, U64):
+        return ["add", "mul", "sub", "and", "xor", "shr", "mod", "mulhi"]
     return [name for name in SCALAR_FUNCTIONS if name in (BOOLEAN if dtype.is_bool else INTEGER)]
 
 
@@ -73,7 +75,7 @@ def with_type_checks(artifact: Artifact, dtype: DType) -> Artifact:
 
 
 @pytest.mark.parametrize("second", ["x_tile", "one"])
-@pytest.mark.parametrize("dtype", [F32, F16, BF16, F64, I32, I64, I8, U8, BOOL], ids=str)
+@pytest.mark.parametrize("dtype", [F32, F16, BF16, F64, I32, I64, I8, U8, U32, U64, BOOL], ids=str)
 def test_every_function_compiles_and_keeps_its_type(dtype, second):
     text = rows(dtype, 64, 8, body(dtype, functions_of(dtype), second))
     artifact = with_type_checks(make(text, symbols={"tile_m": 16}), dtype)

@@ -57,6 +57,15 @@ def test_reductions_along_the_other_axis_are_renumbered(kind):
     check(function, ["tile_m"], {"tile_m": 1}, torch.randn(9, 13), out)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scans_are_renumbered_or_gone(axis):
+    scan = f'%r = scan(%x_tile) {{axis={axis}, kind="sum"}} : f32[tile_m, 7]'
+    function = parse(rows("f32", 5, 7, scan))
+    check(function, ["tile_m"], {"tile_m": 1}, torch.randn(5, 7), torch.zeros(5, 7))
+    text = print_function(squeeze_unit_axes(function, ["tile_m"]))
+    assert ("scan" in text) == (axis == 1)
+
+
 def test_views_lose_the_axis():
     args = (torch.randn(5, 8), torch.zeros(5, 8), torch.zeros(40))
     check(parse(shuffle(5)), ["tile_m"], {"tile_m": 1}, *args)

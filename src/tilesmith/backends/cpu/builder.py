@@ -5,10 +5,13 @@ Values are in SSA form with phis at loop heads, so the code needs no optimisatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index, number
 
+_ALIGNMENT = LType("i32")
+"""Of masked accesses, as an operand: every LLVM up to 22 reads that form, older ones no other."""
 Body = Callable[[Register, tuple[Register, ...]], Sequence[Register] | None]
 
 
@@ -56,18 +59,22 @@ class Builder:
         linkage = "internal " if is_internal else ""
         listed = ", ".join(f"{p.type} {p.text}" for p in self.parameters)
         self._head = f"define {linkage}void @{name}({listed}) {attributes} {{"
-        self._allocas: list[str] = []
+        self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
         self._label = "entry"
 
     def text(self) -> str:
         """The function's definition; it returns nothing."""
-        # Allocas stand in the entry block, so that a loop does not take stack again and again.
-        lines = [self._head, "entry:", *self._allocas, *self._lines, "  ret void", "}"]
+        lines = [self._head, "entry:", *self._entry, *self._lines, "  ret void", "}"]
         return "\n".join(lines)
 
-    # --- instructions -------------------------------------------------------------------------
+    @contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Write straight-line code at the function's beginning, for values that live throughout."""
+        saved, self._lines = self._lines, self._entry
+        yield
+        self._lines = saved
 
     def emit(self, text: str) -> None:
         """An instruction without a result."""
@@ -200,7 +207,8 @@ class Builder:
         """Stack memory that lives until the function returns."""
         register = self.new(LType(POINTER))
         size = f"alloca {element}, i64 {count}, align {align}"
-        self._allocas.append(f"  {register.text} = {size}")
+        # In the entry block, so that a loop does not take stack again and again.
+        self._entry.append(f"  {register.text} = {size}")
         return register
 
     def offset(self, pointer: Register, position: Register, element: str) -> Register:
@@ -224,30 +232,30 @@ class Builder:
         """Read neighbouring elements where the mask holds; elsewhere ``other``."""
         kind = other.type
         name = f"llvm.masked.load.{kind.suffix}.p0"
-        self.module.declare(name, kind, [LType(POINTER), mask.type, kind])
-        address = f"ptr align {_alignment(kind)} {pointer.text}"
+        self.module.declare(name, kind, [LType(POINTER), _ALIGNMENT, mask.type, kind])
+        address = f"{pointer}, i32 {_alignment(kind)}"
         return self.value(kind, f"call {kind} @{name}({address}, {mask}, {other})")
 
     def masked_store(self, x: Register, pointer: Register, mask: Register) -> None:
         """Write neighbouring elements where the mask holds."""
         name = f"llvm.masked.store.{x.type.suffix}.p0"
-        self.module.declare(name, None, [x.type, LType(POINTER), mask.type])
-        address = f"ptr align {_alignment(x.type)} {pointer.text}"
+        self.module.declare(name, None, [x.type, LType(POINTER), _ALIGNMENT, mask.type])
+        address = f"{pointer}, i32 {_alignment(x.type)}"
         self.emit(f"call void @{name}({x}, {address}, {mask})")
 
     def gather(self, pointers: Register, mask: Register, other: Register) -> Register:
         """Read one element per lane where the mask holds; elsewhere ``other``."""
         kind = other.type
         name = f"llvm.masked.gather.{kind.suffix}.{pointers.type.suffix}"
-        self.module.declare(name, kind, [pointers.type, mask.type, kind])
-        addresses = f"{pointers.type} align {_alignment(kind)} {pointers.text}"
+        self.module.declare(name, kind, [pointers.type, _ALIGNMENT, mask.type, kind])
+        addresses = f"{pointers}, i32 {_alignment(kind)}"
         return self.value(kind, f"call {kind} @{name}({addresses}, {mask}, {other})")
 
     def scatter(self, x: Register, pointers: Register, mask: Register) -> None:
         """Write one element per lane where the mask holds, the last lane last."""
         name = f"llvm.masked.scatter.{x.type.suffix}.{pointers.type.suffix}"
-        self.module.declare(name, None, [x.type, pointers.type, mask.type])
-        addresses = f"{pointers.type} align {_alignment(x.type)} {pointers.text}"
+        self.module.declare(name, None, [x.type, pointers.type, _ALIGNMENT, mask.type])
+        addresses = f"{pointers}, i32 {_alignment(x.type)}"
         self.emit(f"call void @{name}({x}, {addresses}, {mask})")
 
     # --- control flow -----------------------------------------------------------------------------

@@ -214,6 +214,7 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "and": Template(_infix("&")),
     "or": Template(_infix("|")),
     "xor": Template(_infix("^")),
+    "mulhi": Template(_function("tl.umulhi")),
     # "/" on fp32 is div.full, off by up to 2 ulp.
     "div": Template(_function("tl.div_rn"), double=_infix("/"), fast=_infix("/"), widens=True),
     "floordiv": Template(

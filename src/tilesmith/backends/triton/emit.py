@@ -28,6 +28,7 @@ from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
@@ -138,8 +139,8 @@ class Emitter:
             return f"{self.expr(op.tensor)}_tile"
         if isinstance(op, Cast):
             return f"{self._stem(op.x, 'cast')}_{op.dtype}"
-        if isinstance(op, Reduce):
-            return f"{self._stem(op.x, 'tile')}_{op.kind}"
+        if isinstance(op, (Reduce, Scan)):
+            return f"{self._stem(op.x, 'tile')}_{'cum' * isinstance(op, Scan)}{op.kind}"
         return str(
             attributes.get("fn") or attributes.get("kind") or _NAME_HINTS.get(op.name, op.name)
         )

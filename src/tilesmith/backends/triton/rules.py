@@ -21,6 +21,7 @@ from tilesmith.backends.triton.memory import (
 )  # fmt: skip
 from tilesmith.backends.triton.program_ids import emit_grid
 from tilesmith.backends.triton.reduction import emit_reduce
+from tilesmith.backends.triton.scan import emit_scan
 from tilesmith.backends.triton.shape import (
     emit_broadcast,
     emit_expand_dims,
@@ -33,6 +34,7 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 
 RULES: Rules = {
@@ -49,6 +51,7 @@ RULES: Rules = {
     ProgramBarrier: emit_program_barrier,
     Dot: emit_dot,
     Reduce: emit_reduce,
+    Scan: emit_scan,
     ExpandDims: emit_expand_dims,
     Broadcast: emit_broadcast,
     Reshape: emit_reshape,

@@ -9,6 +9,7 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 
 FAMILIES: dict[str, tuple[type[Operation], ...]] = {
@@ -17,6 +18,7 @@ FAMILIES: dict[str, tuple[type[Operation], ...]] = {
     "memory": (Load, Store, Atomic, ProgramBarrier),
     "matmul": (Dot,),
     "reduction": (Reduce,),
+    "scan": (Scan,),
     "shape": (ExpandDims, Broadcast, Reshape, Permute),
     "control_flow": (Grid, Loop, While, If, Yield),
 }

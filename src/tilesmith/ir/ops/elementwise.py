@@ -11,7 +11,7 @@ from enum import Enum
 
 from typing_extensions import override
 
-from tilesmith.dtypes import DType
+from tilesmith.dtypes import U32, U64, DType
 from tilesmith.ir.operation import Operation, attribute, op, operand, operands
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
@@ -55,6 +55,8 @@ _TABLE = [
     *_binary("and", "or", "xor", commutative=True),
     # div: true division of floats; floordiv/mod round towards -inf; truncdiv/fmod towards zero.
     *_binary("sub", "div", "floordiv", "truncdiv", "mod", "fmod", "shl", "shr"),
+    # The upper half of the product of two u32 or two u64.
+    *_binary("mulhi", commutative=True),
     ScalarFunction("pow", 2, is_transcendental=True),
     ScalarFunction("atan2", 2, is_transcendental=True),
     *[ScalarFunction(name, 2, ResultKind.BOOL, True) for name in ("eq", "ne")],
@@ -89,6 +91,8 @@ class Elementwise(Operation):
         valued = self.args[1:] if self.fn == "where" else self.args
         if len({arg.tile.dtype for arg in valued}) > 1:
             return f"{self.fn} operands differ in element type"
+        if self.fn == "mulhi" and valued[0].tile.dtype not in (U32, U64):
+            return "mulhi multiplies u32 or u64"
         is_bool = self.result.tile.dtype.is_bool
         if self.function.result is ResultKind.BOOL:
             return None if is_bool else f"{self.fn} must give bool"

@@ -27,7 +27,7 @@ class Situation:
 
     def minimum(self, block: str) -> int:
         """The least size of a block."""
-        return block_minimum(self.structure, self.facts, block)
+        return block_minimum(self.structure, self.facts, self.target, block)
 
     def extent(self, block: str, unknown: int = 4096) -> int:
         """How far the block's axis ranges; ``unknown`` where that is not known."""

@@ -1,0 +1,128 @@
+"""Decides how a product is carried out: register block, blocking, and what is packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.backends.cpu.dots.packed_elements import Packing
+from tilesmith.backends.cpu.dots.packing import Order
+from tilesmith.backends.cpu.dots.shapes import RegisterBlock, register_block, round_up
+from tilesmith.backends.cpu.dots.views import DotProblem, View
+from tilesmith.backends.cpu.registers import Register, memory_element, register_element
+from tilesmith.dtypes import BF16, F32
+
+_DEPTH_BYTES = 1024
+_LHS_BYTES = 512 * 1024
+_NEAR_BYTES = 1024
+_PAIR_LANES = 16
+
+
+@dataclass(frozen=True)
+class DotPlan:
+    """How a product is carried out; equal plans share their code.
+
+    Attributes:
+        block: the register block.
+        lhs: how the left operand is packed.
+        rhs: how the right operand is packed.
+        orders: how the two lie in memory, None where only known at run time.
+        lhs_stride: row stride of a left operand that is read where it is, else None.
+        reads_rhs: whether the right operand is read where it is.
+        depth: what is done of k at a time.
+        rows: what is done of m at a time.
+        partial: whether the last rows and the last columns may fill no register block.
+    """
+
+    block: RegisterBlock
+    lhs: Packing
+    rhs: Packing
+    orders: tuple[Order | None, Order | None]
+    lhs_stride: int | None
+    reads_rhs: bool
+    depth: int
+    rows: int
+    partial: tuple[bool, bool]
+
+    @property
+    def element(self) -> str:
+        """LLVM element computed in."""
+        return register_element(self.lhs.dtype)
+
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        orders = "_".join(order.value if order else "any" for order in self.orders)
+        places = f"{self.lhs_stride}_{self.reads_rhs}"
+        sizes = f"{self.rows}x{self.depth}_{self.partial[0]:d}{self.partial[1]:d}"
+        return f"product_{self.lhs.stem}_{self.rhs.stem}_{orders}_{places}_{sizes}"
+
+
+def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
+    """The way to carry out a product."""
+    m, n, k = problem.bounds
+    dtype = problem.dtype
+    block = register_block(problem.lanes, dtype, m, n)
+    group = _group(lhs, rhs, problem)
+    most = _DEPTH_BYTES * group // dtype.itemsize
+    depth = min(most, max(k or most, 1))
+    size = depth // group * dtype.itemsize * block.packed_rows
+    rows = max(_LHS_BYTES // max(size, 1), 1) * block.rows
+    return DotPlan(
+        block,
+        Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes, group),
+        Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes, group),
+        (_order(*lhs.strides), _order(rhs.strides[1], rhs.strides[0])),
+        _readable_stride(lhs, problem),
+        _reads_rhs(rhs, problem, block),
+        depth,
+        min(rows, round_up(m, block.rows) if m else rows),
+        (
+            _may_be_partial(problem.extents[0], block.rows),
+            _may_be_partial(problem.extents[1], block.columns),
+        ),
+    )
+
+
+def _group(lhs: View, rhs: View, problem: DotProblem) -> int:
+    is_possible = problem.lanes == _PAIR_LANES and problem.dtype == F32
+    is_bf16 = lhs.dtype == BF16 and rhs.dtype == BF16
+    return 2 if problem.bf16_pairs and is_possible and is_bf16 else 1
+
+
+def _order(major: Register, depth: Register) -> Order | None:
+    if depth.constant == 1:
+        return Order.DEPTH
+    if major.constant == 1:
+        return Order.MAJOR
+    is_known = major.constant is not None and depth.constant is not None
+    return Order.NEITHER if is_known else None
+
+
+def _is_readable(operand: View, problem: DotProblem) -> bool:
+    return memory_element(operand.dtype) == register_element(problem.dtype)
+
+
+def _readable_stride(lhs: View, problem: DotProblem) -> int | None:
+    """The row stride if rows of the left operand can be read where they are without loss."""
+    stride, step = lhs.strides[0].constant, lhs.strides[1].constant
+    if stride is None or step != 1 or not _is_readable(lhs, problem):
+        return None
+    return stride if _is_near(stride, problem) else None
+
+
+def _reads_rhs(rhs: View, problem: DotProblem, block: RegisterBlock) -> bool:
+    """Whether the right operand is read where it is: if packing is more work, or changes little."""
+    if rhs.strides[1].constant != 1 or not _is_readable(rhs, problem):
+        return False
+    rows, stride = problem.bounds[0], rhs.strides[0].constant
+    is_used_once = rows is not None and rows <= block.rows
+    return is_used_once or (stride is not None and _is_near(stride, problem))
+
+
+def _is_near(stride: int, problem: DotProblem) -> bool:
+    """Whether rows are so close that a panel of them stays in the cache together."""
+    return abs(stride) * problem.dtype.itemsize <= _NEAR_BYTES
+
+
+def _may_be_partial(extent: Register, multiple: int) -> bool:
+    return extent.constant is None or extent.constant % multiple != 0

@@ -1,0 +1,201 @@
+"""Emits a matrix product of tiles: blocks along m and k, packed panels, micro-kernels.
+
+Packed memory has a static size however large the operands are: part of m and k of the left
+operand is packed at a time, and one panel of the right one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilesmith.backends.cpu.builder import Builder, Module
+from tilesmith.backends.cpu.dots.micro_kernel import BlockColumn, MicroKernel, multiply_column
+from tilesmith.backends.cpu.dots.packing import Panels, pack
+from tilesmith.backends.cpu.dots.plans import DotPlan, plan_dot
+from tilesmith.backends.cpu.dots.views import DotProblem, View
+from tilesmith.backends.cpu.registers import (
+    INDEX,
+    POINTER,
+    LType,
+    Register,
+    index,
+    memory_element,
+    number,
+)
+
+_PARAMETERS = (
+    ("lhs", LType(POINTER)),
+    ("lhs_row", LType(INDEX)),
+    ("lhs_column", LType(INDEX)),
+    ("rhs", LType(POINTER)),
+    ("rhs_row", LType(INDEX)),
+    ("rhs_column", LType(INDEX)),
+    ("out", LType(POINTER)),
+    ("out_row", LType(INDEX)),
+    ("rows", LType(INDEX)),
+    ("columns", LType(INDEX)),
+    ("depth", LType(INDEX)),
+    ("accumulate", LType("i1")),
+    ("scratch", LType(POINTER)),
+)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Parameters of a product function, or of one block of it."""
+
+    lhs: Register
+    lhs_row: Register
+    lhs_column: Register
+    rhs: Register
+    rhs_row: Register
+    rhs_column: Register
+    out: Register
+    out_row: Register
+    rows: Register
+    columns: Register
+    depth: Register
+    accumulate: Register
+    scratch: Register
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Left panels at an equal distance that one micro-kernel takes."""
+
+    kernel: MicroKernel
+    lhs: Register
+    panel: Register
+    panels: Register
+    row: Register
+
+
+def emit_dot(b: Builder, lhs: View, rhs: View, out: View, problem: DotProblem) -> None:
+    """``out[:m, :n] (+)= lhs[:m, :k] @ rhs[:k, :n]``.
+
+    ``out`` is in register form with unit column stride and room for ``padded_shape``.
+    """
+    plan = plan_dot(lhs, rhs, problem)
+    _add_product(b.module, plan)
+    operands = lhs.pointer, *lhs.strides, rhs.pointer, *rhs.strides, out.pointer, out.strides[0]
+    flag = number("i1", problem.accumulate)
+    b.call_void(plan.name, *operands, *problem.extents, flag, _scratch(plan, problem))
+
+
+def _scratch(plan: DotPlan, problem: DotProblem) -> Register:
+    size = problem.dtype.itemsize
+    count = plan.block.rows if plan.lhs_stride is not None else plan.rows
+    elements = _rhs_elements(plan) + plan.lhs.count_elements(plan.depth, count)
+    return problem.scratch(elements * size)
+
+
+def _rhs_elements(plan: DotPlan) -> int:
+    return plan.rhs.count_elements(plan.depth, plan.block.columns)
+
+
+def _add_product(module: Module, plan: DotPlan) -> None:
+    if module.has(plan.name):
+        return
+    b = Builder(module, plan.name, _PARAMETERS)
+    call = _Call(*b.parameters)
+    blocks = b.ceiling_quotient(call.depth, index(plan.depth))
+
+    def rows(first: Register, _: tuple[Register, ...]) -> None:
+        def depths(i: Register) -> None:
+            _emit_block(b, plan, _part(b, plan, call, (first, i)))
+
+        # With an empty contraction one block of depth 0 writes the zeros.
+        b.count_up(b.intrinsic("smax", blocks, index(1)), depths)
+
+    b.loop(index(0), call.rows, index(plan.rows), rows)
+    module.add(b)
+
+
+def _part(b: Builder, plan: DotPlan, call: _Call, at: tuple[Register, Register]) -> _Call:
+    """The call restricted to some rows and some of k."""
+    row, i = at
+    k = b.multiply(i, index(plan.depth))
+    moved = b.add(b.multiply(row, call.lhs_row), b.multiply(k, call.lhs_column))
+    return replace(
+        call,
+        lhs=b.offset(call.lhs, moved, memory_element(plan.lhs.source)),
+        rhs=b.offset(call.rhs, b.multiply(k, call.rhs_row), memory_element(plan.rhs.source)),
+        out=b.offset(call.out, b.multiply(row, call.out_row), plan.element),
+        rows=b.minimum(b.subtract(call.rows, row), index(plan.rows)),
+        depth=b.minimum(b.subtract(call.depth, k), index(plan.depth)),
+        accumulate=b.binary("or", call.accumulate, b.compare("sgt", i, index(0))),
+    )
+
+
+def _emit_block(b: Builder, plan: DotPlan, call: _Call) -> None:
+    packed = b.offset(call.scratch, index(_rhs_elements(plan)), plan.element)
+    if plan.lhs_stride is None:
+        runs = [_pack_lhs(b, plan, call, (packed, index(0)))]
+    else:
+        runs = _read_lhs(b, plan, call, packed)
+
+    def column(first: Register, _: tuple[Register, ...]) -> None:
+        moved = b.multiply(first, call.rhs_column)
+        part = replace(
+            call,
+            rhs=b.offset(call.rhs, moved, memory_element(plan.rhs.source)),
+            out=b.offset(call.out, first, plan.element),
+            columns=b.subtract(call.columns, first),
+        )
+        _emit_column(b, plan, part, runs)
+
+    b.loop(index(0), call.columns, index(plan.block.columns), column)
+
+
+def _pack_lhs(b: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Register]) -> _Run:
+    """Pack all rows from one on."""
+    target, row = place
+    start = b.offset(call.lhs, b.multiply(row, call.lhs_row), memory_element(plan.lhs.source))
+    left = b.subtract(call.rows, row)
+    count = b.ceiling_quotient(left, index(plan.block.rows))
+    strides = call.lhs_row, call.lhs_column
+    pack(b, plan.lhs, plan.orders[0], Panels(start, *strides, target, left, call.depth, count))
+    height = plan.block.packed_rows
+    size = plan.lhs.panel_size(b, call.depth)
+    kernel = MicroKernel(plan.element, plan.block, 1, height, plan.lhs.element)
+    return _Run(kernel, target, size, count, row)
+
+
+def _read_lhs(b: Builder, plan: DotPlan, call: _Call, target: Register) -> list[_Run]:
+    """Full panels where they are; only the last rows, if they fill no panel, are packed."""
+    height = plan.block.rows
+    stride = plan.lhs_stride or 0
+    count = b.binary("sdiv", call.rows, index(height))
+    kernel = MicroKernel(plan.element, plan.block, stride, 1, plan.element)
+    whole = _Run(kernel, call.lhs, index(height * stride), count, index(0))
+    if not plan.partial[0]:
+        return [whole]
+    return [whole, _pack_lhs(b, plan, call, (target, b.multiply(count, index(height))))]
+
+
+def _emit_column(b: Builder, plan: DotPlan, call: _Call, runs: list[_Run]) -> None:
+    """One panel of the right operand with all of the left ones."""
+    width = index(plan.block.columns)
+    steps = plan.rhs.steps(b, call.depth)
+
+    def multiply(rhs: Register, step: Register) -> None:
+        for run in runs:
+            out = b.offset(call.out, b.multiply(run.row, call.out_row), plan.element)
+            operands = run.lhs, run.panel, rhs, step, out, call.out_row
+            column = BlockColumn(*operands, run.panels, steps, call.accumulate)
+            multiply_column(b, run.kernel, column)
+
+    def from_packed() -> None:
+        strides = call.rhs_column, call.rhs_row
+        left = call.columns
+        panels = Panels(call.rhs, *strides, call.scratch, left, call.depth, index(1))
+        pack(b, plan.rhs, plan.orders[1], panels)
+        multiply(call.scratch, width)
+
+    if not plan.reads_rhs:
+        from_packed()
+    elif not plan.partial[1]:
+        multiply(call.rhs, call.rhs_row)
+    else:
+        is_full = b.compare("sge", call.columns, width)
+        b.if_else(is_full, lambda: multiply(call.rhs, call.rhs_row), from_packed)

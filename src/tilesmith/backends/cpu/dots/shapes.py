@@ -1,0 +1,88 @@
+"""How many rows and columns of a result are held in vector registers at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.dtypes import DType
+
+_WIDE_LANES = 16
+_MANY = 4096
+_MAX_ROWS = 16
+_MAX_VECTORS = 4
+
+
+@dataclass(frozen=True)
+class RegisterBlock:
+    """The part of a result that one micro-kernel keeps in registers.
+
+    Attributes:
+        rows: rows of the block.
+        vectors: vectors in each row.
+        lanes: elements of a vector.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of the block."""
+        return self.vectors * self.lanes
+
+    @property
+    def packed_rows(self) -> int:
+        """Rows of a packed left panel: whole vectors."""
+        return round_up(self.rows, self.lanes)
+
+    def cycles(self) -> float:
+        """Estimated cycles for one step along k: arithmetic, loads or latency."""
+        return max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2, 4.0)
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple that is at least ``value``."""
+    return -(-value // multiple) * multiple
+
+
+def vector_lanes(lanes: int, dtype: DType) -> int:
+    """Elements of a computing type in a vector that holds ``lanes`` fp32 numbers."""
+    return max(1, lanes * 4 // dtype.itemsize)
+
+
+def register_block(
+    lanes: int, dtype: DType, rows: int | None, columns: int | None
+) -> RegisterBlock:
+    """The cheapest block for a result of at most that size."""
+    width = vector_lanes(lanes, dtype)
+    registers = 32 if lanes == _WIDE_LANES else 16
+    most = _MAX_VECTORS if columns is None else _vectors_for(columns, width)
+    candidates = [
+        RegisterBlock(count, vectors, width)
+        for vectors in (2, 4, 1)
+        for count in range(min((registers - 1 - vectors) // vectors, _MAX_ROWS), 0, -1)
+        if vectors <= most
+    ]
+
+    def cost(block: RegisterBlock) -> float:
+        tall = -(-(rows or _MANY) // block.rows)
+        wide = -(-(columns or _MANY) // block.columns)
+        return tall * wide * block.cycles()
+
+    return min(candidates, key=cost)
+
+
+def padded_shape(lanes: int, dtype: DType, rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of memory that a result of that size needs: whole register blocks.
+
+    There is room whichever block a bound between the size and the next power of two leads to.
+    """
+    width = vector_lanes(lanes, dtype)
+    return rows + _MAX_ROWS - 1, round_up(columns, _vectors_for(columns, width) * width)
+
+
+def _vectors_for(columns: int, width: int) -> int:
+    """The most vectors in a row of a block: a power of two, not many more than there are."""
+    count = max(-(-columns // width), 1)
+    return min(1 << (count - 1).bit_length(), _MAX_VECTORS)

@@ -1,0 +1,303 @@
+"""Computes elements of tiles: the value of a tile at a position, in as many lanes as asked for.
+
+Virtual tiles are followed back to loads, constants and indices. What was computed once in a step
+of a loop, or outside it, is used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.backends.cpu.builder import Builder
+from tilesmith.backends.cpu.casts import bitcast, cast, round_to, to_register
+from tilesmith.backends.cpu.coordinates import (
+    Axis,
+    Coord,
+    Coords,
+    Digit,
+    Place,
+    access_places,
+    operands_at,
+)
+from tilesmith.backends.cpu.lanes import (
+    Lane,
+    Strided,
+    Uniform,
+    Vector,
+    combine_strided,
+    from_register,
+    register_of,
+)
+from tilesmith.backends.cpu.memory_access import Elements, Lanes, offset_of, read
+from tilesmith.backends.cpu.registers import (
+    Register,
+    index,
+    memory_element,
+    number,
+    register_element,
+)
+from tilesmith.backends.cpu.scalar_functions import apply
+from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.dtypes import F32, F64, I64, DType
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.types import Dim, Extent
+from tilesmith.ir.values import Value
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tile in memory of its own, in the form in which registers hold it."""
+
+    pointer: Register
+    strides: tuple[Register, ...]
+    dtype: DType
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of an element."""
+        return "i8" if self.dtype.is_bool else register_element(self.dtype)
+
+    @property
+    def elements(self) -> Elements:
+        """The memory itself."""
+        return Elements(self.pointer, self.element)
+
+
+class ElementEmitter:
+    """Emits elements into one function.
+
+    ``scalars`` holds what rank-0 values and parameters are, ``buffers`` where stored tiles lie,
+    ``lengths`` how long the axes of blocks and sizes are here.
+    """
+
+    def __init__(self, b: Builder, tiles: VirtualTiles, block_sizes: Mapping[str, int]) -> None:
+        self.b = b
+        self.tiles = tiles
+        self.block_sizes = block_sizes
+        self.scalars: dict[Value, Register] = {}
+        self.named: dict[str, Register] = {}
+        """Runtime sizes and strides by parameter name."""
+        self.buffers: dict[Value, Buffer] = {}
+        self.spilled: dict[Value, Store] = {}
+        self.lengths: dict[str, Register] = {}
+        self.lanes = Lanes(1)
+        self.loops: dict[int, Lane] = {}
+        self._memos: list[dict[Place, Lane]] = [{}]
+        self._computed_here: frozenset[Value] = frozenset()
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is computed inside is forgotten after: it does not dominate what follows."""
+        self._memos.append({})
+        yield
+        self._memos.pop()
+
+    @contextmanager
+    def nest(self, kept: Iterable[Value], width: int) -> Iterator[None]:
+        """Inside a nest that computes the ``kept`` tiles itself, from nothing known."""
+        saved = self._memos, self._computed_here, self.lanes, self.loops
+        self._memos, self._computed_here = [{}], frozenset(kept)
+        self.lanes, self.loops = Lanes(width), {}
+        yield
+        self._memos, self._computed_here, self.lanes, self.loops = saved
+
+    def length(self, dim: Dim) -> Register:
+        """How many elements an axis has here."""
+        total = index(1)
+        for factor in dim.factors:
+            part = index(factor) if isinstance(factor, int) else self.symbol(factor)
+            total = self.b.multiply(total, part)
+        return total
+
+    def symbol(self, name: str) -> Register:
+        """How long the axis of a block or runtime size is here."""
+        if name in self.lengths:
+            return self.lengths[name]
+        return index(self.block_sizes[name]) if name in self.block_sizes else self.named[name]
+
+    def extent(self, extent: Extent) -> Register:
+        """A size or stride of a tensor."""
+        return index(extent) if isinstance(extent, int) else self.named[extent]
+
+    def get(self, place: Place) -> Lane:
+        """An element of a tile."""
+        for memo in reversed(self._memos):
+            if place in memo:
+                return memo[place]
+        found = self._find(place)
+        self._memos[-1][place] = found
+        return found
+
+    def register(self, place: Place) -> Register:
+        """An element in register form: a scalar if it is the same in all lanes."""
+        return register_of(self.b, self.get(place), place[0].tile.dtype, self.lanes.width)
+
+    def _find(self, place: Place) -> Lane:
+        value, coords = place
+        if not value.tile.rank and value in self.scalars:
+            return Uniform(self.scalars[value])
+        is_virtual = not self.tiles.is_stored(value) or not value.tile.rank
+        if is_virtual or value in self._computed_here:
+            op = self.tiles.definitions[value]
+            return ELEMENT_RULES[type(op)](self, op, coords)
+        if value in self.spilled:
+            return self._read_spilled(self.spilled[value], coords)
+        return self.read_buffer(self.buffers[value], coords)
+
+    # --- positions --------------------------------------------------------------------------------
+
+    def coordinate(self, coord: Coord) -> Lane:
+        """A position along an axis, as 64-bit lanes."""
+        if isinstance(coord, Axis):
+            return self.loops[coord.number]
+        return self._digit(coord) if isinstance(coord, Digit) else Strided(index(0), index(0))
+
+    def _digit(self, coord: Digit) -> Lane:
+        parts: list[tuple[Lane, Register]] = []
+        stride = index(1)
+        for dim, part in reversed(list(zip(coord.source, coord.coords))):
+            parts.append((self.coordinate(part), stride))
+            stride = self.b.multiply(stride, self.length(dim))
+        linear = offset_of(self.b, parts, self.lanes.width)
+        wide = [axis for axis, dim in enumerate(coord.shape) if not dim.is_one]
+        below = index(1)
+        for axis in wide:
+            if axis > coord.axis:
+                below = self.b.multiply(below, self.length(coord.shape[axis]))
+        if below.constant != 1:
+            linear = self._divide("udiv", linear, below)
+        if coord.axis == wide[0]:
+            return linear
+        return self._divide("urem", linear, self.length(coord.shape[coord.axis]))
+
+    def _divide(self, op: str, x: Lane, divisor: Register) -> Lane:
+        if isinstance(x, Strided) and x.step.constant == 0:
+            return Strided(self.b.binary(op, x.base, divisor), index(0))
+        whole = register_of(self.b, x, I64, self.lanes.width)
+        return Vector(self.b.binary(op, whole, self.b.splat(divisor, self.lanes.width)))
+
+    def buffer_position(self, buffer: Buffer, coords: Coords) -> Lane:
+        """Where an element lies in its buffer."""
+        parts = [(self.coordinate(c), stride) for c, stride in zip(coords, buffer.strides)]
+        return offset_of(self.b, parts, self.lanes.width)
+
+    def read_buffer(self, buffer: Buffer, coords: Coords) -> Lane:
+        """An element of a stored tile."""
+        position = self.buffer_position(buffer, coords)
+        found = read(self.b, buffer.elements, position, self.lanes)
+        if not buffer.dtype.is_bool:
+            return found
+        x = register_of(self.b, found, buffer.dtype, self.lanes.width)
+        return from_register(to_register(self.b, buffer.dtype, x))
+
+    def address(self, op: Load | Store | Atomic, coords: Coords) -> tuple[Elements, Lane]:
+        """The tensor's memory and the position of the accessed element in it."""
+        tensor = op.tensor.tensor
+        shape = (op.result if isinstance(op, Load) else op.value).tile.shape
+        places = access_places(op, shape, coords)[: len(op.indices)]
+        strides = map(self.extent, tensor.strides)
+        parts = [(self.get(place), stride) for place, stride in zip(places, strides)]
+        memory = Elements(self.scalars[op.tensor], memory_element(tensor.dtype))
+        return memory, offset_of(self.b, parts, self.lanes.width)
+
+    def explicit_mask(self, op: Load | Store | Atomic, coords: Coords) -> Register | None:
+        """The mask of an access as written by the user."""
+        if op.mask is None:
+            return None
+        shape = (op.result if isinstance(op, Load) else op.value).tile.shape
+        return self.register(access_places(op, shape, coords)[-1])
+
+    def _read_spilled(self, store: Store, coords: Coords) -> Lane:
+        memory, position = self.address(store, coords)
+        found = read(self.b, memory, position, self.lanes)
+        dtype = store.tensor.tensor.dtype
+        return from_register(to_register(self.b, dtype, _plain(found)))
+
+    # --- one rule per virtual op ------------------------------------------------------------------
+
+    def of_load(self, op: Load, coords: Coords) -> Lane:
+        """Read from memory."""
+        memory, position = self.address(op, coords)
+        explicit = self.explicit_mask(op, coords)
+        found = read(self.b, memory, position, self.lanes, explicit)
+        return from_register(to_register(self.b, op.tensor.tensor.dtype, _plain(found)))
+
+    def of_elementwise(self, op: Elementwise, coords: Coords) -> Lane:
+        """A scalar function of elements."""
+        args = [self.get(place) for place in operands_at(op, coords)]
+        if op.result.tile.dtype.is_integer:
+            found = combine_strided(self.b, op.fn, args)
+            if found is not None:
+                return found
+        width = self.lanes.width
+        parts = [register_of(self.b, a, v.tile.dtype, width) for a, v in zip(args, op.args)]
+        if any(part.type.is_vector for part in parts):
+            parts = [self.b.splat(part, width) for part in parts]
+        return from_register(apply(self.b, op.fn, op.args[-1].tile.dtype, parts))
+
+    def of_cast(self, op: Cast, coords: Coords) -> Lane:
+        """Another element type."""
+        lane = self.get((op.x, coords))
+        source, target = op.x.tile.dtype, op.dtype
+        is_index = source.is_integer and target.is_integer and min(source.bits, target.bits) >= 32
+        if isinstance(lane, Strided) and is_index:
+            return lane
+        convert = bitcast if op.bitcast else cast
+        x = register_of(self.b, lane, source, self.lanes.width)
+        return from_register(convert(self.b, source, target, x))
+
+    def of_full(self, op: Full, coords: Coords) -> Lane:
+        """A constant."""
+        dtype = op.result.tile.dtype
+        x = number(register_element(dtype), op.value)
+        is_low = dtype.is_float and dtype not in (F32, F64)
+        return Uniform(round_to(self.b, dtype, x) if is_low and op.value else x)
+
+    def of_tile_index(self, op: TileIndex, coords: Coords) -> Lane:
+        """A position in the iteration space."""
+        lane = self.coordinate(coords[0])
+        begin = self.b.index_of(self.scalars[op.begin])
+        return self._shift(lane, begin)
+
+    def _shift(self, lane: Lane, by: Register) -> Lane:
+        if isinstance(lane, Strided):
+            return Strided(self.b.add(lane.base, by), lane.step)
+        return Vector(self.b.binary("add", lane.x, self.b.splat(by, lane.x.lanes)))
+
+    def of_arange(self, op: Arange, coords: Coords) -> Lane:
+        """A position along the axis."""
+        return self.coordinate(coords[0])
+
+    def of_view(self, op: Operation, coords: Coords) -> Lane:
+        """The element of the operand that lies there."""
+        (place,) = operands_at(op, coords)
+        return self.get(place)
+
+    def of_block_size(self, op: BlockSize, coords: Coords) -> Lane:
+        """A constant of the schedule."""
+        element = register_element(op.result.tile.dtype)
+        return Uniform(number(element, self.block_sizes[op.block]))
+
+
+def _plain(lane: Lane) -> Register:
+    assert not isinstance(lane, Strided)
+    return lane.x
+
+
+ELEMENT_RULES: dict[type[Operation], Callable[[ElementEmitter, Any, Coords], Lane]] = {
+    Elementwise: ElementEmitter.of_elementwise,
+    Cast: ElementEmitter.of_cast,
+    Load: ElementEmitter.of_load,
+    Full: ElementEmitter.of_full,
+    TileIndex: ElementEmitter.of_tile_index,
+    Arange: ElementEmitter.of_arange,
+    BlockSize: ElementEmitter.of_block_size,
+    **dict.fromkeys((Mask, ExpandDims, Broadcast, Reshape, Permute), ElementEmitter.of_view),
+}

@@ -1,0 +1,178 @@
+"""Which virtual tiles are better stored: dear ones that several nests would compute again.
+
+A first plan without them shows where each tile would be computed. A kept tile goes to the place
+of a later store of the same type where that is possible, so that it needs no memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.analysis.effects import alias_group
+from tilesmith.backends.cpu.coordinates import access_places, own_coords, space_of
+from tilesmith.backends.cpu.matrix_views import find_matrix
+from tilesmith.backends.cpu.nests import IfStep, LoopStep, Nest, Program, Step, WhileStep
+from tilesmith.backends.cpu.plan import plan_program
+from tilesmith.backends.cpu.unsafe_loads import find_unsafe_loads
+from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+_MAX_ROUNDS = 4
+
+
+def plan_grid(
+    function: Function, region: Region, schedule: Schedule
+) -> tuple[Program, VirtualTiles]:
+    """The plan of a grid's body, with dear tiles kept where that saves work."""
+    defined = definitions(function.body)
+    kept = _dot_operands(region, VirtualTiles(defined))
+    kept |= find_unsafe_loads(region, VirtualTiles(defined, kept))
+    spilled: dict[Value, Store] = {}
+    for _ in range(_MAX_ROUNDS):
+        tiles = VirtualTiles(defined, kept)
+        program = plan_program(region, tiles, schedule, spilled)
+        more = _find_dear(region, program, tiles) - kept
+        if not more:
+            break
+        kept |= more
+        spilled.update(_find_spills(region, more, VirtualTiles(defined, kept)))
+    tiles = VirtualTiles(defined, kept)
+    return plan_program(region, tiles, schedule, spilled), tiles
+
+
+def _dot_operands(region: Region, tiles: VirtualTiles) -> set[Value]:
+    dots = [op for op in walk(region) if isinstance(op, Dot)]
+    return {
+        value
+        for dot in dots
+        for value in (dot.lhs, dot.rhs)
+        if not tiles.is_stored(value) and find_matrix(value, tiles) is None
+    }
+
+
+def _nests(steps: list[Step], depth: int = 0) -> Iterator[tuple[Nest, int]]:
+    for step in steps:
+        if isinstance(step, Nest):
+            yield step, depth
+        elif isinstance(step, LoopStep):
+            yield from _nests(step.body, depth + 1)
+        elif isinstance(step, WhileStep):
+            yield from _nests([*step.condition, *step.body], depth + 1)
+        elif isinstance(step, IfStep):
+            yield from _nests([*step.then, *step.otherwise], depth)
+
+
+class _Evaluations:
+    """In which nests each virtual tile is computed, and in which other spaces than its own."""
+
+    def __init__(self, program: Program, tiles: VirtualTiles, depths: dict[Operation, int]) -> None:
+        self.nests: dict[Value, set[int]] = {}
+        self.users: dict[Value, set[Value]] = {}
+        self.is_repeated: set[Value] = set()
+        for number, (nest, depth) in enumerate(_nests(program.steps)):
+            for root in nest.roots:
+                own = root.is_own_keep
+                closure = tiles.own_closure(root.place) if own else tiles.join(root.places())
+                for (value, _), op in closure.nodes.items():
+                    if own and value is root.place[0]:
+                        continue
+                    self.nests.setdefault(value, set()).add(number)
+                    is_elsewhere = space_of(value.tile.shape) != nest.layout.space
+                    if is_elsewhere or depth > depths[op]:
+                        self.is_repeated.add(value)
+                for (value, _), op in closure.nodes.items():
+                    for operand in op.operand_values():
+                        self.users.setdefault(operand, set()).add(value)
+
+
+def _find_dear(region: Region, program: Program, tiles: VirtualTiles) -> set[Value]:
+    depths = dict(_depths(region, 0))
+    made = _Evaluations(program, tiles, depths)
+    shared = {
+        value for value, nests in made.nests.items() if len(nests) > 1 or value in made.is_repeated
+    }
+    dear = {value for value in shared if _is_worth_keeping(value, tiles, value in made.is_repeated)}
+
+    def is_covered(value: Value) -> bool:
+        users = made.users.get(value, set())
+        return bool(users) and all(
+            user in dear and made.nests[user] >= made.nests[value] for user in users
+        )
+
+    return {value for value in dear if not is_covered(value)}
+
+
+def _depths(region: Region, depth: int) -> Iterator[tuple[Operation, int]]:
+    for op in region.ops:
+        yield op, depth
+        inside = depth + (len(op.regions()) > 0 and op.name in ("loop", "while"))
+        for inner in op.regions():
+            yield from _depths(inner, inside)
+
+
+def _is_worth_keeping(value: Value, tiles: VirtualTiles, is_repeated: bool) -> bool:
+    if not space_of(value.tile.shape):
+        return False
+    op = tiles.definitions[value]
+    closure = tiles.own_closure((value, own_coords(value.tile.shape)))
+    if any(tiles.is_dear(node) for node in closure.nodes.values()):
+        return not isinstance(op, Load) or tiles.is_gather(op)
+    floats = [
+        node
+        for node in closure.nodes.values()
+        if isinstance(node, Elementwise) and node.result.tile.dtype.is_float
+    ]
+    return is_repeated and len(floats) > 1
+
+
+def _find_spills(region: Region, values: set[Value], tiles: VirtualTiles) -> dict[Value, Store]:
+    """Stores whose place can hold a kept tile until they happen: the only access of a tensor."""
+    accesses = [op for op in walk(region) if isinstance(op, (Load, Store, Atomic))]
+    found: dict[Value, Store] = {}
+    for value in values:
+        made_by = tiles.definitions[value]
+        for op in region.ops:
+            if not isinstance(op, Store) or op in found.values() or op.mask is not None:
+                continue
+            group = alias_group(op.tensor)
+            is_only = sum(alias_group(other.tensor) == group for other in accesses) == 1
+            if (
+                is_only
+                and made_by in region.ops
+                and op.value.type == value.type
+                and _is_injective(op, tiles)
+                and _is_known_before(op, made_by, region, tiles)
+            ):
+                found[value] = op
+                break
+    return found
+
+
+def _is_injective(op: Store, tiles: VirtualTiles) -> bool:
+    """Whether different elements go to different places: each axis moves an index of its own."""
+    shape = op.value.tile.shape
+    coords = own_coords(shape)
+    places = access_places(op, shape, coords)
+    moved: list[int] = []
+    for axis in range(len(space_of(shape))):
+        steps = [tiles.derivative(place, axis) for place in places]
+        dims = [number for number, step in enumerate(steps) if step != 0]
+        if len(dims) != 1 or steps[dims[0]] is None or dims[0] in moved:
+            return False
+        moved.extend(dims)
+    return True
+
+
+def _is_known_before(op: Store, made_by: Operation, region: Region, tiles: VirtualTiles) -> bool:
+    """Whether the store's indices need nothing that is computed after the kept tile."""
+    shape = op.value.tile.shape
+    leaves = tiles.join(access_places(op, shape, own_coords(shape))).leaves
+    later = region.ops[region.ops.index(made_by) :]
+    return not any(tiles.definitions.get(value) in later for value, _ in leaves)

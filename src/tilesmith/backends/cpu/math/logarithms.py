@@ -1,0 +1,135 @@
+"""Logarithms: ``x = 2^k (1 + f)`` with ``1 + f`` between the roots of 1/2 and 2, then a polynomial.
+
+``log(1 + f)`` is ``f c + f q(f)``, where ``c`` is the nearest float to the base's factor: the
+rounding errors of ``q`` count little. Double floats have the natural logarithm only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilesmith.backends.cpu.math.term import Term
+
+_SQRT_HALF_SINGLE = 0x3F3504F3
+_SQRT_HALF_DOUBLE = 0x3FE6A09E667F3BCD
+_LN2_DOUBLE = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
+_ATANH = (
+    0.14795671199679503, 0.15314081859601408, 0.18183562935256792, 0.22222198604081034,
+    0.28571428742031607, 0.39999999999416647, 0.6666666666666734,
+)  # fmt: skip
+"""``(2 atanh(s) / s - 2) / s^2`` in powers of ``s^2``, for ``|s| <= 0.1716``."""
+
+
+@dataclass(frozen=True)
+class _Base:
+    """Of a logarithm of single floats.
+
+    Attributes:
+        octave: log(2) in two parts; the first has so few bits that multiples of it are exact.
+        factor: 1 / ln(base) as a float.
+        rest: ``log(1 + f) / f - factor``, highest power first.
+    """
+
+    octave: tuple[float, float]
+    factor: float
+    rest: tuple[float, ...]
+
+
+_E = _Base(
+    octave=(0.693359375, -2.12194440e-4),
+    factor=1.0,
+    rest=(
+        -7.63528943e-02, 0.129170820, -0.132445216, 0.141802058, -0.166086674, 0.200020283,
+        -0.250016034, 0.333333254, -0.499999881, 0.0,
+    ),
+)  # fmt: skip
+_TWO = _Base(
+    octave=(1.0, 0.0),
+    factor=1.4426950216293335,
+    rest=(
+        -0.110238582, 0.186568394, -0.191147983, 0.204538211, -0.239596516, 0.288570374,
+        -0.360697865, 0.480898201, -0.721347332, 1.92008489e-08,
+    ),
+)  # fmt: skip
+_TEN = _Base(
+    octave=(0.301025390625, 4.605038981195214e-06),
+    factor=0.4342944920063019,
+    rest=(
+        -3.30896489e-02, 5.60834408e-02, -5.75415045e-02, 6.15859181e-02, -7.21276477e-02,
+        8.68675858e-02, -0.108580746, 0.144764796, -0.217147186, -1.01207451e-08,
+    ),
+)  # fmt: skip
+
+
+def log(x: Term) -> Term:
+    """The natural logarithm."""
+    return _log_double(x) if x.register.type.element == "double" else _log(x, _E)
+
+
+def log2(x: Term) -> Term:
+    """The logarithm to base 2 of single floats."""
+    return _log(x, _TWO)
+
+
+def log10(x: Term) -> Term:
+    """The logarithm to base 10 of single floats."""
+    return _log(x, _TEN)
+
+
+def log1p(x: Term) -> Term:
+    """``log(1 + x)`` of single floats, accurate for small ``x``."""
+    whole = x + 1.0
+    k, mantissa = _split(whole.bits(), _SQRT_HALF_SINGLE, 23)
+    # x + 1 lost digits of x; they are still there in x 2^-k + (2^-k - 1).
+    scale = ((127 - k) << 23).floats()
+    kept = x.fma(scale, scale - 1.0)
+    f = (x > 2.0**26).where(mantissa - 1.0, kept)
+    return _at_the_ends(whole, _combine(k.convert("sitofp", "float"), f, _E)).with_sign_of(x)
+
+
+def _log(x: Term, base: _Base) -> Term:
+    is_subnormal = x < 2.0**-126
+    normal = is_subnormal.where(x * 2.0**24, x)
+    k, mantissa = _split(normal.bits(), _SQRT_HALF_SINGLE, 23)
+    exponent = k.convert("sitofp", "float")
+    exponent = is_subnormal.where(exponent - 24.0, exponent)
+    return _at_the_ends(x, _combine(exponent, mantissa - 1.0, base))
+
+
+def _combine(k: Term, f: Term, base: _Base) -> Term:
+    high, low = base.octave
+    rest = f * f.polynomial(base.rest)
+    rest = k.fma(low, rest) if low else rest
+    return k.fma(high, f.fma(base.factor, rest))
+
+
+def _split(bits: Term, sqrt_half: int, fraction_bits: int) -> tuple[Term, Term]:
+    """``k`` and ``1 + f`` from the bits of a positive normal number."""
+    offset = bits - sqrt_half
+    fraction = (1 << fraction_bits) - 1
+    return offset >> fraction_bits, ((offset & fraction) + sqrt_half).floats()
+
+
+def _at_the_ends(x: Term, result: Term) -> Term:
+    """The result where ``x`` is positive and finite; infinities and NaN elsewhere."""
+    inside = (x < math.inf).where(result, x)
+    outside = (x == 0.0).where(-math.inf, x.number(math.nan))
+    return (x > 0.0).where(inside, outside)
+
+
+def _log_double(x: Term) -> Term:
+    is_subnormal = x < 2.0**-1022
+    normal = is_subnormal.where(x * 2.0**54, x)
+    k, mantissa = _split(normal.bits(), _SQRT_HALF_DOUBLE, 52)
+    # Through 32 bits: most machines convert no 64-bit integers.
+    exponent = k.convert("trunc", "i32").convert("sitofp", "double")
+    exponent = is_subnormal.where(exponent - 54.0, exponent)
+    f = mantissa - 1.0
+    s = f / (f + 2.0)
+    z = s * s
+    half_square = f * f * 0.5
+    # log(1 + f) = f - f^2/2 + s (f^2/2 + 2 atanh(s)/s - 2), whose last term is small.
+    tail = s * z.fma(z.polynomial(_ATANH), half_square)
+    high, low = _LN2_DOUBLE
+    return _at_the_ends(x, exponent.fma(high, f - (half_square - exponent.fma(low, tail))))

@@ -1,0 +1,169 @@
+"""Registers with Python's operators, so that the formulas of this folder read as formulas.
+
+Numbers mixed in take the other side's type. Nothing is simplified: each operator is one
+instruction, in the order written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from tilesmith.backends.cpu.builder import Builder
+from tilesmith.backends.cpu.registers import Register, number
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One register of a function being written."""
+
+    builder: Builder
+    register: Register
+
+    def number(self, value: float) -> Term:
+        """A constant of this type."""
+        kind = self.register.type
+        return Term(self.builder, number(kind.element, value, kind.lanes))
+
+    def __add__(self, other: Term | float) -> Term:
+        return self._arithmetic("add", other)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self._arithmetic("sub", other)
+
+    def __rsub__(self, other: float) -> Term:
+        return self.number(other) - self
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self._arithmetic("mul", other)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self._binary("fdiv", other)
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self.number(other) / self
+
+    def __neg__(self) -> Term:
+        if not self.register.type.is_float:
+            return self.number(0) - self
+        return Term(self.builder, self.builder.negate(self.register))
+
+    def __and__(self, other: Term | int) -> Term:
+        return self._binary("and", other)
+
+    def __or__(self, other: Term | int) -> Term:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Term | int) -> Term:
+        return self._binary("xor", other)
+
+    def __invert__(self) -> Term:
+        return self ^ -1
+
+    def __lshift__(self, count: Term | int) -> Term:
+        return self._binary("shl", count)
+
+    def __rshift__(self, count: Term | int) -> Term:
+        """Shift right, filling with the sign."""
+        return self._binary("ashr", count)
+
+    def logical_right(self, count: Term | int) -> Term:
+        """Shift right, filling with zeros."""
+        return self._binary("lshr", count)
+
+    def __lt__(self, other: Term | float) -> Term:
+        return self._compare("olt", "slt", other)
+
+    def __le__(self, other: Term | float) -> Term:
+        return self._compare("ole", "sle", other)
+
+    def __gt__(self, other: Term | float) -> Term:
+        return self._compare("ogt", "sgt", other)
+
+    def __ge__(self, other: Term | float) -> Term:
+        return self._compare("oge", "sge", other)
+
+    @override
+    def __eq__(self, other: Term | float) -> Term:  # type: ignore[override]
+        return self._compare("oeq", "eq", other)
+
+    @override
+    def __ne__(self, other: Term | float) -> Term:  # type: ignore[override]
+        return self._compare("une", "ne", other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def is_nan(self) -> Term:
+        """Where this is not a number."""
+        return Term(self.builder, self.builder.compare("uno", self.register, self.register))
+
+    def where(self, x: Term | float, y: Term) -> Term:
+        """``x`` where this condition holds, else ``y``."""
+        chosen = x if isinstance(x, Term) else y.number(x)
+        return Term(
+            self.builder, self.builder.select(self.register, chosen.register, y.register)
+        )
+
+    def fma(self, factor: Term | float, addend: Term | float) -> Term:
+        """``self * factor + addend``, fused where the machine can: for approximations only."""
+        return self.intrinsic("fmuladd", factor, addend)
+
+    def intrinsic(self, name: str, *others: Term | float) -> Term:
+        """An intrinsic of this type to itself."""
+        registers = [self._of_this_type(other).register for other in others]
+        return Term(self.builder, self.builder.intrinsic(name, self.register, *registers))
+
+    def __abs__(self) -> Term:
+        """Of floats."""
+        return self.intrinsic("fabs")
+
+    def with_sign_of(self, other: Term) -> Term:
+        """This magnitude with another's sign."""
+        return self.intrinsic("copysign", other)
+
+    def at_most(self, bound: float) -> Term:
+        """The smaller of both; NaN stays."""
+        limit = self.number(bound)
+        return (limit < self).where(limit, self)
+
+    def at_least(self, bound: float) -> Term:
+        """The larger of both; NaN stays."""
+        limit = self.number(bound)
+        return (limit > self).where(limit, self)
+
+    def bits(self) -> Term:
+        """The bits of floats as integers."""
+        return self.convert("bitcast", f"i{self.register.type.bits}")
+
+    def floats(self) -> Term:
+        """Integers as bits of floats."""
+        element = "double" if self.register.type.bits == 64 else "float"
+        return self.convert("bitcast", element)
+
+    def convert(self, op: str, element: str) -> Term:
+        """Another element, lane by lane."""
+        return Term(self.builder, self.builder.convert(op, self.register, element))
+
+    def polynomial(self, coefficients: Sequence[float]) -> Term:
+        """By Horner's rule; the coefficient of the highest power comes first."""
+        total = self.number(coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = total.fma(self, coefficient)
+        return total
+
+    def _arithmetic(self, op: str, other: Term | float) -> Term:
+        return self._binary(f"f{op}" if self.register.type.is_float else op, other)
+
+    def _binary(self, op: str, other: Term | float) -> Term:
+        operand = self._of_this_type(other).register
+        return Term(self.builder, self.builder.binary(op, self.register, operand))
+
+    def _compare(self, of_floats: str, of_integers: str, other: Term | float) -> Term:
+        predicate = of_floats if self.register.type.is_float else of_integers
+        operand = self._of_this_type(other).register
+        return Term(self.builder, self.builder.compare(predicate, self.register, operand))
+
+    def _of_this_type(self, other: Term | float) -> Term:
+        return other if isinstance(other, Term) else self.number(other)

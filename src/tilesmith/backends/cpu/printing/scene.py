@@ -1,0 +1,51 @@
+"""What the printers of one grid share: names, lines, scalars as text, and lengths of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilesmith.backends.cpu.nests import Program
+from tilesmith.backends.cpu.printing.expressions import Expr, number, product
+from tilesmith.backends.cpu.printing.lines import Lines
+from tilesmith.backends.cpu.printing.names import Names
+from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The place where steps are printed."""
+
+    tiles: VirtualTiles
+    program: Program
+    schedule: Schedule
+    block_sizes: Mapping[str, int]
+    names: Names
+    lines: Lines
+    scalars: dict[Value, Expr]
+    """What stands for each scalar: a name, a number, or an expression used just once."""
+    lengths: dict[str, Expr]
+    """How long the axes of blocks are here, when that is not the block's size."""
+
+    def length(self, dim: Dim) -> Expr:
+        """How many elements an axis has here."""
+        return self._product(dim, self.lengths)
+
+    def full_length(self, dim: Dim) -> Expr:
+        """How many elements an axis has at most."""
+        return self._product(dim, {})
+
+    def _product(self, dim: Dim, known: Mapping[str, Expr]) -> Expr:
+        factors = [number(f) if isinstance(f, int) else known.get(f) for f in dim.factors]
+        symbols = map(str, dim.factors)
+        return product([f or self._symbol(symbol) for f, symbol in zip(factors, symbols)])
+
+    def _symbol(self, name: str) -> Expr:
+        return number(self.block_sizes[name]) if name in self.block_sizes else Expr(name)
+
+    def buffer(self, value: Value) -> str:
+        """The name of the memory that a stored tile lies in."""
+        return self.names.of(self.program.buffer_of(value))

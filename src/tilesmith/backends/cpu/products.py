@@ -1,0 +1,123 @@
+"""Emits matrix products: finds where the operands lie and hands over to the packed product."""
+
+from __future__ import annotations
+
+from tilesmith.backends.cpu.casts import round_to
+from tilesmith.backends.cpu.coordinates import Axis, own_coords
+from tilesmith.backends.cpu.dots.product import emit_dot
+from tilesmith.backends.cpu.dots.views import DotProblem, View
+from tilesmith.backends.cpu.elements import Buffer, ElementEmitter
+from tilesmith.backends.cpu.lanes import Strided
+from tilesmith.backends.cpu.matrix_views import LoadedMatrix, find_matrix
+from tilesmith.backends.cpu.nests import DotStep
+from tilesmith.backends.cpu.registers import LType, Register, index
+from tilesmith.backends.cpu.scratch import Scratch
+from tilesmith.dtypes import BF16, F32, DType
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+
+class ProductEmitter:
+    """Emits the products of one function."""
+
+    def __init__(self, elements: ElementEmitter, scratch: Scratch, schedule: Schedule) -> None:
+        self._e = elements
+        self._b = elements.b
+        self._scratch = scratch
+        self._schedule = schedule
+
+    def emit(self, step: DotStep) -> None:
+        """A product, one matrix after the other where there is a batch."""
+        op = step.op
+        if op.result.tile.rank == 2:
+            self._emit_one(step, None)
+            return
+        batch = self._e.length(op.result.tile.shape[0])
+        self._b.count_up(batch, lambda number: self._emit_one(step, number))
+
+    def _emit_one(self, step: DotStep, number: Register | None) -> None:
+        op = step.op
+        out = self._of_buffer(self._e.buffers[op.result], number)
+        (m, k), n = op.lhs.tile.shape[-2:], op.rhs.tile.shape[-1]
+        dtype = compute_dtype(op.result.tile.dtype)
+        lhs, rhs = self._view(op.lhs, number), self._view(op.rhs, number)
+        problem = DotProblem(
+            extents=(self._e.length(m), self._e.length(n), self._e.length(k)),
+            bounds=(self._bound(m), self._bound(n), self._bound(k)),
+            dtype=dtype,
+            lanes=self._schedule.target.vector_lanes,
+            accumulate=step.accumulates,
+            scratch=self._scratch.take,
+            bf16_pairs=lhs.dtype == rhs.dtype == BF16
+            and "+avx512bf16" in self._schedule.target.features,
+        )
+        emit_dot(self._b, lhs, rhs, out, problem)
+        if op.result.tile.dtype.is_low_precision_float:
+            self._round(out, op.result.tile.dtype, problem.extents[0], problem.extents[1])
+
+    def _bound(self, dim: Dim) -> int | None:
+        is_known = all(
+            isinstance(factor, int) or factor in self._e.block_sizes for factor in dim.factors
+        )
+        return self._schedule.physical(dim) if is_known else None
+
+    def _view(self, value: Value, number: Register | None) -> View:
+        if self._e.tiles.is_stored(value):
+            return self._of_buffer(self._e.buffers[value], number)
+        matrix = find_matrix(value, self._e.tiles)
+        assert matrix is not None, f"{value.name} was to be kept"
+        return self._of_load(value, matrix, number)
+
+    def _of_buffer(self, buffer: Buffer, number: Register | None) -> View:
+        pointer = buffer.pointer
+        if number is not None:
+            position = self._b.multiply(number, buffer.strides[0])
+            pointer = self._b.offset(pointer, position, buffer.element)
+        dtype = F32 if buffer.dtype.is_low_precision_float else buffer.dtype
+        return View(pointer, (buffer.strides[-2], buffer.strides[-1]), dtype)
+
+    def _of_load(self, value: Value, matrix: LoadedMatrix, number: Register | None) -> View:
+        shape = value.tile.shape
+        coords = own_coords(shape)
+        axes = [c.number if isinstance(c, Axis) else None for c in coords]
+        with self._e.nest((), 1):
+            zero = index(0)
+            starts = {axis: zero for axis in axes if axis is not None}
+            if number is not None and axes[0] is not None:
+                starts[axes[0]] = number
+            self._e.loops = {axis: Strided(at, zero) for axis, at in starts.items()}
+            memory, position = self._e.address(matrix.load, matrix.coords)
+        assert isinstance(position, Strided)
+        pointer = self._b.offset(memory.pointer, position.base, memory.element)
+        rows, columns = (self._stride(matrix, axis) for axis in axes[-2:])
+        return View(pointer, (rows, columns), matrix.load.tensor.tensor.dtype)
+
+    def _stride(self, matrix: LoadedMatrix, axis: int | None) -> Register:
+        total = index(0)
+        if axis is None:
+            return total
+        strides = map(self._e.extent, matrix.load.tensor.tensor.strides)
+        for step, stride in zip(matrix.steps[axis], strides):
+            total = self._b.add(total, self._b.multiply(index(step), stride))
+        return total
+
+    def _round(self, out: View, dtype: DType, m: Register, n: Register) -> None:
+        """Round a result of half precision, whole vectors at a time: rows are padded."""
+        b, lanes = self._b, self._schedule.target.vector_lanes
+
+        def row(number: Register) -> None:
+            start = b.offset(out.pointer, b.multiply(number, out.strides[0]), "float")
+
+            def part(position: Register, _: tuple[Register, ...]) -> None:
+                pointer = b.offset(start, position, "float")
+                b.store(round_to(b, dtype, b.load(pointer, LType("float", lanes))), pointer)
+
+            b.loop(index(0), n, index(lanes), part)
+
+        b.count_up(m, row)
+
+
+def compute_dtype(result: DType) -> DType:
+    """What a product is accumulated in."""
+    return F32 if result.is_low_precision_float else result

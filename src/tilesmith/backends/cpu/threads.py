@@ -1,0 +1,81 @@
+"""Emits the distribution of programs to threads: ranges of equal length, or a shared counter."""
+
+from __future__ import annotations
+
+from tilesmith.backends.cpu.builder import Builder
+from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
+from tilesmith.schedule.schedule import CpuOptions
+
+MIN_PARALLEL_WORK = 32 * 1024
+"""Elements below which a parallel region costs more than it saves."""
+_SLOTS = ("arguments", "count", "counter")
+
+
+def emit_parallel(b: Builder, body: str, count: Register, work: int, options: CpuOptions) -> None:
+    """Run ``body(arguments, begin, end)`` over all programs, by several threads if it pays."""
+    arguments, threads = b.parameters
+    threads = b.minimum(threads, count)
+    enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, work))))
+    is_large = b.compare("sge", count, enough)
+    is_shared = b.binary("and", is_large, b.compare("sgt", threads, index(1)))
+    worker = f"{body}_worker"
+    _emit_worker(b, worker, body, options)
+
+    def parallel() -> None:
+        context = b.alloca("i64", len(_SLOTS))
+        _put(b, context, "arguments", arguments)
+        _put(b, context, "count", count)
+        _put(b, context, "counter", index(0))
+        number = b.convert("trunc", threads, "i32")
+        zero = Register("0", LType("i32"))
+        function = Register(f"@{worker}", LType(POINTER))
+        b.call_void("GOMP_parallel", function, context, number, zero)
+
+    b.if_else(is_shared, parallel, lambda: b.call_void(body, arguments, index(0), count))
+
+
+def _slot(b: Builder, context: Register, name: str) -> Register:
+    return b.offset(context, index(_SLOTS.index(name)), INDEX)
+
+
+def _put(b: Builder, context: Register, name: str, x: Register) -> None:
+    b.store(x, _slot(b, context, name))
+
+
+def _get(b: Builder, context: Register, name: str, kind: LType) -> Register:
+    return b.load(_slot(b, context, name), kind)
+
+
+def _emit_worker(outer: Builder, name: str, body: str, options: CpuOptions) -> None:
+    b = Builder(outer.module, name, (("context", LType(POINTER)),))
+    context = b.parameters[0]
+    arguments = _get(b, context, "arguments", LType(POINTER))
+    count = _get(b, context, "count", LType(INDEX))
+    if options.is_dynamic:
+        _take_turns(b, body, arguments, count)
+    else:
+        _take_range(b, body, arguments, count)
+    outer.module.add(b)
+
+
+def _take_range(b: Builder, body: str, arguments: Register, count: Register) -> None:
+    thread = b.index_of(b.call("omp_get_thread_num", LType("i32")))
+    threads = b.index_of(b.call("omp_get_num_threads", LType("i32")))
+    begin = b.binary("sdiv", b.multiply(count, thread), threads)
+    end = b.binary("sdiv", b.multiply(count, b.add(thread, index(1))), threads)
+    b.call_void(body, arguments, begin, end)
+
+
+def _take_turns(b: Builder, body: str, arguments: Register, count: Register) -> None:
+    """One program after the other from a counter that all threads share."""
+    counter = _slot(b, b.parameters[0], "counter")
+
+    def following(_: tuple[Register, ...]) -> list[Register]:
+        text = f"atomicrmw add {counter}, i64 1 monotonic"
+        return [b.value(LType(INDEX), text)]
+
+    def step(state: tuple[Register, ...]) -> list[Register]:
+        b.call_void(body, arguments, state[0], b.add(state[0], index(1)))
+        return following(state)
+
+    b.repeat(lambda state: b.compare("slt", state[0], count), step, following(()))

@@ -1,0 +1,173 @@
+"""Which tiles are stored and which are computed on demand, and what is behind one element.
+
+Scalars, reductions, products and carried tiles are stored; so are the tiles in ``kept``. All
+other tiles are virtual: a loop nest computes their elements in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tilesmith.backends.cpu.coordinates import (
+    VIRTUAL_OPS,
+    Axis,
+    Place,
+    Zero,
+    axes_of,
+    operands_at,
+)
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.types import TileType
+from tilesmith.ir.values import Value
+
+_SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt", "rsqrt"})
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Everything computed for one element: virtual places with their ops, and stored places."""
+
+    nodes: Mapping[Place, Operation]
+    leaves: Mapping[Place, None]
+
+
+class VirtualTiles:
+    """Answers questions about elements of one function's tiles."""
+
+    def __init__(
+        self, definitions: Mapping[Value, Operation], kept: Collection[Value] = ()
+    ) -> None:
+        self.definitions = definitions
+        self.kept = frozenset(kept)
+        self._closures: dict[Place, Closure] = {}
+        self._axes: dict[Place, frozenset[int]] = {}
+
+    def is_stored(self, value: Value) -> bool:
+        """Whether the value lies in a register or buffer instead of being computed on demand."""
+        if not isinstance(value.type, TileType) or not value.type.shape or value in self.kept:
+            return True
+        return not isinstance(self.definitions.get(value), VIRTUAL_OPS)
+
+    def closure(self, place: Place) -> Closure:
+        """What is behind an element; just itself when it is stored."""
+        if self.is_stored(place[0]):
+            return Closure({}, {place: None})
+        return self.own_closure(place)
+
+    def own_closure(self, place: Place) -> Closure:
+        """What is behind an element when it is computed, stored or not."""
+        found = self._closures.get(place)
+        if found is None:
+            op = self.definitions[place[0]]
+            found = self.join(operands_at(op, place[1]))
+            found = Closure({**found.nodes, place: op}, found.leaves)
+            self._closures[place] = found
+        return found
+
+    def join(self, places: Collection[Place]) -> Closure:
+        """What is behind several elements, operands before their users."""
+        nodes: dict[Place, Operation] = {}
+        leaves: dict[Place, None] = {}
+        for place in places:
+            part = self.closure(place)
+            nodes.update(part.nodes)
+            leaves.update(part.leaves)
+        return Closure(nodes, leaves)
+
+    def axes(self, place: Place) -> frozenset[int]:
+        """The loops an element changes with."""
+        if self.is_stored(place[0]):
+            return _axes_of_coords(place)
+        found = self._axes.get(place)
+        if found is None:
+            op = self.definitions[place[0]]
+            if isinstance(op, (TileIndex, Arange)):
+                found = _axes_of_coords(place)
+            else:
+                parts = [self.axes(operand) for operand in operands_at(op, place[1])]
+                found = frozenset().union(*parts)
+            self._axes[place] = found
+        return found
+
+    def derivative(self, place: Place, axis: int) -> int | None:
+        """By how much an integer element grows with a loop's index; None when that varies."""
+        value, coords = place
+        if axis not in self.axes(place):
+            return 0
+        op = self.definitions.get(value)
+        if isinstance(op, (TileIndex, Arange)):
+            return 1 if isinstance(coords[0], Axis) else None
+        if self.is_stored(value) or isinstance(op, Load) or op is None:
+            return None
+        places = operands_at(op, coords)
+        if isinstance(op, Elementwise):
+            return self._of_function(op, places, axis)
+        if isinstance(op, Cast) and not (op.x.tile.dtype.is_integer and op.dtype.is_integer):
+            return None
+        return self.derivative(places[0], axis)
+
+    def _of_function(self, op: Elementwise, places: list[Place], axis: int) -> int | None:
+        parts = [self.derivative(place, axis) for place in places]
+        if op.fn == "mul":
+            return self._of_product(places, parts)
+        if op.fn not in ("add", "sub", "neg") or any(part is None for part in parts):
+            return None
+        numbers = [part or 0 for part in parts]
+        if op.fn == "neg":
+            return -numbers[0]
+        return numbers[0] + numbers[1] if op.fn == "add" else numbers[0] - numbers[1]
+
+    def _of_product(self, places: list[Place], parts: list[int | None]) -> int | None:
+        for (value, _), part in zip(places, reversed(parts)):
+            factor = self.constant(value)
+            if factor is not None and part is not None:
+                return factor * part
+        return None
+
+    def constant(self, value: Value) -> int | None:
+        """The integer that all elements of a tile are, if that is known."""
+        op = self.definitions.get(value)
+        while op is not None and not isinstance(op, Full):
+            operands = list(op.operand_values())
+            is_view = isinstance(op, VIRTUAL_OPS) and not isinstance(op, (Elementwise, Load))
+            if not is_view or len(operands) != 1 or isinstance(op, TileIndex):
+                return None
+            op = self.definitions.get(operands[0])
+        return int(op.value) if op is not None and op.result.tile.dtype.is_integer else None
+
+    def is_dear(self, op: Operation) -> bool:
+        """Whether an op costs so much that its result is better stored than computed twice."""
+        if isinstance(op, Elementwise):
+            is_slow = op.fn in _SLOW_FUNCTIONS and op.result.tile.dtype.is_float
+            return op.function.is_transcendental or is_slow
+        return isinstance(op, Load) and self.is_gather(op)
+
+    def is_gather(self, op: Load) -> bool:
+        """Whether some index comes from memory."""
+        return any(
+            isinstance(self.definitions.get(value), Load) and value.tile.rank
+            for index in op.indices
+            for value in _ancestors(index, self.definitions)
+        )
+
+
+def _axes_of_coords(place: Place) -> frozenset[int]:
+    return frozenset().union(*map(axes_of, place[1]))
+
+
+def _ancestors(value: Value, definitions: Mapping[Value, Operation]) -> list[Value]:
+    op = definitions.get(value)
+    if op is None or not isinstance(op, VIRTUAL_OPS):
+        return [value]
+    operands = [] if isinstance(op, Load) else op.operand_values()
+    return [value, *(found for operand in operands for found in _ancestors(operand, definitions))]
+
+
+def is_identity(place: Place) -> bool:
+    """Whether the place is the same in the tile as in the nest over the tile's space."""
+    wide = [c for c in place[1] if not isinstance(c, Zero)]
+    return wide == [Axis(number) for number in range(len(wide))]

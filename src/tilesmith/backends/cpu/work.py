@@ -1,0 +1,48 @@
+"""How much one program does, roughly: decides whether a grid is worth several threads."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilesmith.backends.cpu.nests import (
+    DotStep,
+    IfStep,
+    LoopStep,
+    Nest,
+    Program,
+    ScanStep,
+    Step,
+    WhileStep,
+)
+from tilesmith.ir.function import Function
+from tilesmith.ir.types import Shape
+from tilesmith.schedule.schedule import Schedule
+
+_ITERATIONS = 8
+"""What a loop of unknown length is taken for."""
+_FLOPS_PER_ELEMENT = 8
+
+
+def estimate_work(program: Program, function: Function, schedule: Schedule) -> int:
+    """Elements computed by one program."""
+    return max(1, sum(_work(step, schedule) for step in program.steps))
+
+
+def _numel(shape: Shape, schedule: Schedule) -> int:
+    return prod(schedule.physical_shape(shape))
+
+
+def _work(step: Step, schedule: Schedule) -> int:
+    if isinstance(step, Nest):
+        return _numel(step.layout.space, schedule) * len(step.roots)
+    if isinstance(step, DotStep):
+        contracted = schedule.physical(step.op.lhs.tile.shape[-1])
+        numel = _numel(step.op.result.tile.shape, schedule)
+        return numel * contracted // _FLOPS_PER_ELEMENT
+    if isinstance(step, ScanStep):
+        return _numel(step.op.result.tile.shape, schedule)
+    if isinstance(step, (LoopStep, WhileStep)):
+        return _ITERATIONS * sum(_work(inner, schedule) for inner in step.body)
+    if isinstance(step, IfStep):
+        return sum(_work(inner, schedule) for inner in (*step.then, *step.otherwise))
+    return 1

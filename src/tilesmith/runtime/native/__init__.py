@@ -1,0 +1,1 @@
+"""LLVM IR text to functions in this process; the only place that names llvmlite."""

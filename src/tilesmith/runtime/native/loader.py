@@ -1,0 +1,69 @@
+"""Object code to a function of this process: linked with torch's thread pool, libm and libc."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilesmith.artifacts import Artifact
+from tilesmith.diagnostics import errors
+from tilesmith.runtime.native.host_cpu import can_run, host_target
+from tilesmith.runtime.native.llvm import llvm, llvm_version
+from tilesmith.runtime.native.machine_code import code_maker
+from tilesmith.runtime.native.object_cache import ObjectCache, object_key
+from tilesmith.runtime.native.openmp import SERIAL, openmp_addresses
+
+Entry = Callable[[bytes, int], None]
+_ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)
+
+
+class Loader:
+    """Links objects into this process."""
+
+    def __init__(self) -> None:
+        self._jit = llvm().create_lljit_compiler(use_jit_link=True)
+        self._numbers = itertools.count()
+
+    def load(self, content: bytes, name: str) -> Entry:
+        """The function of that name in an object; its code lives as long as the function."""
+        builder = llvm().JITLibraryBuilder().add_object_img(content).add_current_process()
+        addresses = openmp_addresses()
+        if addresses is None:
+            builder.add_object_img(code_maker(host_target()).make_object(SERIAL))
+        for symbol, address in (addresses or {}).items():
+            builder.import_symbol(symbol, address)
+        try:
+            library = builder.export_symbol(name).link(self._jit, f"kernel_{next(self._numbers)}")
+        except RuntimeError as error:
+            raise errors.InternalError(problem=f"cannot link `{name}`: {error}") from error
+        entry: Any = _ENTRY_TYPE(library[name])
+        entry.library = library
+        return entry
+
+
+@cache
+def process_loader() -> Loader:
+    """The loader of this process."""
+    return Loader()
+
+
+def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
+    """The object of an artifact, from the disk if it was compiled before."""
+    maker = code_maker(artifact.target)
+    key = object_key([artifact.llvm, llvm_version(), maker.identity])
+    return ObjectCache(cache_dir / "native").get(key, lambda: maker.make_object(artifact.llvm))
+
+
+def load_artifact(artifact: Artifact, cache_dir: Path) -> Entry:
+    """The artifact's function, ready to call with packed arguments and a number of threads."""
+    host = host_target()
+    if not can_run(artifact.target, host):
+        raise errors.BackendUnsupported(
+            operation=f"running code for {artifact.target} on a machine with {host.arch}",
+            backend="cpu",
+        )
+    return process_loader().load(compile_artifact(artifact, cache_dir), artifact.name)

@@ -1,0 +1,139 @@
+"""CPU schedules of matrix products: panels sized for the caches, tiles for every core.
+
+A panel of B (K block by the register block's columns) stays in the first cache, a tile of A (M
+block by K block) and the accumulator in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilesmith.schedule.block_bounds import power_of_2_floor
+from tilesmith.schedule.facts import AttentionFact, MatmulFact
+from tilesmith.schedule.heuristics.cpu_seed import PROGRAMS_PER_CORE, CpuSeed
+from tilesmith.schedule.heuristics.seed import Situation
+from tilesmith.schedule.schedule import next_power_of_2
+
+MAX_K, MAX_N = 256, 512
+LEAST_SIDE = 64
+"""Smaller tiles would be read and packed more often than idle cores cost."""
+ATTENTION_SIDE = 128
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The largest blocks that suit a target's caches, for one element type of the accumulator."""
+
+    k: int
+    m: int
+
+    @staticmethod
+    def of(situation: Situation, fact: MatmulFact) -> Panels:
+        """Closed formulas."""
+        target, itemsize = situation.target, max(4, fact.acc_dtype.itemsize)
+        columns = 2 * target.vector_lanes
+        k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
+        return Panels(k, power_of_2_floor(target.l2_bytes / (8 * k * itemsize)))
+
+
+def _tile(situation: Situation, fact: MatmulFact, panels: Panels) -> tuple[int, int]:
+    """The sides of an output tile, small enough for every core to have its programs."""
+    others = situation.programs((fact.m.block, fact.n.block))
+    m, n = fact.m.extent_or(4096), fact.n.extent_or(4096)
+    bm, bn = min(panels.m, next_power_of_2(m)), min(MAX_N, next_power_of_2(n))
+    grid = situation.structure.grid_blocks
+    cuts_rows, cuts_columns = fact.m.block in grid, fact.n.block in grid
+
+    def has_fewer_than(wanted: int) -> bool:
+        rows = -(-m // bm) if cuts_rows else 1
+        columns = -(-n // bn) if cuts_columns else 1
+        return others * rows * columns < wanted
+
+    cores = situation.target.num_sms
+    while bm > LEAST_SIDE and cuts_rows and has_fewer_than(PROGRAMS_PER_CORE * cores):
+        bm //= 2
+    while bn > LEAST_SIDE and cuts_columns and has_fewer_than(cores):
+        bn //= 2
+    return bm, bn
+
+
+def _work(fact: MatmulFact) -> int:
+    return fact.m.extent_or(4096) * fact.n.extent_or(4096) * fact.k.extent_or(4096)
+
+
+def _product_blocks(situation: Situation) -> dict[str, int]:
+    """Sizes for the axes of all products, the one with most work first."""
+    blocks: dict[str, int] = {}
+    for fact in sorted(situation.facts.matmuls, key=_work, reverse=True):
+        panels = Panels.of(situation, fact)
+        bm, bn = _tile(situation, fact, panels)
+        for axis, size in zip(fact.axes, (bm, bn, panels.k)):
+            if axis.block in situation.entries.blocks:
+                blocks.setdefault(axis.block, size)
+        if fact.batch is not None and fact.batch.block in situation.entries.blocks:
+            blocks.setdefault(fact.batch.block, 1)
+    return blocks
+
+
+def cpu_matmul_seeds(situation: Situation) -> list[CpuSeed]:
+    """A seed for all products, and variants with half as many rows and a longer row."""
+    facts = situation.facts.matmuls
+    if not facts:
+        return []
+    main = max(facts, key=_work)
+    blocks = _product_blocks(situation)
+    blocks.update(_split_blocks(situation, main, blocks))
+    seeds = [CpuSeed(blocks)]
+    rows = main.m.block
+    if rows is not None and blocks.get(rows, 1) > LEAST_SIDE:
+        seeds.append(CpuSeed({**blocks, rows: blocks[rows] // 2}))
+    return seeds
+
+
+def _split_blocks(
+    situation: Situation, fact: MatmulFact, blocks: Mapping[str, int]
+) -> dict[str, int]:
+    """Where programs also split K (into tuned tiles), as many splits as give each core one."""
+    outer = situation.structure.outer_bounds.get(fact.k.block or "")
+    if not isinstance(outer, str) or outer not in situation.entries.blocks:
+        return {}
+    tiles = situation.programs((fact.m.block, fact.n.block, outer))
+    for axis in (fact.m, fact.n):
+        tiles *= -(-axis.extent_or(4096) // blocks.get(axis.block or "", axis.extent_or(4096)))
+    splits = max(1, power_of_2_floor(situation.target.num_sms / max(1, tiles)))
+    return {outer: next_power_of_2(-(-situation.extent(outer) // splits))}
+
+
+def cpu_reduction_epilogue_seeds(situation: Situation) -> list[CpuSeed]:
+    """A product whose whole output row is reduced: the accumulator takes an eighth of the cache."""
+    fact = situation.facts.epilogue
+    if fact is None or fact.matmul.m.block not in situation.entries.blocks:
+        return []
+    panels = Panels.of(situation, fact.matmul)
+    blocks = _product_blocks(situation)
+    rows = fact.matmul.m.block
+    room = panels.m * panels.k / max(panels.k, fact.matmul.n.extent_or(1))
+    fitting = max(16, power_of_2_floor(room))
+    return [CpuSeed({**blocks, rows: min(blocks[rows], size)}) for size in (fitting, 2 * fitting)]
+
+
+def cpu_attention_seeds(situation: Situation) -> list[CpuSeed]:
+    """Two chained products in one loop."""
+    fact = situation.facts.attention
+    if fact is None:
+        return []
+    sides = (ATTENTION_SIDE, ATTENTION_SIDE // 2)
+    return [CpuSeed(_attention_blocks(situation, fact, side)) for side in sides]
+
+
+def _attention_blocks(situation: Situation, fact: AttentionFact, side: int) -> dict[str, int]:
+    rows, columns = fact.scores.m, fact.scores.n
+    blocks = _product_blocks(situation)
+    programs = situation.programs((rows.block,))
+    least = PROGRAMS_PER_CORE * situation.target.num_sms
+    bq = side
+    while bq > LEAST_SIDE and programs * -(-rows.extent_or(4096) // bq) < least:
+        bq //= 2
+    chosen = {axis.block: size for axis, size in ((rows, bq), (columns, side)) if axis.block}
+    return {**blocks, **{n: s for n, s in chosen.items() if n in situation.entries.blocks}}

@@ -1,0 +1,110 @@
+"""What CPU heuristics answer, and the sizes of blocks that no formula is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tilesmith.ir.types import Dim, Shape
+from tilesmith.schedule.block_bounds import CPU_TILE_ELEMENTS, power_of_2_floor
+from tilesmith.schedule.heuristics.seed import Situation
+
+PROGRAMS_PER_CORE = 4
+"""Enough that a thread which starts late or is interrupted holds up no other."""
+
+SERIAL_ELEMENTS = 1 << 15
+"""Waking other threads takes longer than working through this many elements."""
+
+
+@dataclass(frozen=True)
+class CpuSeed:
+    """Block sizes by name; blocks not named get tiles of a middling size."""
+
+    blocks: Mapping[str, int]
+    chunks: Mapping[Dim, int] = field(default_factory=dict[Dim, int])
+    """Chunk sizes of rolled reductions; others are resident."""
+
+    def values(self, situation: Situation) -> dict[str, Any]:
+        """The keys of a Config."""
+        sizes = complete_blocks(situation, self.blocks)
+        values: dict[str, Any] = {
+            "block_sizes": [sizes[name] for name in situation.entries.blocks],
+            "reduction_loops": [self.chunks.get(dim) for dim in situation.entries.rolled],
+        }
+        wanted = PROGRAMS_PER_CORE * situation.target.num_sms
+        if situation.facts.matmuls and count_programs(situation, sizes) < wanted:
+            values["cpu_schedule"] = "dynamic"
+        return values
+
+
+def programs_share(situation: Situation, extent: int) -> int:
+    """The largest power of two that leaves every core its programs along such an axis."""
+    return power_of_2_floor(extent / (PROGRAMS_PER_CORE * situation.target.num_sms))
+
+
+def count_programs(situation: Situation, sizes: Mapping[str, int]) -> int:
+    """How many programs the first grid has under these block sizes."""
+    blocks = [b for grid in situation.structure.grids[:1] for b in grid.blocks if b in sizes]
+    tuned = [-(-situation.extent(block, 1) // sizes[block]) for block in blocks]
+    return situation.programs(tuple(blocks)) * prod(tuned)
+
+
+def untiled_elements(situation: Situation, shape: Shape) -> int:
+    """The product of the axes of a tile that no tuned block cuts."""
+    tuned = set(situation.entries.blocks)
+    whole = [dim for dim in shape if tuned.isdisjoint(dim.symbols)]
+    return prod(max(1, situation.structure.extent(dim) or 1) for dim in whole)
+
+
+def shapes_with(situation: Situation, dim: Dim) -> set[Shape]:
+    """The shapes of all tiles along one dimension."""
+    shapes = {value.tile.shape for value in situation.structure.tile_values}
+    return {shape for shape in shapes if dim in shape}
+
+
+def spread(situation: Situation, names: Iterable[str], elements: float) -> dict[str, int]:
+    """Give the elements to the blocks in turn, each as many as its axis takes."""
+    blocks: dict[str, int] = {}
+    for name in names:
+        blocks[name] = min(situation.whole(name), power_of_2_floor(elements))
+        elements /= max(1, min(blocks[name], situation.extent(name)))
+    return blocks
+
+
+def complete_blocks(situation: Situation, blocks: Mapping[str, int]) -> dict[str, int]:
+    """A size for every block: at least its minimum, at most its axis, and of a useful tile."""
+    sizes: dict[str, int] = {
+        name: max(situation.minimum(name), min(size, situation.whole(name)))
+        for name, size in blocks.items()
+    }
+    outer = set(situation.structure.outer_bounds.values())
+    names = [name for name in _by_contiguity(situation) if name not in sizes]
+    for name in names:
+        share = programs_share(situation, situation.extent(name))
+        room = share if name in outer else _room(situation, sizes, name)
+        sizes[name] = max(situation.minimum(name), min(room, situation.whole(name)))
+    for inner, bound in situation.structure.outer_bounds.items():
+        if isinstance(bound, str) and bound in sizes and inner in sizes:
+            sizes[bound] = max(sizes[bound], sizes[inner])
+    return sizes
+
+
+def _by_contiguity(situation: Situation) -> list[str]:
+    """Blocks along memory first, then from the last to the first."""
+    along = {fact.contiguous_block for fact in situation.facts.accesses}
+    names = situation.entries.blocks[::-1]
+    return sorted(names, key=lambda name: name not in along)
+
+
+def _room(situation: Situation, sizes: Mapping[str, int], name: str) -> int:
+    """How long the block may be for its largest tile to have a middling size."""
+
+    def elements(shape: Shape) -> int:
+        cuts = [sizes.get(symbol, 1) for dim in shape for symbol in dim.symbols]
+        return prod(cuts) * untiled_elements(situation, shape)
+
+    shapes = {value.tile.shape for value in situation.structure.tile_values}
+    own = [shape for shape in shapes if any(name in dim.symbols for dim in shape)]
+    return power_of_2_floor(CPU_TILE_ELEMENTS / max(map(elements, own), default=1))

@@ -1,0 +1,72 @@
+"""``check=True``: every access is checked for bounds and races before anything is touched."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tilesmith import exc
+
+
+def gathered(x, positions):
+    out = torch.empty([positions.size(0)])
+    for tile in hl.tile(positions.size(0)):
+        out[tile] = x[positions[tile]]  # the gather
+    return out
+
+
+def shifted(x):
+    for tile in hl.tile(x.size(0) - 1):
+        x[tile.index + 1] = x[tile] + 1  # the race
+    return x
+
+
+def line_of(comment: str) -> int:
+    with open(__file__) as file:
+        return next(n for n, line in enumerate(file, 1) if line.endswith(f"# {comment}\n"))
+
+
+def test_what_is_in_bounds_is_computed():
+    x, positions = torch.randn(10), torch.tensor([0, 9, 3, 3])
+    assert torch.equal(helion.kernel(gathered, check=True)(x, positions), x[positions])
+
+
+@pytest.mark.parametrize("wrong", [10, 1 << 40, -11])
+def test_a_gather_out_of_bounds_is_told_at_its_line(wrong: int):
+    x, positions = torch.randn(10), torch.tensor([0, 9, wrong])
+    with pytest.raises(exc.OutOfBoundsAccess) as caught:
+        helion.kernel(gathered, check=True)(x, positions)
+    assert caught.value.loc is not None
+    assert caught.value.loc.line == line_of("the gather")
+    assert str(wrong) in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [3, 20, 5000])
+def test_a_race_is_found_whatever_the_default_block_size(size: int):
+    with pytest.raises(exc.RaceDetected) as caught:
+        helion.kernel(shifted, check=True)(torch.zeros(size))
+    assert caught.value.loc is not None
+    assert caught.value.loc.line == line_of("the race")
+
+
+def test_a_given_config_decides_what_can_race():
+    whole = helion.Config(block_sizes=[32])
+    helion.kernel(shifted, check=True, config=whole)(torch.zeros(20))
+    with pytest.raises(exc.RaceDetected):
+        helion.kernel(shifted, check=True, config=helion.Config(block_sizes=[8]))(torch.zeros(20))
+
+
+def test_checking_wins_over_the_backend():
+    x, positions = torch.randn(4), torch.tensor([4])
+    for backend in ("auto", "cpu", "triton", "reference"):
+        kernel = helion.kernel(gathered, check=True, backend=backend)
+        with pytest.raises(exc.OutOfBoundsAccess):
+            kernel(x, positions)
+
+
+def test_code_is_shown_as_without_checks():
+    x, positions = torch.randn(4), torch.tensor([1])
+    checked = helion.kernel(gathered, check=True).bind((x, positions))
+    assert checked.to_triton_code() == helion.kernel(gathered).bind((x, positions)).to_triton_code()

@@ -1,0 +1,52 @@
+"""Advice about memory: whole pages only, and never an error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tilesmith.runtime.native import huge_pages
+from tilesmith.runtime.native.huge_pages import advise_huge_pages, inner_pages
+
+
+@pytest.mark.parametrize(
+    ("address", "size", "expected"),
+    [
+        (4096, 8192, (4096, 8192)),
+        (4097, 8191, (8192, 4096)),
+        (4095, 8193, (4096, 8192)),
+        (4100, 100, (8192, 0)),
+        (4097, 4095, (8192, 0)),
+        (0, 0, (0, 0)),
+    ],
+)
+def test_only_whole_pages_are_named(address: int, size: int, expected: tuple[int, int]):
+    assert inner_pages(address, size, 4096) == expected
+
+
+def test_the_whole_storage_is_advised(monkeypatch: pytest.MonkeyPatch):
+    calls: list[tuple[int, int, int]] = []
+
+    def madvise(*values: int) -> int:
+        calls.append(values)  # type: ignore[arg-type]
+        return -1
+
+    monkeypatch.setattr(huge_pages, "_madvise", lambda: madvise)
+    whole = torch.empty(3 << 20)
+    advise_huge_pages(whole[7:1000, None])
+    ((start, size, _),) = calls
+    assert 0 <= start - whole.data_ptr() < 4096
+    assert whole.nbytes - 8192 < size <= whole.nbytes
+    advise_huge_pages(torch.empty(3))
+    assert len(calls) == 1, "less than a page"
+
+
+def test_the_system_takes_the_advice():
+    x = torch.full((8 << 20,), 7, dtype=torch.uint8)
+    advise_huge_pages(x)
+    assert x.min().item() == x.max().item() == 7
+
+
+def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(huge_pages, "_madvise", lambda: None)
+    advise_huge_pages(torch.empty(8 << 20))

@@ -1,0 +1,156 @@
+"""Objects on disk: whole or absent, shared by processes, never a reason to fail."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.native.programs import ECHO, artifact, scalar, tensor
+from tilesmith.runtime.native import loader
+from tilesmith.runtime.native.loader import compile_artifact
+from tilesmith.runtime.native.object_cache import ObjectCache, object_key
+from tilesmith.targets import parse_target
+
+CONTENT = bytes(range(256)) * 40
+
+
+class Maker:
+    """Counts how often it had to make the object."""
+
+    def __init__(self, content: bytes = CONTENT) -> None:
+        self.calls = 0
+        self._content = content
+
+    def __call__(self) -> bytes:
+        self.calls += 1
+        return self._content
+
+
+def test_an_object_is_made_once(tmp_path: Path):
+    make = Maker()
+    for _ in range(3):
+        assert ObjectCache(tmp_path / "new" / "folder").get("k", make) == CONTENT
+    assert make.calls == 1
+
+
+def test_keys_tell_all_their_parts_apart():
+    keys = {object_key(p) for p in (["a", "b"], ["ab"], ["a", "b", ""], ["", "ab"], ["b", "a"])}
+    assert len(keys) == 5
+    assert object_key(["a", "b"]) == object_key(("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda stored: stored[:-1],
+        lambda stored: stored + b"x",
+        lambda stored: stored[:20],
+        lambda stored: b"",
+        lambda stored: b"X" + stored[1:],
+        lambda stored: stored[:100] + bytes([stored[100] ^ 1]) + stored[101:],
+        lambda stored: stored[:30] + bytes([stored[30] ^ 1]) + stored[31:],
+    ],
+    ids=["short", "long", "head cut", "empty", "other magic", "flipped bit", "other checksum"],
+)
+def test_a_damaged_entry_is_made_again_and_mended(tmp_path: Path, damage):
+    cache, make = ObjectCache(tmp_path), Maker()
+    cache.get("k", make)
+    path = cache.path("k")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert cache.get("k", make) == CONTENT
+    assert make.calls == 2
+    assert path.read_bytes() == whole
+    assert cache.get("k", make) == CONTENT
+    assert make.calls == 2
+
+
+def test_no_scratch_files_stay_behind(tmp_path: Path):
+    ObjectCache(tmp_path).get("k", Maker())
+    assert [path.name for path in tmp_path.iterdir()] == ["k.o"]
+
+
+def test_a_folder_that_cannot_be_made_means_no_caching(tmp_path: Path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    make = Maker()
+    for _ in range(2):
+        assert ObjectCache(blocked / "native").get("k", make) == CONTENT
+    assert make.calls == 2
+
+
+def test_a_read_only_folder_is_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def forbidden(**_):
+        raise PermissionError(13, "Permission denied")
+
+    cache, make = ObjectCache(tmp_path), Maker()
+    cache.get("k", make)
+    # Permissions of the folder would not do: the superuser has them all.
+    monkeypatch.setattr(tempfile, "mkstemp", forbidden)
+    assert cache.get("k", make) == CONTENT
+    assert cache.get("other", make) == CONTENT
+    assert make.calls == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["k.o"]
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert ObjectCache(tmp_path).get("k", Maker()) == CONTENT
+    assert list(tmp_path.iterdir()) == []
+
+
+def _work(folder: Path, number: int, results) -> None:
+    cache = ObjectCache(folder)
+    contents = [bytes([key]) * (50_000 + key) for key in range(6)]
+    order = [(key + number) % 6 for key in range(6)] * 5
+    ok = all(cache.get(f"k{key}", Maker(contents[key])) == contents[key] for key in order)
+    results.put(ok)
+
+
+def test_many_processes_share_a_folder(tmp_path: Path):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [
+        context.Process(target=_work, args=(tmp_path, number, results)) for number in range(6)
+    ]
+    for process in processes:
+        process.start()
+    outcomes = [results.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert outcomes == [True] * 6
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"k{key}.o" for key in range(6)]
+
+
+def test_compiled_artifacts_come_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    echo = artifact("echo", ECHO, tensor("out"), scalar("n", "i64"))
+    first = compile_artifact(echo, tmp_path)
+    (stored,) = (tmp_path / "native").iterdir()
+
+    def refuse(_):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(loader.code_maker(echo.target), "make_object", refuse)
+    assert compile_artifact(echo, tmp_path) == first
+    stored.write_bytes(b"")
+    with pytest.raises(AssertionError, match="compiled again"):
+        compile_artifact(echo, tmp_path)
+
+
+def test_everything_that_matters_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    parameters = (tensor("out"), scalar("n", "i64"))
+    compile_artifact(artifact("echo", ECHO, *parameters), tmp_path)
+    compile_artifact(artifact("echo", ECHO + "\n", *parameters), tmp_path)
+    avx2, sse = parse_target("cpu:avx2"), parse_target("cpu:sse")
+    compile_artifact(artifact("echo", ECHO, *parameters, target=avx2), tmp_path)
+    compile_artifact(artifact("echo", ECHO, *parameters, target=sse), tmp_path)
+    monkeypatch.setattr(loader, "llvm_version", lambda: "another")
+    compile_artifact(artifact("echo", ECHO, *parameters), tmp_path)
+    assert len(list((tmp_path / "native").iterdir())) == 5
