@@ -57,7 +57,7 @@ def test_torch_functions_and_language_functions_are_callables() -> None:
             out[t] = fn(x[t])
         return out
 
-    for fn in (torch.relu, torch.neg, torch.nn.functional.relu, torch.sigmoid):
+    for fn in (torch.relu, torch.neg, torch.nn.functional.relu, torch.square):
         assert torch.equal(unary(X - 5, fn), fn(X - 5))
 
 

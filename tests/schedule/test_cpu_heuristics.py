@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+import tilesmith as helion
 from tests.schedule import programs
-from tests.schedule.cpu_runs import MACHINE, spec_at
+from tests.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tilesmith.ir.parser import parse_function
 from tilesmith.schedule.cpu_facts import has_uneven_programs, largest_streamed_bytes
 from tilesmith.schedule.spec import ConfigSpec
@@ -233,3 +235,18 @@ def test_only_plain_stores_to_unread_memory_of_known_size_bypass_the_caches():
     assert not default(_copy(source="out")).cpu_streaming_stores
     assert not default(_copy(mask="%some")).cpu_streaming_stores
     assert not default(_copy(index="%far")).cpu_streaming_stores
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "blocks"),
+    [
+        ("add", (3, 5), [1, 16_384]),
+        ("softmax", (3, 5), [16]),
+        ("matmul", (3, 5, 7), [256, 512, 256]),
+        ("long_sum_manual", (3, 5), [4096, 16]),
+    ],
+)
+def test_small_first_calls_with_runtime_sizes_do_not_make_small_tiles(name, size, blocks):
+    kernel = helion.kernel(CASES[name].kernel.fn, static_shapes=False)
+    args = kernel.normalize_args(*CASES[name].make_inputs(size, torch.float32, "cpu"))
+    assert default(kernel.bind(args).function).block_sizes == blocks

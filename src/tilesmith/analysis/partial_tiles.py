@@ -45,6 +45,7 @@ class _Proof:
 
     def __init__(self, function: Function, sizes: Mapping[str, int]) -> None:
         self._sizes = sizes
+        self._is_block = function.is_block
         self._defined_by = definitions(function.body)
         self._steps: dict[Value, _Step] = {}
         for op in walk_function(function):
@@ -55,7 +56,7 @@ class _Proof:
         steps = iter(op.steps if isinstance(op, Loop) else ())
         for arg, begin, block in zip(op.body.args, op.begins, op.blocks):
             if block:
-                size = self._sizes[block]
+                size = self._sizes[block] if self._is_block(block) else 1
             else:
                 step = self._defined_by.get(next(steps)) if isinstance(op, Loop) else None
                 size = int(step.value) if isinstance(step, Full) else 1
@@ -64,6 +65,9 @@ class _Proof:
     def is_partial(self, op: Grid | Loop, axis: int) -> bool:
         if not op.blocks[axis]:
             return False
+        if not self._is_block(op.blocks[axis]):
+            # A tile of a runtime size: what it is at trace time proves nothing.
+            return True
         end, begin = self._form(op.ends[axis]), self._form(op.begins[axis])
         terms = dict(end.base)
         for value, coefficient in begin.base:

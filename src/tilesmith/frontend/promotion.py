@@ -1,6 +1,6 @@
 """Result element types exactly as eager torch has them.
 
-Ask torch itself on tiny meta tensors, once per case.
+Ask torch itself on tiny tensors, once per case.
 """
 
 from __future__ import annotations
@@ -34,19 +34,27 @@ def _number_kind(value: Any) -> type:
     return float if isinstance(value, float) else int
 
 
-def _sample(descriptor: _Descriptor) -> Any:
+def _sample(descriptor: _Descriptor, device: str = "meta") -> Any:
     if descriptor[0] == "number":
         return descriptor[1](1)
     shape = (1,) if descriptor[2] else ()
-    return torch.empty(shape, dtype=to_torch(descriptor[1]), device="meta")
+    return torch.ones(shape, dtype=to_torch(descriptor[1]), device=device)
 
 
 @lru_cache(maxsize=4096)
 def _infer(name: str, descriptors: tuple[_Descriptor, ...]) -> DType:
     function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
-    samples = [_sample(descriptor) for descriptor in descriptors]
+    try:
+        # Meta tensors know every type, but for many functions load half of torch's compiler.
+        return _ask(function, descriptors, "cpu")
+    except RuntimeError:
+        return _ask(function, descriptors, "meta")
+
+
+def _ask(function: Any, descriptors: tuple[_Descriptor, ...], device: str) -> DType:
+    samples = [_sample(descriptor, device) for descriptor in descriptors]
     if not any(isinstance(sample, torch.Tensor) for sample in samples):
-        samples[0] = torch.tensor(samples[0], device="meta")
+        samples[0] = torch.tensor(samples[0], device=device)
     return from_torch(function(*samples).dtype)
 
 

@@ -135,6 +135,8 @@ def _is_short(structure: Structure, loop: Loop, axis: LoopAxis) -> bool:
 
 def constant_step(structure: Structure, loop: Loop, axis: LoopAxis) -> int | None:
     """The step of an axis that no Config changes, or None."""
+    if axis.block and not structure.function.is_block(axis.block):
+        return None
     if axis.block:
         fixed = structure.function.block(axis.block).fixed
         return None if fixed is None else next_power_of_2(fixed)

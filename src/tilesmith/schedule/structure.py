@@ -146,7 +146,7 @@ class Structure:
         if isinstance(bound, int):
             return bound
         block = loop.blocks[position]
-        if block:
+        if block and self.function.is_block(block):
             return self.function.block(block).extent
         name = loop.ends[position].name
         return next((size.hint for size in self.function.sizes if size.name == name), None)

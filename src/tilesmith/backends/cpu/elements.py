@@ -118,8 +118,10 @@ class ElementEmitter:
 
     def symbol(self, name: str) -> Register:
         """How long the axis of a block or runtime size is here."""
-        if name in self.lengths:
-            return self.lengths[name]
+        return self.lengths[name] if name in self.lengths else self.block_size(name)
+
+    def block_size(self, name: str) -> Register:
+        """How long a whole tile is: a constant of the schedule, or a runtime size."""
         return index(self.block_sizes[name]) if name in self.block_sizes else self.named[name]
 
     def extent(self, extent: Extent) -> Register:
@@ -282,8 +284,7 @@ class ElementEmitter:
 
     def of_block_size(self, op: BlockSize, coords: Coords) -> Lane:
         """A constant of the schedule."""
-        element = register_element(op.result.tile.dtype)
-        return Uniform(number(element, self.block_sizes[op.block]))
+        return Strided(self.block_size(op.block), index(0))
 
 
 def _plain(lane: Lane) -> Register:

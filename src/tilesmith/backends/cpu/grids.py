@@ -119,7 +119,7 @@ class KernelEmitter:
             extent = b.subtract(*bounds)
             if extent.constant is None:
                 extent = b.intrinsic("smax", extent, index(0))
-            size = index(self._blocks[block]) if block else index(1)
+            size = elements.block_size(block) if block else index(1)
             found.append(b.ceiling_quotient(extent, size))
         return found
 
@@ -137,7 +137,7 @@ class KernelEmitter:
                 position = _remainder(b, rest, counts[axis])
                 rest = _quotient(b, rest, counts[axis])
             block = op.blocks[axis]
-            size = index(self._blocks[block]) if block else index(1)
+            size = elements.block_size(block) if block else index(1)
             start = b.index_of(elements.scalars[op.begins[axis]])
             begin = b.add(start, b.multiply(position, size))
             steps.set_index(op.body.args[axis], begin)

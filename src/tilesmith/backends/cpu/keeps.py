@@ -18,13 +18,17 @@ from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
 
 _MAX_ROUNDS = 4
+_VIEWS = (ExpandDims, Broadcast, Reshape, Permute, Mask)
+"""Ops that move elements and cost nothing themselves."""
 
 
 def plan_grid(
@@ -42,7 +46,7 @@ def plan_grid(
         if not more:
             break
         kept |= more
-        spilled.update(_find_spills(region, more, VirtualTiles(defined, kept)))
+        spilled.update(_find_spills(region, more, VirtualTiles(defined, kept), spilled))
     tiles = VirtualTiles(defined, kept)
     return plan_program(region, tiles, schedule, spilled), tiles
 
@@ -76,6 +80,8 @@ class _Evaluations:
         self.nests: dict[Value, set[int]] = {}
         self.users: dict[Value, set[Value]] = {}
         self.is_repeated: set[Value] = set()
+        self.roots: set[Value] = set()
+        self._definitions = tiles.definitions
         for number, (nest, depth) in enumerate(_nests(program.steps)):
             for root in nest.roots:
                 own = root.is_own_keep
@@ -90,18 +96,32 @@ class _Evaluations:
                 for (value, _), op in closure.nodes.items():
                     for operand in op.operand_values():
                         self.users.setdefault(operand, set()).add(value)
+                self.roots.update(value for value, _ in root.places())
+
+    def users_behind_views(self, value: Value) -> set[Value]:
+        """Tiles computed from a tile, directly or from a view of it; empty when a root uses it."""
+        found: set[Value] = set()
+        for user in self.users.get(value, ()):
+            is_view = isinstance(self._definitions[user], _VIEWS)
+            behind = self.users_behind_views(user) if is_view else {user}
+            if not behind:
+                return set()
+            found |= behind
+        return set() if value in self.roots else found
 
 
 def _find_dear(region: Region, program: Program, tiles: VirtualTiles) -> set[Value]:
     depths = dict(_depths(region, 0))
     made = _Evaluations(program, tiles, depths)
-    shared = {
-        value for value, nests in made.nests.items() if len(nests) > 1 or value in made.is_repeated
+    dear = {
+        value
+        for value, nests in made.nests.items()
+        if (len(nests) > 1 or value in made.is_repeated)
+        and _is_worth_keeping(value, tiles, is_repeated=value in made.is_repeated)
     }
-    dear = {value for value in shared if _is_worth_keeping(value, tiles, value in made.is_repeated)}
 
     def is_covered(value: Value) -> bool:
-        users = made.users.get(value, set())
+        users = made.users_behind_views(value)
         return bool(users) and all(
             user in dear and made.nests[user] >= made.nests[value] for user in users
         )
@@ -117,10 +137,10 @@ def _depths(region: Region, depth: int) -> Iterator[tuple[Operation, int]]:
             yield from _depths(inner, inside)
 
 
-def _is_worth_keeping(value: Value, tiles: VirtualTiles, is_repeated: bool) -> bool:
-    if not space_of(value.tile.shape):
-        return False
+def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -> bool:
     op = tiles.definitions[value]
+    if not space_of(value.tile.shape) or isinstance(op, _VIEWS):
+        return False
     closure = tiles.own_closure((value, own_coords(value.tile.shape)))
     if any(tiles.is_dear(node) for node in closure.nodes.values()):
         return not isinstance(op, Load) or tiles.is_gather(op)
@@ -132,14 +152,18 @@ def _is_worth_keeping(value: Value, tiles: VirtualTiles, is_repeated: bool) -> b
     return is_repeated and len(floats) > 1
 
 
-def _find_spills(region: Region, values: set[Value], tiles: VirtualTiles) -> dict[Value, Store]:
+def _find_spills(
+    region: Region, values: set[Value], tiles: VirtualTiles, known: dict[Value, Store]
+) -> dict[Value, Store]:
     """Stores whose place can hold a kept tile until they happen: the only access of a tensor."""
     accesses = [op for op in walk(region) if isinstance(op, (Load, Store, Atomic))]
     found: dict[Value, Store] = {}
-    for value in values:
-        made_by = tiles.definitions[value]
+    taken = set(known.values())
+    for value, made_by in tiles.definitions.items():
+        if value not in values:
+            continue
         for op in region.ops:
-            if not isinstance(op, Store) or op in found.values() or op.mask is not None:
+            if not isinstance(op, Store) or op in taken or op.mask is not None:
                 continue
             group = alias_group(op.tensor)
             is_only = sum(alias_group(other.tensor) == group for other in accesses) == 1
@@ -151,6 +175,7 @@ def _find_spills(region: Region, values: set[Value], tiles: VirtualTiles) -> dic
                 and _is_known_before(op, made_by, region, tiles)
             ):
                 found[value] = op
+                taken.add(op)
                 break
     return found
 

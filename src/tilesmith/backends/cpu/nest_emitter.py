@@ -317,7 +317,10 @@ class _NestLoops:
     def _keep(self, root: Root, value: Register) -> None:
         assert root.target is not None
         if root.target in self._e.spilled:
-            self._store(self._e.spilled[root.target], root.place[1], value)
+            store = self._e.spilled[root.target]
+            # Where the store itself is in this nest and stores this very tile, it does the work.
+            if store.value is not root.target or all(r.op is not store for r in self._nest.roots):
+                self._store(store, root.place[1], value)
         else:
             self._write_buffer(self._e.buffers[root.target], root.place[1], value)
 

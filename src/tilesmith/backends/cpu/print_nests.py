@@ -8,13 +8,14 @@ from math import prod
 
 from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.backends.cpu.nests import PlannedGrid, Program
-from tilesmith.backends.cpu.printing.expressions import Expr, number
+from tilesmith.backends.cpu.printing.expressions import Expr
 from tilesmith.backends.cpu.printing.lines import Lines
-from tilesmith.backends.cpu.printing.names import Names, single_users
+from tilesmith.backends.cpu.printing.names import Names, find_users
 from tilesmith.backends.cpu.printing.scene import Scene
 from tilesmith.backends.cpu.printing.scratch_text import print_scratch
 from tilesmith.backends.cpu.printing.steps import StepPrinter
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.traversal import definitions
@@ -37,12 +38,15 @@ class _PlanPrinter:
         self._grids = {grid.op: grid for grid in grids}
         self._block_sizes = {b.name: schedule.symbols[b.name] for b in function.blocks}
         self._partial = find_partial_axes(function, schedule.symbols)
-        self._single_users = single_users(function)
+        self._users = find_users(function)
         self._names = Names(function)
-        self._lines = Lines()
+        has_origins = bool(schedule.backend_options.get("output_origin_lines", True))
+        self._lines = Lines(has_origins=has_origins)
         self._scalars: dict[Value, Expr] = {
             p.value: Expr(self._names.of(p.value)) for p in function.parameters
         }
+
+        self._sources: dict[Value, tuple[SourceLocation, ...]] = {}
 
     def print(self) -> str:
         """Header, scalars of the whole kernel, then one grid after the other."""
@@ -65,26 +69,27 @@ class _PlanPrinter:
             block_sizes=self._block_sizes,
             names=self._names,
             lines=self._lines,
+            users=self._users,
             scalars=self._scalars,
+            sources=self._sources,
             lengths={},
         )
 
     def _steps(self, scene: Scene) -> StepPrinter:
-        return StepPrinter(scene, self._partial, self._single_users)
+        return StepPrinter(scene, self._partial)
 
     def _header(self) -> None:
         target, options = self._schedule.target, self._schedule.cpu
-        sizes = ", ".join(f"{name}={size}" for name, size in self._block_sizes.items())
-        shown = f"; block sizes: {sizes}" if sizes else ""
+        sizes = [f"{name}={size}" for name, size in self._block_sizes.items()]
+        sizes = [f"block sizes: {', '.join(sizes)}"] if sizes else []
         lanes = f"{target.vector_lanes} lanes"
-        self._lines.put(f"# {self._function.name} on {target}, {lanes}{shown}")
+        self._lines.remarks([f"{self._function.name} on {target}, {lanes}", *sizes])
         threads = options.threads or "as many as torch uses"
         parts = [f"threads: {threads}"]
         if options.streaming_stores:
             parts.append("whole vectors are stored past the caches")
-        self._lines.put(f"# {'; '.join(parts)}")
-        for parameter in self._function.parameters:
-            self._lines.put(f"# {self._parameter(parameter.value)}")
+        self._lines.remarks(parts)
+        self._lines.remarks([self._parameter(p.value) for p in self._function.parameters])
 
     def _parameter(self, value: Value) -> str:
         name = self._names.of(value)
@@ -115,10 +120,11 @@ class _PlanPrinter:
 
     def _programs(self, op: Grid) -> str:
         """How many programs there are and how they are shared out."""
-        how = "taken one by one" if self._schedule.cpu.is_dynamic else "static"
+        how = "dynamic" if self._schedule.cpu.is_dynamic else "static"
         counts = [self._count(op, axis) for axis in range(len(op.blocks))]
         known = [count for count in counts if count is not None]
-        total = f"{prod(known):,} programs, " if len(known) == len(counts) else ""
+        plural = "" if prod(known) == 1 else "s"
+        total = f"{prod(known):,} program{plural}, " if len(known) == len(counts) else ""
         options = self._schedule.grids.get(op.slot)
         if options is None or len(op.blocks) < 2:
             return f"{total}{how}"

@@ -94,7 +94,7 @@ class StepEmitter:
 
     def length_of_tile(self, block: str, begin: Register, end: Register, partial: bool) -> Register:
         """How many elements of a tile lie before the loop's end."""
-        size = index(self._e.block_sizes[block])
+        size = self._e.block_size(block)
         return self._b.minimum(size, self._b.subtract(end, begin)) if partial else size
 
     def _loop(self, step: LoopStep) -> None:
@@ -132,7 +132,7 @@ class StepEmitter:
     def _step_of(self, op: Loop, axis: int) -> Register:
         block = op.blocks[axis]
         if block:
-            return index(self._e.block_sizes[block])
+            return self._e.block_size(block)
         position = sum(not other for other in op.blocks[:axis])
         return self._b.index_of(self._e.scalars[op.steps[position]])
 

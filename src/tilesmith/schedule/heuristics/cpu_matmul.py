@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import AttentionFact, MatmulFact
-from tilesmith.schedule.heuristics.cpu_seed import PROGRAMS_PER_CORE, CpuSeed
+from tilesmith.schedule.facts import AttentionFact, Axis, MatmulFact
+from tilesmith.schedule.heuristics.cpu_seed import PROGRAMS_PER_CORE, CpuSeed, longest
 from tilesmith.schedule.heuristics.seed import Situation
 from tilesmith.schedule.schedule import next_power_of_2
 
@@ -41,7 +41,7 @@ def _tile(situation: Situation, fact: MatmulFact, panels: Panels) -> tuple[int, 
     """The sides of an output tile, small enough for every core to have its programs."""
     others = situation.programs((fact.m.block, fact.n.block))
     m, n = fact.m.extent_or(4096), fact.n.extent_or(4096)
-    bm, bn = min(panels.m, next_power_of_2(m)), min(MAX_N, next_power_of_2(n))
+    bm, bn = min(panels.m, _side(situation, fact.m, m)), min(MAX_N, _side(situation, fact.n, n))
     grid = situation.structure.grid_blocks
     cuts_rows, cuts_columns = fact.m.block in grid, fact.n.block in grid
 
@@ -56,6 +56,10 @@ def _tile(situation: Situation, fact: MatmulFact, panels: Panels) -> tuple[int, 
     while bn > LEAST_SIDE and cuts_columns and has_fewer_than(cores):
         bn //= 2
     return bm, bn
+
+
+def _side(situation: Situation, axis: Axis, extent: int) -> int:
+    return next_power_of_2(extent) if axis.block is None else longest(situation, axis.block)
 
 
 def _work(fact: MatmulFact) -> int:

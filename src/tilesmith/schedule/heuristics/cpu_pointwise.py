@@ -6,6 +6,8 @@ from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.heuristics.cpu_seed import (
     SERIAL_ELEMENTS,
     CpuSeed,
+    is_guess,
+    longest,
     programs_share,
     spread,
 )
@@ -23,8 +25,9 @@ def cpu_pointwise_seeds(situation: Situation) -> list[CpuSeed]:
         return []
     along = _blocks_along_memory(situation)
     slab = max(1, fact.slab)
-    if fact.total is not None and fact.total * slab <= SERIAL_ELEMENTS:
-        return [CpuSeed({name: situation.whole(name) for name in situation.entries.blocks})]
+    is_known = not any(is_guess(situation, name) for name in situation.entries.blocks)
+    if is_known and fact.total is not None and fact.total * slab <= SERIAL_ELEMENTS:
+        return [CpuSeed({name: longest(situation, name) for name in situation.entries.blocks})]
     if len(along) > 1:
         return [CpuSeed(_square(situation, along))]
     total = LEAST_ELEMENTS if fact.total is None else fact.total * slab
@@ -53,7 +56,7 @@ def _along_memory(situation: Situation, along: list[str], elements: float) -> di
         count = max(1, count // size)
     return {
         **others,
-        **{name: min(situation.whole(name), size * count) for name, size in runs.items()},
+        **{name: min(longest(situation, name), size * count) for name, size in runs.items()},
     }
 
 
@@ -61,4 +64,4 @@ def _square(situation: Situation, names: list[str]) -> dict[str, int]:
     """Tiles for axes that all run along some tensor's memory: two of them fit the first cache."""
     elements = situation.target.l1_bytes / (2 * 4)
     side = power_of_2_floor(elements ** (1 / len(names)))
-    return {name: min(situation.whole(name), side) for name in names}
+    return {name: min(longest(situation, name), side) for name in names}

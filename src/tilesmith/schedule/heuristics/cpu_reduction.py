@@ -14,6 +14,8 @@ from tilesmith.schedule.facts import ReductionFact
 from tilesmith.schedule.heuristics.cpu_seed import (
     SERIAL_ELEMENTS,
     CpuSeed,
+    is_guess,
+    longest,
     programs_share,
     shapes_with,
     spread,
@@ -24,6 +26,8 @@ from tilesmith.schedule.heuristics.seed import Situation
 LONG_ROW = 256
 """A row of this many elements is worth a program of its own."""
 SHORT_ROWS_ELEMENTS = 4096
+RUNTIME_ROWS = 16
+"""Where rows are short in the first call only."""
 MIN_LANES, MAX_LANES = 64, 512
 """Elements side by side where rows are added up, one accumulator for each."""
 
@@ -51,6 +55,13 @@ class Rows:
         return Rows(situation, fact, slab, tuple(n for n in names if n not in loops), loops)
 
     @property
+    def has_runtime_length(self) -> bool:
+        """Whether a later call may have longer rows."""
+        is_block = self.situation.structure.function.is_block
+        symbols = self.fact.axis.dim.symbols
+        return any(not is_block(s) or is_guess(self.situation, s) for s in symbols)
+
+    @property
     def l1_elements(self) -> int:
         """Elements of a tile that takes half of the first cache."""
         return self.situation.target.l1_bytes // (2 * max(4, self.fact.dtype.itemsize))
@@ -61,6 +72,8 @@ class Rows:
             return dict.fromkeys(self.grid_blocks, 1)
         total = prod(map(self.situation.extent, self.grid_blocks))
         count = SHORT_ROWS_ELEMENTS // max(1, width)
+        if self.has_runtime_length:
+            count = min(count, RUNTIME_ROWS)
         if total * width > SERIAL_ELEMENTS:
             count = min(count, programs_share(self.situation, total))
         return spread(self.situation, reversed(self.grid_blocks), count)
@@ -81,7 +94,7 @@ class Rows:
 
     def columns(self, lanes: str) -> dict[str, int]:
         """Lanes along memory, and one of everything else."""
-        width = min(MAX_LANES, self.situation.whole(lanes))
+        width = min(MAX_LANES, longest(self.situation, lanes))
         if lanes in self.grid_blocks:
             share = programs_share(self.situation, self.situation.extent(lanes))
             width = min(width, max(MIN_LANES, share))
@@ -131,6 +144,6 @@ def _tile_seed(rows: Rows) -> CpuSeed:
         columns = rows.columns(lanes)
         length = power_of_2_floor(rows.l1_elements / (columns[lanes] * rows.slab))
         return CpuSeed({**columns, block: length})
-    length = min(situation.whole(block), power_of_2_floor(rows.l1_elements / rows.slab))
+    length = min(longest(situation, block), power_of_2_floor(rows.l1_elements / rows.slab))
     width = rows.slab * min(length, situation.extent(block))
     return CpuSeed({**rows.inner(width), **rows.rows(width), block: length})

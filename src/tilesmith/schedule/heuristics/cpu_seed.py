@@ -39,6 +39,24 @@ class CpuSeed:
         return values
 
 
+def is_guess(situation: Situation, block: str) -> bool:
+    """Whether the extent of a block's axis is only that of the first call."""
+    structure = situation.structure
+    return any(
+        structure.find_constant(axis.loop.ends[axis.position]) is None
+        and structure.find_length_bound(axis.loop, axis.position) is None
+        for loop in structure.all_loops
+        for axis in structure.axes_of(loop)
+        if axis.block == block
+    )
+
+
+def longest(situation: Situation, block: str) -> int:
+    """The longest useful block: all of its axis, or more where later calls may be larger."""
+    whole = situation.whole(block)
+    return max(whole, CPU_TILE_ELEMENTS) if is_guess(situation, block) else whole
+
+
 def programs_share(situation: Situation, extent: int) -> int:
     """The largest power of two that leaves every core its programs along such an axis."""
     return power_of_2_floor(extent / (PROGRAMS_PER_CORE * situation.target.num_sms))
@@ -68,7 +86,7 @@ def spread(situation: Situation, names: Iterable[str], elements: float) -> dict[
     """Give the elements to the blocks in turn, each as many as its axis takes."""
     blocks: dict[str, int] = {}
     for name in names:
-        blocks[name] = min(situation.whole(name), power_of_2_floor(elements))
+        blocks[name] = min(longest(situation, name), power_of_2_floor(elements))
         elements /= max(1, min(blocks[name], situation.extent(name)))
     return blocks
 
@@ -76,7 +94,7 @@ def spread(situation: Situation, names: Iterable[str], elements: float) -> dict[
 def complete_blocks(situation: Situation, blocks: Mapping[str, int]) -> dict[str, int]:
     """A size for every block: at least its minimum, at most its axis, and of a useful tile."""
     sizes: dict[str, int] = {
-        name: max(situation.minimum(name), min(size, situation.whole(name)))
+        name: max(situation.minimum(name), min(size, longest(situation, name)))
         for name, size in blocks.items()
     }
     outer = set(situation.structure.outer_bounds.values())
@@ -84,7 +102,7 @@ def complete_blocks(situation: Situation, blocks: Mapping[str, int]) -> dict[str
     for name in names:
         share = programs_share(situation, situation.extent(name))
         room = share if name in outer else _room(situation, sizes, name)
-        sizes[name] = max(situation.minimum(name), min(room, situation.whole(name)))
+        sizes[name] = max(situation.minimum(name), min(room, longest(situation, name)))
     for inner, bound in situation.structure.outer_bounds.items():
         if isinstance(bound, str) and bound in sizes and inner in sizes:
             sizes[bound] = max(sizes[bound], sizes[inner])

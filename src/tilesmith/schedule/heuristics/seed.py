@@ -54,7 +54,8 @@ class Situation:
         return max(1, prod(counts))
 
     def _pinned(self, block: str) -> int:
-        return (self.structure.function.block(block).fixed or 1) if block else 1
+        function = self.structure.function
+        return (function.block(block).fixed or 1) if function.is_block(block) else 1
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,9 @@ class Product:
         machine: processor and lanes.
         source: type of both operands.
         dtype: type computed in.
-        layouts: of the operands: ``rows`` or ``columns`` contiguous, ``any`` as strides only
-            known at run time, ``apart`` as constant strides of which none is 1.
+        layouts: of the operands: ``rows`` or ``columns`` contiguous, ``near`` as rows at a
+            small constant distance, ``any`` as strides only known at run time, ``apart`` as
+            constant strides of which none is 1.
         shape: upper bounds of m, n and k.
         is_fixed: whether the bounds are the extents, as constants.
     """
@@ -107,6 +108,7 @@ def strides_of(layout: str, shape: tuple[int, int]) -> tuple[int, int]:
     known = {
         "rows": (columns + 3, 1),
         "columns": (1, rows + 3),
+        "near": (columns + 3, 1),
         "any": (columns + 3, 1),
         "apart": (2 * columns + 3, 2),
     }
@@ -120,8 +122,7 @@ def _strides(
     if layout == "any":
         return given
     if layout == "rows":
-        # Both cases: a constant distance can be read in place, one of run time is packed.
-        return (row, column) if shape[1] % 2 else (given[0], column)
+        return given[0], column
     return (row, given[1]) if layout == "columns" else (row, column)
 
 

@@ -13,6 +13,7 @@ from tilesmith.dtypes import BF16, F32
 
 _DEPTH_BYTES = 1024
 _LHS_BYTES = 512 * 1024
+_RHS_PANELS = 4
 _NEAR_BYTES = 1024
 _PAIR_LANES = 16
 
@@ -30,6 +31,7 @@ class DotPlan:
         reads_rhs: whether the right operand is read where it is.
         depth: what is done of k at a time.
         rows: what is done of m at a time.
+        rhs_panels: how many panels of the right operand are packed at a time.
         partial: whether the last rows and the last columns may fill no register block.
     """
 
@@ -41,6 +43,7 @@ class DotPlan:
     reads_rhs: bool
     depth: int
     rows: int
+    rhs_panels: int
     partial: tuple[bool, bool]
 
     @property
@@ -53,7 +56,7 @@ class DotPlan:
         """Name of the function."""
         orders = "_".join(order.value if order else "any" for order in self.orders)
         places = f"{self.lhs_stride}_{self.reads_rhs}"
-        sizes = f"{self.rows}x{self.depth}_{self.partial[0]:d}{self.partial[1]:d}"
+        sizes = f"{self.rows}x{self.depth}x{self.rhs_panels}_{self.partial[0]:d}{self.partial[1]:d}"
         return f"product_{self.lhs.stem}_{self.rhs.stem}_{orders}_{places}_{sizes}"
 
 
@@ -67,15 +70,17 @@ def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
     depth = min(most, max(k or most, 1))
     size = depth // group * dtype.itemsize * block.packed_rows
     rows = max(_LHS_BYTES // max(size, 1), 1) * block.rows
+    reads_rhs = _reads_rhs(rhs, problem, block)
     return DotPlan(
         block,
         Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes, group),
         Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes, group),
         (_order(*lhs.strides), _order(rhs.strides[1], rhs.strides[0])),
         _readable_stride(lhs, problem),
-        _reads_rhs(rhs, problem, block),
+        reads_rhs,
         depth,
         min(rows, round_up(m, block.rows) if m else rows),
+        1 if reads_rhs else min(_RHS_PANELS, -(-n // block.columns) if n else _RHS_PANELS),
         (
             _may_be_partial(problem.extents[0], block.rows),
             _may_be_partial(problem.extents[1], block.columns),

@@ -1,7 +1,7 @@
 """Emits a matrix product of tiles: blocks along m and k, packed panels, micro-kernels.
 
 Packed memory has a static size however large the operands are: part of m and k of the left
-operand is packed at a time, and one panel of the right one.
+operand is packed at a time, and a few panels of the right one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _scratch(plan: DotPlan, problem: DotProblem) -> Register:
 
 
 def _rhs_elements(plan: DotPlan) -> int:
-    return plan.rhs.count_elements(plan.depth, plan.block.columns)
+    return plan.rhs.count_elements(plan.depth, plan.block.columns * plan.rhs_panels)
 
 
 def _add_product(module: Module, plan: DotPlan) -> None:
@@ -133,18 +133,30 @@ def _emit_block(b: Builder, plan: DotPlan, call: _Call) -> None:
         runs = [_pack_lhs(b, plan, call, (packed, index(0)))]
     else:
         runs = _read_lhs(b, plan, call, packed)
+    if not plan.reads_rhs:
+        _emit_packed_columns(b, plan, call, runs)
+        return
+    width = index(plan.block.columns)
+    whole = b.multiply(b.binary("sdiv", call.columns, width), width)
 
-    def column(first: Register, _: tuple[Register, ...]) -> None:
-        moved = b.multiply(first, call.rhs_column)
-        part = replace(
-            call,
-            rhs=b.offset(call.rhs, moved, memory_element(plan.rhs.source)),
-            out=b.offset(call.out, first, plan.element),
-            columns=b.subtract(call.columns, first),
-        )
-        _emit_column(b, plan, part, runs)
+    def panel(first: Register, _: tuple[Register, ...]) -> None:
+        part = _columns_from(b, plan, call, first)
+        _multiply(b, plan, part, (runs, part.rhs, part.rhs_row))
 
-    b.loop(index(0), call.columns, index(plan.block.columns), column)
+    b.loop(index(0), whole, width, panel)
+    if plan.partial[1]:
+        _emit_packed_columns(b, plan, _columns_from(b, plan, call, whole), runs)
+
+
+def _columns_from(b: Builder, plan: DotPlan, call: _Call, first: Register) -> _Call:
+    """The call restricted to the columns from one on."""
+    moved = b.multiply(first, call.rhs_column)
+    return replace(
+        call,
+        rhs=b.offset(call.rhs, moved, memory_element(plan.rhs.source)),
+        out=b.offset(call.out, first, plan.element),
+        columns=b.subtract(call.columns, first),
+    )
 
 
 def _pack_lhs(b: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Register]) -> _Run:
@@ -173,29 +185,36 @@ def _read_lhs(b: Builder, plan: DotPlan, call: _Call, target: Register) -> list[
     return [whole, _pack_lhs(b, plan, call, (target, b.multiply(count, index(height))))]
 
 
-def _emit_column(b: Builder, plan: DotPlan, call: _Call, runs: list[_Run]) -> None:
-    """One panel of the right operand with all of the left ones."""
+def _emit_packed_columns(b: Builder, plan: DotPlan, call: _Call, runs: list[_Run]) -> None:
+    """Pack some panels of the right operand and multiply each with all of the left ones."""
     width = index(plan.block.columns)
+
+    def panels(first: Register, _: tuple[Register, ...]) -> None:
+        part = _columns_from(b, plan, call, first)
+        left = b.ceiling_quotient(part.columns, width)
+        count = b.minimum(left, index(plan.rhs_panels))
+        source = part.rhs, call.rhs_column, call.rhs_row
+        target = Panels(*source, call.scratch, part.columns, call.depth, count)
+        pack(b, plan.rhs, plan.orders[1], target)
+        size = plan.rhs.panel_size(b, call.depth)
+
+        def panel(i: Register) -> None:
+            at = _columns_from(b, plan, part, b.multiply(i, width))
+            place = b.offset(call.scratch, b.multiply(i, size), plan.rhs.element)
+            _multiply(b, plan, at, (runs, place, width))
+
+        b.count_up(count, panel)
+
+    b.loop(index(0), call.columns, index(plan.block.columns * plan.rhs_panels), panels)
+
+
+def _multiply(
+    b: Builder, plan: DotPlan, call: _Call, operands: tuple[list[_Run], Register, Register]
+) -> None:
+    """All left panels with one right panel, at an address and with a step along k."""
+    runs, rhs, step = operands
     steps = plan.rhs.steps(b, call.depth)
-
-    def multiply(rhs: Register, step: Register) -> None:
-        for run in runs:
-            out = b.offset(call.out, b.multiply(run.row, call.out_row), plan.element)
-            operands = run.lhs, run.panel, rhs, step, out, call.out_row
-            column = BlockColumn(*operands, run.panels, steps, call.accumulate)
-            multiply_column(b, run.kernel, column)
-
-    def from_packed() -> None:
-        strides = call.rhs_column, call.rhs_row
-        left = call.columns
-        panels = Panels(call.rhs, *strides, call.scratch, left, call.depth, index(1))
-        pack(b, plan.rhs, plan.orders[1], panels)
-        multiply(call.scratch, width)
-
-    if not plan.reads_rhs:
-        from_packed()
-    elif not plan.partial[1]:
-        multiply(call.rhs, call.rhs_row)
-    else:
-        is_full = b.compare("sge", call.columns, width)
-        b.if_else(is_full, lambda: multiply(call.rhs, call.rhs_row), from_packed)
+    for run in runs:
+        out = b.offset(call.out, b.multiply(run.row, call.out_row), plan.element)
+        place = run.lhs, run.panel, rhs, step, out, call.out_row
+        multiply_column(b, run.kernel, BlockColumn(*place, run.panels, steps, call.accumulate))

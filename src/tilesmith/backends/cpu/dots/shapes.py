@@ -37,8 +37,9 @@ class RegisterBlock:
         return round_up(self.rows, self.lanes)
 
     def cycles(self) -> float:
-        """Estimated cycles for one step along k: arithmetic, loads or latency."""
-        return max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2, 4.0)
+        """Estimated cycles for one step along k: arithmetic, loads or latency, and the loop."""
+        loads = self.rows + self.vectors
+        return max(self.rows * self.vectors / 2, 0.6 * loads, 4.0) + 0.3
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -43,4 +43,5 @@ def erfc(x: Term) -> Term:
     place = (magnitude - 2.0) / (magnitude + 2.0)
     scaled = place.polynomial(_SCALED_ERFC) / magnitude.fma(2.0, 1.0)
     positive = decay * scaled.fma(-lost, scaled) * (1.0 / unit)
-    return (x < 0.0).where(2.0 - positive, positive)
+    large = (x < 0.0).where(2.0 - positive, positive)
+    return (magnitude < 0.5).where(1.0 - erf(x), large)

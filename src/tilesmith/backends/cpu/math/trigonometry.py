@@ -33,7 +33,8 @@ _LARGEST = 1.0e6  # below this there are at most 2^20 quarter turns
 def sin(x: Term) -> Term:
     """The sine; libm does vectors with huge arguments."""
     quarters, r = _reduce(x)
-    return unless(_is_huge(x), _sine(quarters, r), "sin", x)
+    # Polynomials lose the sign of zero.
+    return unless(_is_huge(x), (x == 0.0).where(x, _sine(quarters, r)), "sin", x)
 
 
 def cos(x: Term) -> Term:

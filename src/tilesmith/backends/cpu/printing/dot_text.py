@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilesmith.backends.cpu.coordinates import Place, access_places, own_coords
 from tilesmith.backends.cpu.matrix_views import LoadedMatrix, find_matrix
 from tilesmith.backends.cpu.nests import DotStep
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.expressions import Expr, element
 from tilesmith.backends.cpu.printing.scene import Scene
-from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.ops.indexing import Arange, TileIndex
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.values import Value
 
 
 def print_dot(scene: Scene, step: DotStep) -> None:
     """``acc[:, :] += x[tile_m:, tile_k:] @ y[tile_k:, tile_n:]``."""
     op = step.op
-    scene.lines.quote(_lines_behind(scene, step))
+    factors = [value for value in (op.acc, op.lhs, op.rhs) if value is not None]
+    places = [(value, own_coords(value.tile.shape)) for value in factors]
+    scene.lines.quote([*scene.lines_behind(places), op.loc])
     operands = [_Operand(scene, value) for value in (op.lhs, op.rhs)]
     target = element(scene.buffer(op.result), *":" * op.result.tile.rank)
     left, right = (operand.text for operand in operands)
-    dims = (*op.lhs.tile.shape, op.rhs.tile.shape[-1])
-    sizes = " x ".join(str(scene.length(dim)) for dim in (*dims[:-2], dims[-1], dims[-2]))
-    places = ", ".join(dict.fromkeys(operand.where for operand in operands))
     sign = "+=" if step.accumulates else "="
-    scene.lines.put(f"{target} {sign} {left} @ {right}", f"{sizes}; {places}")
+    remark = f"{_size(scene, op)}; {_where(operands)}"
+    scene.lines.put(f"{target} {sign} {left} @ {right}", remark)
 
 
-def _lines_behind(scene: Scene, step: DotStep) -> Iterator[SourceLocation]:
-    operands = [value for value in (step.op.acc, step.op.lhs, step.op.rhs) if value is not None]
-    places = [(value, own_coords(value.tile.shape)) for value in operands]
-    yield from (op.loc for op in scene.tiles.join(places).nodes.values())
-    yield step.op.loc
+def _size(scene: Scene, op: Dot) -> str:
+    dims = (*op.lhs.tile.shape[:-1], op.rhs.tile.shape[-1], op.lhs.tile.shape[-1])
+    most = [scene.full_length(dim) for dim in dims]
+    prefix = "" if most == [scene.length(dim) for dim in dims] else "up to "
+    return prefix + " x ".join(map(str, most))
+
+
+def _where(operands: list[_Operand]) -> str:
+    (left, left_place), (right, right_place) = ((o.name, o.where) for o in operands)
+    if left_place != right_place:
+        return f"{left} {left_place}, {right} {right_place}"
+    both = left if left == right else f"{left} and {right}"
+    return f"{both} {left_place}"
 
 
 class _Operand:
@@ -43,12 +49,11 @@ class _Operand:
         self._scene = scene
         matrix = None if scene.tiles.is_stored(value) else find_matrix(value, scene.tiles)
         if matrix is None:
-            name = scene.buffer(value)
-            self.text = element(name, *":" * value.tile.rank)
-            self.where = f"{name} from scratch"
+            self.name, self.where = scene.buffer(value), "in scratch"
+            self.text = element(self.name, *":" * value.tile.rank)
         else:
+            self.name, self.where = scene.names.of(matrix.load.tensor), "in place"
             self.text = self._part_of_tensor(value, matrix)
-            self.where = f"{scene.names.of(matrix.load.tensor)} in place"
 
     def _part_of_tensor(self, value: Value, matrix: LoadedMatrix) -> Expr:
         load = matrix.load
@@ -57,7 +62,13 @@ class _Operand:
         with self._scene.names.scope():
             text = ElementText(self._scene, range(rank), ())
             indices = [self._index(text, place) for place in places]
-        return element(self._scene.names.of(load.tensor), *indices)
+        found = element(self._scene.names.of(load.tensor), *indices)
+        return Expr(f"{found}.T") if self._is_transposed(places) else found
+
+    def _is_transposed(self, places: list[Place]) -> bool:
+        """Whether the tensor's dimensions come in another order than the tile's axes."""
+        moving = [axis for place in places for axis in sorted(self._scene.tiles.axes(place))]
+        return moving != sorted(moving)
 
     def _index(self, text: ElementText, place: Place) -> str:
         if not self._scene.tiles.axes(place):

@@ -62,7 +62,9 @@ class ElementText:
         self.letters = dict(zip(sorted(axes), map(Expr, scene.names.letters(len(axes)))))
         self._made: dict[Place, Expr] = {}
         self._uses: dict[Place, int] = {}
-        self._statements: list[list[tuple[str, str]]] = [[] for _ in range(len(axes) + 1)]
+        depths = range(len(axes) + 1)
+        self._statements: list[list[tuple[str, str]]] = [[] for _ in depths]
+        self._starts: list[list[tuple[str, str]]] = [[] for _ in depths]
         for place in places:
             self._count(place)
 
@@ -76,11 +78,13 @@ class ElementText:
 
     def put(self, text: str, remark: str = "", *, outside: int = 0) -> None:
         """Add a statement to the innermost loop, or outside of that many loops."""
-        self._statements[len(self._axes) - outside].append((text, remark))
+        statements = self._starts if outside else self._statements
+        statements[len(self._axes) - outside].append((text, remark))
 
     def write(self, headers: Sequence[tuple[str, str]]) -> None:
         """All loops with their statements; headers come with remarks."""
-        for text, remark in self._statements[len(self._axes) - len(headers)]:
+        depth = len(self._axes) - len(headers)
+        for text, remark in (*self._statements[depth], *self._starts[depth]):
             self._scene.lines.put(text, remark)
         if headers:
             with self._scene.lines.block(*headers[0]):
@@ -143,6 +147,10 @@ class ElementText:
             return self.letters[coord.number]
         return self._digit(coord) if isinstance(coord, Digit) else number(0)
 
+    def block_size(self, block: str) -> Expr:
+        """The configured size of a block."""
+        return number(self._scene.block_sizes[block])
+
     def _digit(self, coord: Digit) -> Expr:
         lengths = [self._scene.length(dim) for dim in coord.source]
         linear = number(0)
@@ -197,35 +205,6 @@ class ElementText:
         is_outside = self._depth(place) < len(self._axes)
         return self._uses.get(place, 0) > 1 or is_outside or len(made.text) > _MAX_INLINE
 
-    # --- one rule per op --------------------------------------------------------------------------
-
-    def of_load(self, op: Load, coords: Coords) -> Expr:
-        found, mask = self.address(op, coords), self.mask(op, coords)
-        return found if mask is None else conditional(found, mask)
-
-    def of_elementwise(self, op: Elementwise, coords: Coords) -> Expr:
-        return function(op.fn, [self.get(place) for place in operands_at(op, coords)])
-
-    def of_cast(self, op: Cast, coords: Coords) -> Expr:
-        x = self.get((op.x, coords))
-        return call("bitcast", op.dtype, x) if op.bitcast else call(op.dtype.name, x)
-
-    def of_full(self, op: Full, coords: Coords) -> Expr:
-        return number(op.value, op.result.tile.dtype)
-
-    def of_tile_index(self, op: TileIndex, coords: Coords) -> Expr:
-        return add(self._scene.scalars[op.begin], self.coordinate(coords[0]))
-
-    def of_arange(self, op: Arange, coords: Coords) -> Expr:
-        return self.coordinate(coords[0])
-
-    def of_block_size(self, op: BlockSize, coords: Coords) -> Expr:
-        return number(self._scene.block_sizes[op.block])
-
-    def of_view(self, op: Operation, coords: Coords) -> Expr:
-        (place,) = operands_at(op, coords)
-        return self.get(place)
-
 
 def _is_widening(op: Operation) -> bool:
     """Whether a cast only makes an integer longer, which no reader cares about."""
@@ -235,13 +214,49 @@ def _is_widening(op: Operation) -> bool:
     return source.kind is target.kind is Kind.SIGNED and source.bits < target.bits
 
 
+def _load(text: ElementText, op: Load, coords: Coords) -> Expr:
+    found, mask = text.address(op, coords), text.mask(op, coords)
+    return found if mask is None else conditional(found, mask)
+
+
+def _elementwise(text: ElementText, op: Elementwise, coords: Coords) -> Expr:
+    args = [text.get(place) for place in operands_at(op, coords)]
+    return function(op.fn, args, is_exact=op.result.tile.dtype.is_integer)
+
+
+def _cast(text: ElementText, op: Cast, coords: Coords) -> Expr:
+    x = text.get((op.x, coords))
+    return call("bitcast", op.dtype, x) if op.bitcast else call(op.dtype.name, x)
+
+
+def _full(text: ElementText, op: Full, coords: Coords) -> Expr:
+    return number(op.value, op.result.tile.dtype)
+
+
+def _tile_index(text: ElementText, op: TileIndex, coords: Coords) -> Expr:
+    return add(text.get((op.begin, ())), text.coordinate(coords[0]))
+
+
+def _arange(text: ElementText, op: Arange, coords: Coords) -> Expr:
+    return text.coordinate(coords[0])
+
+
+def _block_size(text: ElementText, op: BlockSize, coords: Coords) -> Expr:
+    return text.block_size(op.block)
+
+
+def _view(text: ElementText, op: Operation, coords: Coords) -> Expr:
+    (place,) = operands_at(op, coords)
+    return text.get(place)
+
+
 RULES: dict[type[Operation], Callable[[ElementText, Any, Coords], Expr]] = {
-    Elementwise: ElementText.of_elementwise,
-    Cast: ElementText.of_cast,
-    Load: ElementText.of_load,
-    Full: ElementText.of_full,
-    TileIndex: ElementText.of_tile_index,
-    Arange: ElementText.of_arange,
-    BlockSize: ElementText.of_block_size,
-    **dict.fromkeys(TRANSPARENT_OPS, ElementText.of_view),
+    Elementwise: _elementwise,
+    Cast: _cast,
+    Load: _load,
+    Full: _full,
+    TileIndex: _tile_index,
+    Arange: _arange,
+    BlockSize: _block_size,
+    **dict.fromkeys(TRANSPARENT_OPS, _view),
 }

@@ -51,15 +51,16 @@ def number(value: float, dtype: DType | None = None) -> Expr:
     return Expr(text, _UNARY if text.startswith("-") else _ATOM, value)
 
 
-def function(fn: str, args: list[Expr]) -> Expr:
-    """A scalar function of the IR applied to expressions."""
+def function(fn: str, args: list[Expr], *, is_exact: bool = False) -> Expr:
+    """A scalar function of the IR; exact sums and products may be read in any order."""
     if fn in _PREFIXES:
         return Expr(f"{_PREFIXES[fn]}{args[0].at(_UNARY)}", _UNARY)
     if fn not in OPERATORS:
         return call(_NAMES.get(fn, fn), *args)
     operator, strength = OPERATORS[fn]
     left = args[0].at(strength + (strength == _COMPARE))
-    return Expr(f"{left} {operator} {args[1].at(strength + 1)}", strength)
+    right = args[1].at(strength + (fn not in ("add", "mul") or not is_exact))
+    return Expr(f"{left} {operator} {right}", strength)
 
 
 def call(name: str, *args: object) -> Expr:
@@ -81,7 +82,7 @@ def add(x: Expr, y: Expr) -> Expr:
     """A sum of indices, without terms that are zero."""
     if x.constant == 0 or y.constant == 0:
         return y if x.constant == 0 else x
-    return function("add", [x, y])
+    return function("add", [x, y], is_exact=True)
 
 
 def subtract(x: Expr, y: Expr) -> Expr:
@@ -97,7 +98,7 @@ def multiply(x: Expr, y: Expr) -> Expr:
         return number(x.constant * y.constant)
     if x.constant == 1 or y.constant == 1:
         return y if x.constant == 1 else x
-    return function("mul", [x, y])
+    return function("mul", [x, y], is_exact=True)
 
 
 def product(factors: list[Expr]) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.diagnostics.location import SourceLocation
@@ -26,7 +26,7 @@ class Header:
         """Let the block begin with another line; False if it is not empty any more."""
         if len(self._lines) != self._end:
             return False
-        self._lines[-1:] = _wrap(f"{self._indent}{text}", self._indent)
+        self._lines[-1:] = _wrap(f"{self._indent}{text}", self._indent + 2 * _INDENT)
         self._end = len(self._lines)
         return True
 
@@ -39,12 +39,12 @@ class Header:
 class Lines:
     """Collects lines. Each line of the user's is quoted once, where it first has an effect."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_origins: bool = True) -> None:
+        self._has_origins = has_origins
         self._lines: list[str] = []
         self._depth = 0
         self._quoted: set[tuple[str, int]] = set()
         self._last: tuple[str, int] | None = None
-        self._pending: list[SourceLocation] = []
 
     def put(self, text: str, remark: str = "") -> None:
         """Append a statement, broken over lines when too long, and a remark."""
@@ -53,7 +53,18 @@ class Lines:
         if remark and len(whole) > MAX_COLUMNS:
             self._comment(remark)
             whole = f"{indent}{text}"
-        self._lines.extend(_wrap(whole, indent))
+        self._lines.extend(_wrap(whole, indent + 2 * _INDENT))
+
+    def remarks(self, parts: Sequence[str]) -> None:
+        """Comments, as many on a line as there is room for."""
+        line = ""
+        for part in parts:
+            if line and len(line) + len(part) + len("# ; ;") > MAX_COLUMNS:
+                self._lines.append(f"# {line};")
+                line = ""
+            line = f"{line}; {part}" if line else part
+        if line:
+            self._lines.append(f"# {line}")
 
     @contextmanager
     def block(self, text: str, remark: str = "") -> Iterator[Header]:
@@ -70,29 +81,30 @@ class Lines:
         """An empty line."""
         self._lines.append("")
 
-    def put_later(self, loc: SourceLocation) -> None:
-        """Quote a line together with the next one that is."""
-        self._pending.append(loc)
+    def quote(self, locations: Iterable[SourceLocation], *, is_new: bool = False) -> None:
+        """The user's lines that the next statements are for.
 
-    def quote(self, locations: Iterable[SourceLocation]) -> None:
-        """The user's lines that the next statements are for, the last of them in any case."""
-        known = [loc for loc in (*self._pending, *locations) if loc.line]
-        self._pending = []
-        is_any_new = False
-        for loc in known:
-            key = (loc.file, loc.line)
-            if key not in self._quoted:
-                self._quoted.add(key)
-                self._comment(f"{loc}  {linecache.getline(*key).strip()}".rstrip())
-                is_any_new = True
-        if known and not is_any_new and (known[-1].file, known[-1].line) != self._last:
+        If all of them were quoted before, the last one is named, unless only new ones are wanted.
+        """
+        known = [loc for loc in locations if loc.line]
+        if not known or not self._has_origins:
+            return
+        new = {(loc.file, loc.line): loc for loc in known}
+        new = {key: loc for key, loc in new.items() if key not in self._quoted}
+        files = list(dict.fromkeys(file for file, _ in new))
+        for file, line in sorted(new, key=lambda key: (files.index(key[0]), key[1])):
+            text = linecache.getline(file, line).strip()
+            self._comment(f"{new[file, line]}  {text}".rstrip())
+        last = known[-1].file, known[-1].line
+        if not new and is_new:
+            return
+        if not new and last != self._last:
             self._comment(str(known[-1]))
-        if known:
-            self._last = known[-1].file, known[-1].line
+        self._quoted.update(new)
+        self._last = last
 
     def text(self) -> str:
         """Everything written so far."""
-        self.quote(())
         return "\n".join(self._lines) + "\n"
 
     def _comment(self, text: str) -> None:
@@ -108,7 +120,7 @@ def _wrap(line: str, indent: str) -> list[str]:
     return textwrap.wrap(
         line,
         MAX_COLUMNS,
-        subsequent_indent=indent + 2 * _INDENT,
+        subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

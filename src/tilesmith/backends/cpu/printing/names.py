@@ -24,11 +24,14 @@ from tilesmith.ir.values import Value
 
 TRANSPARENT_OPS = (Mask, ExpandDims, Broadcast, Reshape, Permute)
 """Ops that compute nothing: their elements are those of the operand."""
-_RESERVED = frozenset({*keyword.kwlist, *FUNCTIONS, *DTYPES_BY_NAME, "range", "inf", "nan"})
+_RESERVED = frozenset(
+    {*keyword.kwlist, *FUNCTIONS, *DTYPES_BY_NAME, "range", "reversed", "scratch", "inf", "nan"}
+)
 _REDUCTIONS = {
     "sum": "total", "prod": "product", "max": "largest", "min": "smallest",
     "argmax": "position", "argmin": "position", "any": "some", "all": "every",
 }  # fmt: skip
+_RESULTS: dict[type[Operation], str] = {Dot: "product", Scan: "running", Atomic: "previous"}
 _LETTERS = "ijklpqrs"
 
 
@@ -55,6 +58,9 @@ class Names:
 
     def hint(self, value: Value) -> str:
         """What the user calls a value; empty if it has no name."""
+        op = self._definitions.get(value)
+        while not value.name and value not in self._hints and isinstance(op, TRANSPARENT_OPS):
+            value, op = op.x, self._definitions.get(op.x)
         return value.name or self._hints.get(value, "")
 
     def suggest(self, value: Value) -> str:
@@ -73,7 +79,7 @@ class Names:
     def letters(self, count: int) -> list[str]:
         """Names for the loops of a nest."""
         free = [letter for letter in _LETTERS if letter not in self._taken]
-        return [self.fresh(letter) for letter in (*free, *"i" * count)][:count]
+        return [self.fresh(letter) for letter in [*free, *"i" * count][:count]]
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -89,11 +95,10 @@ class Names:
         if isinstance(op, Load):
             return f"{op.tensor.name}_value"
         if isinstance(op, Cast):
-            return self._invented(op.x)
+            return self.suggest(op.x)
         if isinstance(op, Elementwise):
             return f"{op.fn}_value" if len(op.args) == 1 else "t"
-        known = {Dot: "product", Scan: "running", Atomic: "previous"}
-        return known.get(type(op), "t")
+        return "carried" if op is None else _RESULTS.get(type(op), "t")
 
 
 def _borrowed_hints(function: Function) -> dict[Value, str]:
@@ -114,10 +119,10 @@ def _next_names(op: Loop | While) -> Iterator[tuple[Value, str]]:
             yield new, f"new_{arg.name}"
 
 
-def single_users(function: Function) -> dict[Value, Operation]:
-    """The only user of each value that is used just once."""
+def find_users(function: Function) -> dict[Value, list[Operation]]:
+    """The ops that use each value, as often as they do."""
     users: dict[Value, list[Operation]] = {}
     for op in walk_function(function):
         for value in op.operand_values():
             users.setdefault(value, []).append(op)
-    return {value: found[0] for value, found in users.items() if len(found) == 1}
+    return users

@@ -28,10 +28,10 @@ def print_nest(scene: Scene, nest: Nest) -> None:
 
 def _lines_behind(scene: Scene, nest: Nest) -> Iterator[SourceLocation]:
     for root in nest.roots:
-        own = root.is_own_keep
-        tiles = scene.tiles
-        closure = tiles.own_closure(root.place) if own else tiles.join(root.places())
-        yield from (op.loc for op in closure.nodes.values())
+        if root.is_own_keep:
+            yield from scene.lines_of(scene.tiles.own_closure(root.place))
+        else:
+            yield from scene.lines_behind(root.places())
         if not root.is_keep:
             yield root.op.loc
 
@@ -84,9 +84,10 @@ class _NestText:
         elif isinstance(root.op, Store):
             print_store(self._text, root.op, root.place[1])
         elif isinstance(root.op, Atomic):
-            result = root.op.result
-            kept = self._text.stored(result, root.place[1]) if result.tile.rank else None
-            print_atomic(self._text, root.op, root.place[1], kept)
+            result, coords = root.op.result, root.place[1]
+            is_used = result in self._scene.users
+            kept = self._text.stored(result, coords) if is_used else None
+            print_atomic(self._text, root.op, coords, kept)
         elif isinstance(root.op, Reduce):
             self._reduce(root.place, root.op)
 

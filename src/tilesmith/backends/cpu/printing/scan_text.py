@@ -16,8 +16,7 @@ def print_scan(scene: Scene, step: ScanStep) -> None:
     """A loop along the scanned axis, inside of loops over the others."""
     op = step.op
     shape, coords = op.x.tile.shape, own_coords(op.x.tile.shape)
-    closure = scene.tiles.closure((op.x, coords))
-    scene.lines.quote([*(node.loc for node in closure.nodes.values()), op.loc])
+    scene.lines.quote([*scene.lines_behind([(op.x, coords)]), op.loc])
     scanned = None if shape[op.axis].is_one else len(space_of(shape[: op.axis]))
     others = [axis for axis in range(len(space_of(shape))) if axis != scanned]
     order = others if scanned is None else [*others, scanned]

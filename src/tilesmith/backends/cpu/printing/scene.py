@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tilesmith.backends.cpu.coordinates import Place
 from tilesmith.backends.cpu.nests import Program
 from tilesmith.backends.cpu.printing.expressions import Expr, number, product
 from tilesmith.backends.cpu.printing.lines import Lines
 from tilesmith.backends.cpu.printing.names import Names
-from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
@@ -25,8 +28,11 @@ class Scene:
     block_sizes: Mapping[str, int]
     names: Names
     lines: Lines
+    users: Mapping[Value, list[Operation]]
     scalars: dict[Value, Expr]
     """What stands for each scalar: a name, a number, or an expression used just once."""
+    sources: dict[Value, tuple[SourceLocation, ...]]
+    """The user's lines behind scalars that are part of other expressions."""
     lengths: dict[str, Expr]
     """How long the axes of blocks are here, when that is not the block's size."""
 
@@ -45,6 +51,15 @@ class Scene:
 
     def _symbol(self, name: str) -> Expr:
         return number(self.block_sizes[name]) if name in self.block_sizes else Expr(name)
+
+    def lines_behind(self, places: Iterable[Place]) -> list[SourceLocation]:
+        """The user's lines that elements are computed by."""
+        return self.lines_of(self.tiles.join(list(places)))
+
+    def lines_of(self, closure: Closure) -> list[SourceLocation]:
+        """The user's lines of everything computed for an element."""
+        scalars = [loc for value, _ in closure.leaves for loc in self.sources.get(value, ())]
+        return [*scalars, *(op.loc for op in closure.nodes.values())]
 
     def buffer(self, value: Value) -> str:
         """The name of the memory that a stored tile lies in."""

@@ -22,6 +22,7 @@ from tilesmith.backends.cpu.printing.expressions import Expr, call, number, subt
 from tilesmith.backends.cpu.printing.nest_text import print_atomic, print_nest, print_store
 from tilesmith.backends.cpu.printing.scan_text import print_scan
 from tilesmith.backends.cpu.printing.scene import Scene
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.indexing import BlockSize, Full
@@ -33,20 +34,13 @@ _MAX_INLINE = 56
 
 
 class StepPrinter:
-    """Prints the steps of one grid.
+    """Prints the steps of one grid."""
 
-    ``single_users`` are the only users of values that are used just once: where such a one is in
-    the same region, the value needs no line of its own.
-    """
-
-    def __init__(
-        self, scene: Scene, partial: PartialAxes, single_users: Mapping[Value, Operation]
-    ) -> None:
+    def __init__(self, scene: Scene, partial: PartialAxes) -> None:
         self._scene = scene
         self._lines = scene.lines
         self._names = scene.names
         self._partial = partial
-        self._single_users = single_users
         self._variables: set[Value] = set()
         """Scalars with a name of their own, which a loop may take over."""
 
@@ -83,33 +77,43 @@ class StepPrinter:
         made = text.compute(op, ())
         if isinstance(op, (Full, BlockSize)) or self._is_part_of_user(op, made, region):
             self._scene.scalars[op.result] = made
-            self._lines.put_later(op.loc)
+            self._scene.sources[op.result] = tuple(self._lines_behind(op))
             return
-        self._lines.quote([op.loc])
+        self._lines.quote(self._lines_behind(op))
         text.write(())
         name = self._names.of(op.result)
         self._lines.put(f"{name} = {made}")
         self._define(op.result, name)
 
+    def _lines_behind(self, op: Operation) -> list[SourceLocation]:
+        parts = [loc for v in op.operand_values() for loc in self._scene.sources.get(v, ())]
+        return [*parts, op.loc]
+
     def _access(self, op: Store | Atomic) -> None:
-        self._lines.quote([op.loc])
+        self._lines.quote(self._lines_behind(op))
         text = ElementText(self._scene, (), ())
         if isinstance(op, Store):
             print_store(text, op, ())
-        else:
+        elif op.result in self._scene.users:
             self._define(op.result, self._names.of(op.result))
             print_atomic(text, op, (), self._scene.scalars[op.result])
+        else:
+            print_atomic(text, op, (), None)
         text.write(())
 
     def _is_part_of_user(self, op: Operation, made: Expr, region: Region) -> bool:
-        user = self._single_users.get(op.result)
-        if user is None or user not in region.ops or isinstance(op, Load):
+        """Whether a value needs no line of its own: it has one use, in the same region."""
+        users = self._scene.users.get(op.result, [])
+        # What is read from memory must be read here: it may have changed by then.
+        is_read = isinstance(op, Load) or any(v.tile.rank for v in op.operand_values())
+        if len(users) != 1 or users[0] not in region.ops or is_read:
             return False
-        if made.text.isidentifier():
+        (user,) = users
+        if made.text.isidentifier() or isinstance(user, Yield):
             return True
         if self._names.hint(op.result) or len(made.text) > _MAX_INLINE:
             return False
-        if isinstance(user, (Loop, If, While, Yield, Grid)):
+        if isinstance(user, (Loop, If, While, Grid)):
             return True
         return not any(value.tile.rank for value in _tiles_of(user))
 
@@ -120,39 +124,38 @@ class StepPrinter:
 
     # --- values that change -----------------------------------------------------------------------
 
-    def _start(self, op: Loop | While, carried: Sequence[Value]) -> list[tuple[Value, str]]:
+    def _start(self, op: Loop | While, carried: Sequence[Value]) -> list[str]:
         """Variables for carried scalars, with what they begin as."""
-        found: list[tuple[Value, str]] = []
-        self._lines.quote(())
+        found: list[str] = []
         for init, arg, result in zip(op.init, carried, op.results):
             if arg.tile.rank:
                 continue
             first = self._scene.scalars[init]
-            is_last_use = self._single_users.get(init) is op and init in self._variables
+            is_last_use = self._scene.users[init] == [op] and init in self._variables
             name = first.text if is_last_use else self._names.of(arg)
             if not is_last_use:
+                self._lines.quote(self._scene.sources.get(init, ()), is_new=True)
                 self._lines.put(f"{name} = {first}")
             self._define(arg, name)
             self._define(result, name)
-            found.append((arg, name))
+            found.append(name)
         return found
 
-    def _assign(self, pairs: Sequence[tuple[str, Expr]]) -> None:
-        """Give variables new values, all of them made from the old ones."""
-        pairs = [(name, new) for name, new in pairs if name != new.text]
-        if not pairs:
-            return
-        self._lines.quote(())
-        later = [" ".join(str(new) for _, new in pairs[n + 1 :]) for n in range(len(pairs))]
-        if any(re.search(rf"\b{name}\b", rest) for (name, _), rest in zip(pairs, later)):
-            values = ", ".join(str(new) for _, new in pairs)
-            self._lines.put(f"{', '.join(name for name, _ in pairs)} = {values}")
-            return
-        for name, new in pairs:
+    def _assign(self, names: Sequence[str], region: Region) -> None:
+        """Give variables the values that a region yields, all of them made from the old ones."""
+        yielded = [value for value in region.yielded if not value.tile.rank]
+        rows = [
+            (name, self._scene.scalars[value].text, self._scene.sources.get(value, ()))
+            for name, value in zip(names, yielded)
+        ]
+        rows = [row for row in rows if row[0] != row[1]]
+        later = [" ".join(new for _, new, _ in rows[n + 1 :]) for n in range(len(rows))]
+        if any(re.search(rf"\b{name}\b", rest) for (name, _, _), rest in zip(rows, later)):
+            targets, values, sources = zip(*rows)
+            rows = [(", ".join(targets), ", ".join(values), sum(sources, ()))]
+        for name, new, lines in rows:
+            self._lines.quote(lines)
             self._lines.put(f"{name} = {new}")
-
-    def _yielded(self, region: Region) -> list[Expr]:
-        return [self._scene.scalars[value] for value in region.yielded if not value.tile.rank]
 
     # --- loops ------------------------------------------------------------------------------------
 
@@ -192,15 +195,14 @@ class StepPrinter:
     def _loop(self, step: LoopStep) -> None:
         op, lengths = step.op, dict(self._scene.lengths)
         carried = self._start(op, op.carried)
-        self._lines.quote([op.loc])
+        self._lines.quote(self._lines_behind(op))
         with self._names.scope(), ExitStack() as blocks:
             for header, statement in self.enter(op):
                 blocks.enter_context(self._lines.block(f"for {header}"))
                 if statement:
                     self._lines.put(statement)
             self.run(step.body, op.body)
-            new = self._yielded(op.body)
-            self._assign([(name, value) for (_, name), value in zip(carried, new)])
+            self._assign(carried, op.body)
         self._scene.lengths.clear()
         self._scene.lengths.update(lengths)
 
@@ -217,12 +219,11 @@ class StepPrinter:
             if not header.replace(f"while {condition}:"):
                 self._lines.put(f"if not ({condition}): break")
             self.run(step.body, op.body)
-            new = self._yielded(op.body)
-            self._assign([(name, value) for (_, name), value in zip(carried, new)])
+            self._assign(carried, op.body)
 
     def _if(self, step: IfStep) -> None:
         op = step.op
-        self._lines.quote([op.loc])
+        self._lines.quote(self._lines_behind(op))
         results = [value for value in op.results if not value.tile.rank]
         names = [self._names.of(value) for value in results]
         with self._lines.block(f"if {self._scene.scalars[op.condition]}"):
@@ -236,7 +237,7 @@ class StepPrinter:
     def _branch(self, steps: Sequence[Step], region: Region, names: list[str]) -> None:
         with self._names.scope():
             self.run(steps, region)
-            self._assign(list(zip(names, self._yielded(region))))
+            self._assign(names, region)
 
 
 def _tiles_of(user: Operation) -> list[Value]:
