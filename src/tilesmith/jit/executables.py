@@ -28,12 +28,12 @@ class _GuardFailedError(Exception):
 
 
 class Executable:
-    """One config ready to run. ``given`` None stands for whole tiles on the interpreter."""
+    """One config ready to run."""
 
-    def __init__(self, given: Config | None, config: Config, runner: Runner) -> None:
-        self.given = given
+    def __init__(self, config: Config, runner: Runner) -> None:
         self.config = config
         self.runner = runner
+        self.blocks = dict(enumerate(config.get("block_sizes", [])))
         self.launch: Launcher = _fail
         """The launch point of host code: runs the newest launcher whose trace fits."""
 
@@ -57,10 +57,10 @@ class ExecutableStore:
         self._known: dict[tuple[Config | None, Runner], Executable] = {}
 
     def get(self, config: Config | None, runner: Runner) -> Executable:
-        """The executable of a config, made on first use."""
+        """The executable of a config (None: tensors as whole tiles), made on first use."""
         known = self._known.get((config, runner))
         if known is None:
-            known = Executable(config, config or self._whole_config(), runner)
+            known = Executable(config or self._whole_config(), runner)
             self._add_launcher(known, self._variants.find(known.config))
             self._known[(config, runner)] = known
         return known
@@ -94,9 +94,8 @@ class ExecutableStore:
 
     def _run_with_session(self, executable: Executable, args: tuple[Any, ...]) -> Any:
         config, fragments = executable.config, self._session.tunable_fragments
-        blocks = dict(enumerate(config.get("block_sizes", [])))
         tunables = {name: config[name] for name in fragments if name in config}
-        with running_host(HostSession(blocks, tunables)):
+        with running_host(HostSession(executable.blocks, tunables)):
             return self._host(executable.launch, *args)
 
     def _add_launcher(self, executable: Executable, variant: Variant) -> None:

@@ -1,7 +1,4 @@
-"""Compiles functions of lanes into native code that maps whole arrays: what the tests here run.
-
-``compile_functions`` takes emitters over registers; each becomes ``f(count, inputs..., output)``.
-"""
+"""Compiles functions of lanes into native code that maps whole tensors: what the tests here run."""
 
 from __future__ import annotations
 
@@ -14,20 +11,20 @@ from functools import cache
 import llvmlite.binding as llvm
 import torch
 
-from tilesmith.backends.cpu.builder import Builder, Module
-from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
-
-Emitter = Callable[..., Register]
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A function of lanes: emitter over memory-form registers, and the memory elements."""
-
-    name: str
-    emit: Emitter
-    inputs: tuple[str, ...]
-    output: str
+from tilesmith.backends.cpu.builder import Builder
+from tilesmith.backends.cpu.casts import to_memory, to_register
+from tilesmith.backends.cpu.half_conversions import HALF_CONVERSIONS
+from tilesmith.backends.cpu.instructions import Module
+from tilesmith.backends.cpu.registers import (
+    INDEX,
+    POINTER,
+    LType,
+    Register,
+    index,
+    memory_element,
+)
+from tilesmith.dtypes import DType
+from tilesmith.interpreter.torch_dtypes import to_torch
 
 
 @dataclass(frozen=True)
@@ -37,19 +34,39 @@ class Machine:
     cpu: str = ""
     lanes: int = 16
 
+    def __str__(self) -> str:
+        return f"{self.cpu or 'host'}x{self.lanes}"
+
+
+HOST = Machine()
+SCALAR = Machine(lanes=1)
+AVX2 = Machine("haswell", 8)
+SSE = Machine("nehalem", 8)
+
+
+@dataclass(frozen=True)
+class LaneFunction:
+    """A function of registers: its element types and the emitter ``(builder, *registers)``."""
+
+    name: str
+    inputs: tuple[DType, ...]
+    output: DType
+    emit: Callable[..., Register]
+
 
 class NativeFunctions:
     """Compiled functions by name; calling one maps tensors of one length lane by lane."""
 
-    def __init__(self, specs: Sequence[Spec], machine: Machine) -> None:
+    def __init__(self, functions: Sequence[LaneFunction], machine: Machine = HOST) -> None:
+        self._functions = {function.name: function for function in functions}
         self._lanes = machine.lanes
-        self._engine = _compile(_module(specs, machine.lanes), machine)
+        self._engine = _compile(_module(functions, machine), machine)
 
-    def __call__(self, name: str, dtype: torch.dtype, *inputs: torch.Tensor) -> torch.Tensor:
+    def __call__(self, name: str, *inputs: torch.Tensor) -> torch.Tensor:
         count = inputs[0].numel()
         padded = -(-count // self._lanes) * self._lanes
         arrays = [_pad(tensor, padded) for tensor in inputs]
-        output = torch.empty(padded, dtype=dtype)
+        output = torch.empty(padded, dtype=to_torch(self._functions[name].output))
         kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (len(arrays) + 1))
         function = kind(self._engine.get_function_address(name))
         function(padded, *(tensor.data_ptr() for tensor in (*arrays, output)))
@@ -58,29 +75,32 @@ class NativeFunctions:
 
 def _pad(tensor: torch.Tensor, count: int) -> torch.Tensor:
     missing = count - tensor.numel()
-    return torch.cat([tensor, tensor[-1:].expand(missing)]) if missing else tensor.contiguous()
+    repeated = torch.as_strided(tensor[-1:], (missing,), (0,))
+    return torch.cat([tensor, repeated]) if missing else tensor.contiguous()
 
 
-def _module(specs: Sequence[Spec], lanes: int) -> str:
+def _module(functions: Sequence[LaneFunction], machine: Machine) -> str:
     module = Module()
-    for spec in specs:
-        names = [*(f"in{i}" for i in range(len(spec.inputs))), "out"]
+    for function in functions:
+        names = [*(f"in{i}" for i in range(len(function.inputs))), "out"]
         parameters = [("count", LType(INDEX)), *((name, LType(POINTER)) for name in names)]
-        builder = Builder(module, spec.name, parameters, is_internal=False)
-        _map_lanes(builder, spec, lanes)
+        builder = Builder(module, function.name, parameters, is_internal=False)
+        _map_lanes(builder, function, machine.lanes)
         module.add(builder)
-    return module.text()
+    return module.text() + (HALF_CONVERSIONS if machine == SSE else "")
 
 
-def _map_lanes(b: Builder, spec: Spec, lanes: int) -> None:
+def _map_lanes(b: Builder, function: LaneFunction, lanes: int) -> None:
     count, *pointers, output = b.parameters
 
     def step(position: Register, _: tuple[Register, ...]) -> None:
-        loaded = [
-            b.load(b.offset(pointer, position, element), LType(element, lanes))
-            for pointer, element in zip(pointers, spec.inputs, strict=True)
-        ]
-        b.store(spec.emit(b, *loaded), b.offset(output, position, spec.output))
+        loaded: list[Register] = []
+        for pointer, dtype in zip(pointers, function.inputs, strict=True):
+            element = memory_element(dtype)
+            raw = b.load(b.offset(pointer, position, element), LType(element, lanes))
+            loaded.append(to_register(b, dtype, raw))
+        result = to_memory(b, function.output, function.emit(b, *loaded))
+        b.store(result, b.offset(output, position, memory_element(function.output)))
 
     b.loop(index(0), count, index(lanes), step)
 
@@ -89,7 +109,7 @@ def _map_lanes(b: Builder, spec: Spec, lanes: int) -> None:
 def _start_llvm() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.load_library_permanently(ctypes.util.find_library("m") or "")
+    llvm.load_library_permanently(ctypes.util.find_library("m") or "libm.so.6")
 
 
 def _compile(text: str, machine: Machine) -> llvm.ExecutionEngine:
@@ -99,7 +119,7 @@ def _compile(text: str, machine: Machine) -> llvm.ExecutionEngine:
     cpu = machine.cpu or llvm.get_host_cpu_name()
     features = "" if machine.cpu else llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3
+        cpu=cpu, features=features, opt=2
     )
     engine = llvm.create_mcjit_compiler(module, target)
     engine.finalize_object()

@@ -77,3 +77,25 @@ def pair_up(x: torch.Tensor) -> torch.Tensor:
         pairs = x[tile, :].reshape(tile, n // 2, 2)
         out[tile, :] = pairs.sum(-1)
     return out
+
+
+@helion.kernel
+def fibonacci(x: torch.Tensor, steps: int) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for row in hl.grid(x.size(0)):
+        before = hl.zeros([], dtype=torch.float32)
+        now = x[row]
+        for _ in range(2, steps, 3):
+            before, now = now, before + now
+        out[row] = now
+    return out
+
+
+@helion.kernel
+def count_visible(x: torch.Tensor, seen: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    for tile_m, tile_n in hl.tile([x.size(0), x.size(1)]):
+        values = x[tile_m, tile_n]
+        is_seen = seen[tile_m][:, None] & (values > 0.5)
+        hl.store(x, [tile_m, tile_n], -values, extra_mask=is_seen)
+        hl.atomic_max(counts, [tile_n], values.amax(0))
+    return counts

@@ -236,3 +236,16 @@ def test_origin_lines_can_be_left_out() -> None:
     text = print_plan(function, replace(schedule, backend_options=options), grids)
     assert "softmax.py" not in text
     assert "parallel for tile_m" in text
+
+
+def test_values_that_swap_are_assigned_together() -> None:
+    text = shown(Case("", shown_kernels.fibonacci, (f32(10), 9), {}))
+    assert "before, now = now, before + now" in text
+    assert "before = 0.0" in text
+
+
+def test_masked_stores_and_unused_results_of_atomics() -> None:
+    args = (f32(100, 50), torch.zeros(100, dtype=torch.bool), f32(50))
+    text = shown(Case("", shown_kernels.count_visible, args, {"block_sizes": [16, 32]}))
+    assert "if is_seen: x[tile_m + i, tile_n + j] = -values" in text
+    assert re.search(r"^ +atomic_max\(counts\[tile_n \+ i\], largest\[i\]\)$", text, re.MULTILINE)

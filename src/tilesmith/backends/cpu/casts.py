@@ -159,8 +159,10 @@ def _integers_to_float(x: Term, source: DType, target: DType) -> Term:
         return _to_odd_single(kept.convert(to_float, "double"))
     # Far beyond the largest half, so that clipping there changes nothing.
     limit = 1 << 17
-    clipped = x.intrinsic("smin", limit).intrinsic("smax", -limit) if is_signed else (
-        x.intrinsic("umin", limit)
+    clipped = (
+        x.intrinsic("smin", limit).intrinsic("smax", -limit)
+        if is_signed
+        else (x.intrinsic("umin", limit))
     )
     narrowed = clipped if source.bits == 32 else clipped.convert("trunc", "i32")
     return narrowed.convert("sitofp", "float")

@@ -7,10 +7,11 @@ Program numbers count the axes of a grid, the first of its order varying fastest
 from __future__ import annotations
 
 from tilesmith.analysis.partial_tiles import find_partial_axes
-from tilesmith.backends.cpu.builder import Builder, Module
+from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.casts import cast
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.elements import Buffer, ElementEmitter
+from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.keeps import plan_grid
 from tilesmith.backends.cpu.nest_emitter import NestEmitter
 from tilesmith.backends.cpu.nests import PlannedGrid
@@ -86,7 +87,7 @@ class KernelEmitter:
                 kind = parameter.value.type
                 if not isinstance(kind, TensorType) and kind.dtype.is_integer:
                     elements.named[parameter.value.name] = b.index_of(register)
-        nests = NestEmitter(elements, self._schedule.target.vector_lanes, self._schedule.cpu.unroll)
+        nests = NestEmitter(elements, self._schedule.target.vector_lanes, self._schedule.cpu)
         products = ProductEmitter(elements, scratch, self._schedule)
         return StepEmitter(elements, nests, products, self._partial)
 
@@ -107,6 +108,9 @@ class KernelEmitter:
             steps.run(grid.program.steps)
 
         b.loop(b.parameters[1], b.parameters[2], index(1), program)
+        if self._schedule.cpu.streaming_stores:
+            # Stores that go past the caches keep no order with other threads' loads by themselves.
+            b.emit("fence seq_cst")
         scratch.give_back()
         self._module.add(b)
 

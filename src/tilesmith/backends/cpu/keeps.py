@@ -46,6 +46,9 @@ def plan_grid(
         if not more:
             break
         kept |= more
+        if schedule.cpu.streaming_stores:
+            # A result that goes past the caches must not be in them before.
+            continue
         spilled.update(_find_spills(region, more, VirtualTiles(defined, kept), spilled))
     tiles = VirtualTiles(defined, kept)
     return plan_program(region, tiles, schedule, spilled), tiles

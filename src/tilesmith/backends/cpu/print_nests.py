@@ -133,9 +133,10 @@ class _PlanPrinter:
 
     def _count(self, op: Grid, axis: int) -> int | None:
         begin, end = (self._scalars[bounds[axis]].constant for bounds in (op.begins, op.ends))
-        if begin is None or end is None:
+        block = op.blocks[axis]
+        size = self._block_sizes.get(block) if block else 1
+        if begin is None or end is None or size is None:
             return None
-        size = self._block_sizes.get(op.blocks[axis], 1)
         return max(0, -(-int(end - begin) // size))
 
 

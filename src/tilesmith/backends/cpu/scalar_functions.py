@@ -37,7 +37,7 @@ def apply(b: Builder, fn: str, dtype: DType, args: Sequence[Register]) -> Regist
 
 
 _EXACT = frozenset(
-    "neg abs floor ceil round trunc maximum minimum fmod where".split()
+    ["neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "fmod", "where"]
 )  # a float type holds what these make of its numbers
 
 
@@ -67,9 +67,12 @@ def _extremum(of_floats: str, of_signed: str, of_unsigned: str, of_booleans: str
     def emit(dtype: DType, x: Term, y: Term) -> Term:
         if dtype.is_bool:
             return Term(x.builder, x.builder.binary(of_booleans, x.register, y.register))
-        if dtype.is_float:
-            return x.intrinsic(of_floats, y)
-        return x.intrinsic(of_signed if dtype.kind is Kind.SIGNED else of_unsigned, y)
+        if dtype.is_integer:
+            return x.intrinsic(of_signed if dtype.kind is Kind.SIGNED else of_unsigned, y)
+        # Half the instructions of llvm.maximum, which also tells the zeros apart. The first
+        # operand, the accumulator of a reduction, waits for one comparison only.
+        wins = Term(x.builder, x.builder.compare(of_floats, y.register, x.register))
+        return y.is_nan().where(y, wins.where(y, x))
 
     return emit
 
@@ -176,8 +179,8 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "add": _by_kind("fadd", "add", "or"),
     "mul": _by_kind("fmul", "mul", "and"),
     "mulhi": _multiply_high,
-    "maximum": _extremum("maximum", "smax", "umax", "or"),
-    "minimum": _extremum("minimum", "smin", "umin", "and"),
+    "maximum": _extremum("ogt", "smax", "umax", "or"),
+    "minimum": _extremum("olt", "smin", "umin", "and"),
     "and": _by_kind("and", "and"),
     "or": _by_kind("or", "or"),
     "xor": _by_kind("xor", "xor"),

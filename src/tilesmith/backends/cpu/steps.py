@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tilesmith.backends.cpu.casts import to_memory
 from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.memory_access import write
-from tilesmith.backends.cpu.nest_emitter import NestEmitter, emit_masked_atomic
+from tilesmith.backends.cpu.nest_emitter import NestEmitter
 from tilesmith.backends.cpu.nests import (
     DotStep,
     IfStep,
@@ -18,7 +18,8 @@ from tilesmith.backends.cpu.nests import (
     WhileStep,
 )
 from tilesmith.backends.cpu.products import ProductEmitter
-from tilesmith.backends.cpu.registers import Register, index, number, register_element
+from tilesmith.backends.cpu.registers import Register, number, register_element
+from tilesmith.backends.cpu.roots import emit_masked_atomic
 from tilesmith.backends.cpu.scans import emit_scan
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop

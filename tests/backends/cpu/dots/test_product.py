@@ -63,7 +63,7 @@ def check(product: Product, shape: tuple[int, int, int]) -> None:
 
 def shapes_around(machine: Machine, dtype: DType) -> list[tuple[int, int, int]]:
     """Extents around the blocks that bounds of 64 lead to, and every remainder along k."""
-    block = register_block(machine.lanes, dtype, 64, 64)
+    block = register_block(machine.lanes, dtype, (64, 64))
     rows = (1, block.rows - 1, block.rows, block.rows + 1, 61)
     columns = (1, block.columns - 1, block.columns, block.columns + 1, 61)
     depths = itertools.cycle((0, 1, 15, 16, 17, 31, 2, 64, 7))

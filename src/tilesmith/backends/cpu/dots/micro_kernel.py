@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.backends.cpu.builder import Builder, Module
+from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock
+from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index, number
 
 _MULTIPLY_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
 
 _PARAMETERS = (
     ("lhs", LType(POINTER)),
+    ("lhs_row", LType(INDEX)),
     ("lhs_panel", LType(INDEX)),
     ("rhs", LType(POINTER)),
     ("rhs_step", LType(INDEX)),
@@ -31,22 +33,22 @@ class MicroKernel:
     Attributes:
         element: type of products and sums.
         block: rows and vectors kept in registers.
-        row_stride: from one row of the left operand to the next, in elements.
-        step: from one column of the left operand to the next.
+        is_packed: whether the left operand lies in panels ``[k][rows]``; else in rows, at a
+            distance given at run time.
         operand: LLVM element of the panels: ``element``, or ``i32`` for pairs of bf16.
     """
 
     element: str
     block: RegisterBlock
-    row_stride: int
-    step: int
+    is_packed: bool
     operand: str
 
     @property
     def name(self) -> str:
         """Name of the function."""
         shape = f"{self.block.rows}x{self.block.columns}"
-        return f"dot_{self.operand}_{self.element}_{shape}_{self.row_stride}_{self.step}"
+        place = "packed" if self.is_packed else "rows"
+        return f"dot_{self.operand}_{self.element}_{shape}_{place}"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class BlockColumn:
     """Operands of a call: a run of left panels, one right panel and where the results go."""
 
     lhs: Register
+    lhs_row: Register
     lhs_panel: Register
     rhs: Register
     rhs_step: Register
@@ -65,7 +68,7 @@ class BlockColumn:
 
     def arguments(self) -> tuple[Register, ...]:
         """In the order in which micro-kernels take them."""
-        operands = self.lhs, self.lhs_panel, self.rhs, self.rhs_step
+        operands = self.lhs, self.lhs_row, self.lhs_panel, self.rhs, self.rhs_step
         out = self.out, self.out_stride
         return *operands, *out, self.panels, self.depth, self.accumulate
 
@@ -101,6 +104,9 @@ def _sum_products(
 ) -> tuple[Register, ...]:
     block = kernel.block
     kind = LType(kernel.operand, block.lanes)
+    row = index(1) if kernel.is_packed else column.lhs_row
+    forward = index(block.packed_rows if kernel.is_packed else 1)
+    places = [b.multiply(row, index(r)) for r in range(block.rows)]
     zeros = [number(kernel.element, 0, block.lanes)] * (block.rows * block.vectors)
 
     def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
@@ -110,12 +116,12 @@ def _sum_products(
             for v in range(block.vectors)
         ]
         for r in range(block.rows):
-            place = b.offset(left, index(r * kernel.row_stride), kernel.operand)
+            place = b.offset(left, places[r], kernel.operand)
             x = b.splat(b.load(place, LType(kernel.operand)), block.lanes)
             for v, y in enumerate(vectors):
                 at = r * block.vectors + v
                 sums[at] = _multiply_add(b, x, y, sums[at])
-        left = b.offset(left, index(kernel.step), kernel.operand)
+        left = b.offset(left, forward, kernel.operand)
         return [left, b.offset(right, column.rhs_step, kernel.operand), *sums]
 
     return b.loop(index(0), column.depth, index(1), step, [lhs, column.rhs, *zeros])[2:]

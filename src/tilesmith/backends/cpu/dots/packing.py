@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tilesmith.backends.cpu.builder import Builder, Module
+from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.dots.packed_elements import (
     Packing,
     join_neighbours,
@@ -17,6 +17,7 @@ from tilesmith.backends.cpu.dots.packed_elements import (
     load_lanes,
 )
 from tilesmith.backends.cpu.dots.transposition import transpose
+from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.registers import (
     INDEX,
     POINTER,

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from tilesmith.backends.cpu.dots.packed_elements import Packing
 from tilesmith.backends.cpu.dots.packing import Order
-from tilesmith.backends.cpu.dots.shapes import RegisterBlock, register_block, round_up
+from tilesmith.backends.cpu.dots.shapes import (
+    MAX_ROWS,
+    MAX_ROWS_IN_PLACE,
+    RegisterBlock,
+    register_block,
+    round_up,
+)
 from tilesmith.backends.cpu.dots.views import DotProblem, View
 from tilesmith.backends.cpu.registers import Register, memory_element, register_element
 from tilesmith.dtypes import BF16, F32
@@ -14,7 +20,7 @@ from tilesmith.dtypes import BF16, F32
 _DEPTH_BYTES = 1024
 _LHS_BYTES = 512 * 1024
 _RHS_PANELS = 4
-_NEAR_BYTES = 1024
+_NEAR_BYTES = 2048
 _PAIR_LANES = 16
 
 
@@ -27,7 +33,7 @@ class DotPlan:
         lhs: how the left operand is packed.
         rhs: how the right operand is packed.
         orders: how the two lie in memory, None where only known at run time.
-        lhs_stride: row stride of a left operand that is read where it is, else None.
+        reads_lhs: whether the left operand is read where it is.
         reads_rhs: whether the right operand is read where it is.
         depth: what is done of k at a time.
         rows: what is done of m at a time.
@@ -39,7 +45,7 @@ class DotPlan:
     lhs: Packing
     rhs: Packing
     orders: tuple[Order | None, Order | None]
-    lhs_stride: int | None
+    reads_lhs: bool
     reads_rhs: bool
     depth: int
     rows: int
@@ -55,7 +61,7 @@ class DotPlan:
     def name(self) -> str:
         """Name of the function."""
         orders = "_".join(order.value if order else "any" for order in self.orders)
-        places = f"{self.lhs_stride}_{self.reads_rhs}"
+        places = f"{self.reads_lhs:d}{self.reads_rhs:d}"
         sizes = f"{self.rows}x{self.depth}x{self.rhs_panels}_{self.partial[0]:d}{self.partial[1]:d}"
         return f"product_{self.lhs.stem}_{self.rhs.stem}_{orders}_{places}_{sizes}"
 
@@ -64,7 +70,9 @@ def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
     """The way to carry out a product."""
     m, n, k = problem.bounds
     dtype = problem.dtype
-    block = register_block(problem.lanes, dtype, m, n)
+    reads_lhs = _is_near(lhs, problem)
+    most_rows = MAX_ROWS_IN_PLACE if reads_lhs else MAX_ROWS
+    block = register_block(problem.lanes, dtype, (m, n), most_rows)
     group = _group(lhs, rhs, problem)
     most = _DEPTH_BYTES * group // dtype.itemsize
     depth = min(most, max(k or most, 1))
@@ -76,7 +84,7 @@ def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
         Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes, group),
         Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes, group),
         (_order(*lhs.strides), _order(rhs.strides[1], rhs.strides[0])),
-        _readable_stride(lhs, problem),
+        reads_lhs,
         reads_rhs,
         depth,
         min(rows, round_up(m, block.rows) if m else rows),
@@ -103,30 +111,24 @@ def _order(major: Register, depth: Register) -> Order | None:
     return Order.NEITHER if is_known else None
 
 
-def _is_readable(operand: View, problem: DotProblem) -> bool:
-    return memory_element(operand.dtype) == register_element(problem.dtype)
-
-
-def _readable_stride(lhs: View, problem: DotProblem) -> int | None:
-    """The row stride if rows of the left operand can be read where they are without loss."""
-    stride, step = lhs.strides[0].constant, lhs.strides[1].constant
-    if stride is None or step != 1 or not _is_readable(lhs, problem):
-        return None
-    return stride if _is_near(stride, problem) else None
-
-
 def _reads_rhs(rhs: View, problem: DotProblem, block: RegisterBlock) -> bool:
-    """Whether the right operand is read where it is: if packing is more work, or changes little."""
-    if rhs.strides[1].constant != 1 or not _is_readable(rhs, problem):
-        return False
-    rows, stride = problem.bounds[0], rhs.strides[0].constant
+    """Whether the right operand is read where it is: packing is more work or changes little."""
+    rows = problem.bounds[0]
     is_used_once = rows is not None and rows <= block.rows
-    return is_used_once or (stride is not None and _is_near(stride, problem))
+    return _is_near(rhs, problem) or (is_used_once and _is_readable(rhs, problem))
 
 
-def _is_near(stride: int, problem: DotProblem) -> bool:
-    """Whether rows are so close that a panel of them stays in the cache together."""
-    return abs(stride) * problem.dtype.itemsize <= _NEAR_BYTES
+def _is_near(operand: View, problem: DotProblem) -> bool:
+    """Whether it can be read where it is and rows are so close that the cache holds many."""
+    stride = operand.strides[0].constant
+    is_close = stride is not None and abs(stride) * problem.dtype.itemsize <= _NEAR_BYTES
+    return is_close and _is_readable(operand, problem)
+
+
+def _is_readable(operand: View, problem: DotProblem) -> bool:
+    """Whether rows are contiguous and of the computing type."""
+    is_same = memory_element(operand.dtype) == register_element(problem.dtype)
+    return is_same and operand.strides[1].constant == 1
 
 
 def _may_be_partial(extent: Register, multiple: int) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.backends.cpu.builder import Builder, Module
+from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.dots.micro_kernel import BlockColumn, MicroKernel, multiply_column
 from tilesmith.backends.cpu.dots.packing import Panels, pack
 from tilesmith.backends.cpu.dots.plans import DotPlan, plan_dot
 from tilesmith.backends.cpu.dots.views import DotProblem, View
+from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.registers import (
     INDEX,
     POINTER,
@@ -84,7 +85,7 @@ def emit_dot(b: Builder, lhs: View, rhs: View, out: View, problem: DotProblem) -
 
 def _scratch(plan: DotPlan, problem: DotProblem) -> Register:
     size = problem.dtype.itemsize
-    count = plan.block.rows if plan.lhs_stride is not None else plan.rows
+    count = plan.block.rows if plan.reads_lhs else plan.rows
     elements = _rhs_elements(plan) + plan.lhs.count_elements(plan.depth, count)
     return problem.scratch(elements * size)
 
@@ -129,10 +130,10 @@ def _part(b: Builder, plan: DotPlan, call: _Call, at: tuple[Register, Register])
 
 def _emit_block(b: Builder, plan: DotPlan, call: _Call) -> None:
     packed = b.offset(call.scratch, index(_rhs_elements(plan)), plan.element)
-    if plan.lhs_stride is None:
-        runs = [_pack_lhs(b, plan, call, (packed, index(0)))]
-    else:
+    if plan.reads_lhs:
         runs = _read_lhs(b, plan, call, packed)
+    else:
+        runs = [_pack_lhs(b, plan, call, (packed, index(0)))]
     if not plan.reads_rhs:
         _emit_packed_columns(b, plan, call, runs)
         return
@@ -167,22 +168,19 @@ def _pack_lhs(b: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Reg
     count = b.ceiling_quotient(left, index(plan.block.rows))
     strides = call.lhs_row, call.lhs_column
     pack(b, plan.lhs, plan.orders[0], Panels(start, *strides, target, left, call.depth, count))
-    height = plan.block.packed_rows
-    size = plan.lhs.panel_size(b, call.depth)
-    kernel = MicroKernel(plan.element, plan.block, 1, height, plan.lhs.element)
-    return _Run(kernel, target, size, count, row)
+    kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element)
+    return _Run(kernel, target, plan.lhs.panel_size(b, call.depth), count, row)
 
 
 def _read_lhs(b: Builder, plan: DotPlan, call: _Call, target: Register) -> list[_Run]:
     """Full panels where they are; only the last rows, if they fill no panel, are packed."""
-    height = plan.block.rows
-    stride = plan.lhs_stride or 0
-    count = b.binary("sdiv", call.rows, index(height))
-    kernel = MicroKernel(plan.element, plan.block, stride, 1, plan.element)
-    whole = _Run(kernel, call.lhs, index(height * stride), count, index(0))
+    height = index(plan.block.rows)
+    count = b.binary("sdiv", call.rows, height)
+    kernel = MicroKernel(plan.element, plan.block, False, plan.element)
+    whole = _Run(kernel, call.lhs, b.multiply(call.lhs_row, height), count, index(0))
     if not plan.partial[0]:
         return [whole]
-    return [whole, _pack_lhs(b, plan, call, (target, b.multiply(count, index(height))))]
+    return [whole, _pack_lhs(b, plan, call, (target, b.multiply(count, height)))]
 
 
 def _emit_packed_columns(b: Builder, plan: DotPlan, call: _Call, runs: list[_Run]) -> None:
@@ -216,5 +214,5 @@ def _multiply(
     steps = plan.rhs.steps(b, call.depth)
     for run in runs:
         out = b.offset(call.out, b.multiply(run.row, call.out_row), plan.element)
-        place = run.lhs, run.panel, rhs, step, out, call.out_row
+        place = run.lhs, call.lhs_row, run.panel, rhs, step, out, call.out_row
         multiply_column(b, run.kernel, BlockColumn(*place, run.panels, steps, call.accumulate))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from tilesmith.dtypes import DType
 
+MAX_ROWS = 16
+MAX_ROWS_IN_PLACE = 8
 _WIDE_LANES = 16
 _MANY = 4096
-_MAX_ROWS = 16
 _MAX_VECTORS = 4
 
 
@@ -39,7 +40,7 @@ class RegisterBlock:
     def cycles(self) -> float:
         """Estimated cycles for one step along k: arithmetic, loads or latency, and the loop."""
         loads = self.rows + self.vectors
-        return max(self.rows * self.vectors / 2, 0.6 * loads, 4.0) + 0.3
+        return max(self.rows * self.vectors / 2, 0.6 * loads, 4.0) + 0.45
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -53,23 +54,24 @@ def vector_lanes(lanes: int, dtype: DType) -> int:
 
 
 def register_block(
-    lanes: int, dtype: DType, rows: int | None, columns: int | None
+    lanes: int, dtype: DType, bounds: tuple[int | None, int | None], most_rows: int = MAX_ROWS
 ) -> RegisterBlock:
-    """The cheapest block for a result of at most that size."""
+    """The cheapest block for a result of at most that many rows and columns."""
+    rows, columns = bounds
     width = vector_lanes(lanes, dtype)
     registers = 32 if lanes == _WIDE_LANES else 16
     most = _MAX_VECTORS if columns is None else _vectors_for(columns, width)
     candidates = [
         RegisterBlock(count, vectors, width)
         for vectors in (2, 4, 1)
-        for count in range(min((registers - 1 - vectors) // vectors, _MAX_ROWS), 0, -1)
+        for count in range(min((registers - 1 - vectors) // vectors, most_rows), 0, -1)
         if vectors <= most
     ]
 
-    def cost(block: RegisterBlock) -> float:
+    def cost(block: RegisterBlock) -> tuple[float, int]:
         tall = -(-(rows or _MANY) // block.rows)
         wide = -(-(columns or _MANY) // block.columns)
-        return tall * wide * block.cycles()
+        return tall * wide * block.cycles(), block.rows * block.vectors
 
     return min(candidates, key=cost)
 
@@ -80,7 +82,7 @@ def padded_shape(lanes: int, dtype: DType, rows: int, columns: int) -> tuple[int
     There is room whichever block a bound between the size and the next power of two leads to.
     """
     width = vector_lanes(lanes, dtype)
-    return rows + _MAX_ROWS - 1, round_up(columns, _vectors_for(columns, width) * width)
+    return rows + MAX_ROWS - 1, round_up(columns, _vectors_for(columns, width) * width)
 
 
 def _vectors_for(columns: int, width: int) -> int:

@@ -148,8 +148,8 @@ class ElementText:
         return self._digit(coord) if isinstance(coord, Digit) else number(0)
 
     def block_size(self, block: str) -> Expr:
-        """The configured size of a block."""
-        return number(self._scene.block_sizes[block])
+        """How long a whole tile is."""
+        return self._scene.block_size(block)
 
     def _digit(self, coord: Digit) -> Expr:
         lengths = [self._scene.length(dim) for dim in coord.source]

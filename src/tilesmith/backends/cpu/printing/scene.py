@@ -47,9 +47,10 @@ class Scene:
     def _product(self, dim: Dim, known: Mapping[str, Expr]) -> Expr:
         factors = [number(f) if isinstance(f, int) else known.get(f) for f in dim.factors]
         symbols = map(str, dim.factors)
-        return product([f or self._symbol(symbol) for f, symbol in zip(factors, symbols)])
+        return product([f or self.block_size(symbol) for f, symbol in zip(factors, symbols)])
 
-    def _symbol(self, name: str) -> Expr:
+    def block_size(self, name: str) -> Expr:
+        """How long a whole tile is: a constant of the schedule, or a runtime size."""
         return number(self.block_sizes[name]) if name in self.block_sizes else Expr(name)
 
     def lines_behind(self, places: Iterable[Place]) -> list[SourceLocation]:

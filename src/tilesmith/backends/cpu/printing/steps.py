@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
@@ -22,6 +21,7 @@ from tilesmith.backends.cpu.printing.expressions import Expr, call, number, subt
 from tilesmith.backends.cpu.printing.nest_text import print_atomic, print_nest, print_store
 from tilesmith.backends.cpu.printing.scan_text import print_scan
 from tilesmith.backends.cpu.printing.scene import Scene
+from tilesmith.backends.cpu.printing.variables import Variables
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
@@ -41,8 +41,7 @@ class StepPrinter:
         self._lines = scene.lines
         self._names = scene.names
         self._partial = partial
-        self._variables: set[Value] = set()
-        """Scalars with a name of their own, which a loop may take over."""
+        self._variables = Variables(scene)
 
     def run(self, steps: Sequence[Step], region: Region) -> None:
         """Print the steps of a region in order."""
@@ -52,7 +51,7 @@ class StepPrinter:
     def _step(self, step: Step, region: Region) -> None:
         if isinstance(step, Nest):
             print_nest(self._scene, step)
-            self._variables.update(op.result for _, op in step.reductions)
+            self._variables.add(op.result for _, op in step.reductions)
         elif isinstance(step, ScalarStep):
             self.scalar(step.op, region)
         elif isinstance(step, DotStep):
@@ -83,7 +82,7 @@ class StepPrinter:
         text.write(())
         name = self._names.of(op.result)
         self._lines.put(f"{name} = {made}")
-        self._define(op.result, name)
+        self._variables.define(op.result, name)
 
     def _lines_behind(self, op: Operation) -> list[SourceLocation]:
         parts = [loc for v in op.operand_values() for loc in self._scene.sources.get(v, ())]
@@ -95,7 +94,7 @@ class StepPrinter:
         if isinstance(op, Store):
             print_store(text, op, ())
         elif op.result in self._scene.users:
-            self._define(op.result, self._names.of(op.result))
+            self._variables.define(op.result, self._names.of(op.result))
             print_atomic(text, op, (), self._scene.scalars[op.result])
         else:
             print_atomic(text, op, (), None)
@@ -117,46 +116,6 @@ class StepPrinter:
             return True
         return not any(value.tile.rank for value in _tiles_of(user))
 
-    def _define(self, value: Value, name: str) -> None:
-        self._names.share(value, name)
-        self._scene.scalars[value] = Expr(name)
-        self._variables.add(value)
-
-    # --- values that change -----------------------------------------------------------------------
-
-    def _start(self, op: Loop | While, carried: Sequence[Value]) -> list[str]:
-        """Variables for carried scalars, with what they begin as."""
-        found: list[str] = []
-        for init, arg, result in zip(op.init, carried, op.results):
-            if arg.tile.rank:
-                continue
-            first = self._scene.scalars[init]
-            is_last_use = self._scene.users[init] == [op] and init in self._variables
-            name = first.text if is_last_use else self._names.of(arg)
-            if not is_last_use:
-                self._lines.quote(self._scene.sources.get(init, ()), is_new=True)
-                self._lines.put(f"{name} = {first}")
-            self._define(arg, name)
-            self._define(result, name)
-            found.append(name)
-        return found
-
-    def _assign(self, names: Sequence[str], region: Region) -> None:
-        """Give variables the values that a region yields, all of them made from the old ones."""
-        yielded = [value for value in region.yielded if not value.tile.rank]
-        rows = [
-            (name, self._scene.scalars[value].text, self._scene.sources.get(value, ()))
-            for name, value in zip(names, yielded)
-        ]
-        rows = [row for row in rows if row[0] != row[1]]
-        later = [" ".join(new for _, new, _ in rows[n + 1 :]) for n in range(len(rows))]
-        if any(re.search(rf"\b{name}\b", rest) for (name, _, _), rest in zip(rows, later)):
-            targets, values, sources = zip(*rows)
-            rows = [(", ".join(targets), ", ".join(values), sum(sources, ()))]
-        for name, new, lines in rows:
-            self._lines.quote(lines)
-            self._lines.put(f"{name} = {new}")
-
     # --- loops ------------------------------------------------------------------------------------
 
     def enter(self, op: Grid | Loop) -> list[tuple[str, str]]:
@@ -170,7 +129,7 @@ class StepPrinter:
             self._names.share(arg, name)
             self._scene.scalars[arg] = Expr(name)
             if block:
-                step = number(self._scene.block_sizes[block])
+                step = self._scene.block_size(block)
             else:
                 step = self._scene.scalars[next(steps)] if isinstance(op, Loop) else number(1)
             bounds = [begin, end, step] if step.constant != 1 else [begin, end]
@@ -183,7 +142,7 @@ class StepPrinter:
         block = op.blocks[axis]
         if not block:
             return ""
-        size = number(self._scene.block_sizes[block])
+        size = self._scene.block_size(block)
         if not self._partial[op][axis] or size.constant == 1:
             self._scene.lengths[block] = size
             return ""
@@ -194,7 +153,7 @@ class StepPrinter:
 
     def _loop(self, step: LoopStep) -> None:
         op, lengths = step.op, dict(self._scene.lengths)
-        carried = self._start(op, op.carried)
+        carried = self._variables.start(op, op.carried)
         self._lines.quote(self._lines_behind(op))
         with self._names.scope(), ExitStack() as blocks:
             for header, statement in self.enter(op):
@@ -202,16 +161,16 @@ class StepPrinter:
                 if statement:
                     self._lines.put(statement)
             self.run(step.body, op.body)
-            self._assign(carried, op.body)
+            self._variables.assign(carried, op.body)
         self._scene.lengths.clear()
         self._scene.lengths.update(lengths)
 
     def _while(self, step: WhileStep) -> None:
         op = step.op
-        carried = self._start(op, op.body.args)
+        carried = self._variables.start(op, op.body.args)
         for other, arg in zip(op.condition.args, op.body.args):
             if not arg.tile.rank:
-                self._define(other, self._scene.scalars[arg].text)
+                self._variables.define(other, self._scene.scalars[arg].text)
         self._lines.quote([op.loc])
         with self._names.scope(), self._lines.block("while True") as header:
             self.run(step.condition, op.condition)
@@ -219,7 +178,7 @@ class StepPrinter:
             if not header.replace(f"while {condition}:"):
                 self._lines.put(f"if not ({condition}): break")
             self.run(step.body, op.body)
-            self._assign(carried, op.body)
+            self._variables.assign(carried, op.body)
 
     def _if(self, step: IfStep) -> None:
         op = step.op
@@ -232,12 +191,12 @@ class StepPrinter:
             with self._lines.block("else"):
                 self._branch(step.otherwise, op.otherwise, names)
         for value, name in zip(results, names):
-            self._define(value, name)
+            self._variables.define(value, name)
 
     def _branch(self, steps: Sequence[Step], region: Region, names: list[str]) -> None:
         with self._names.scope():
             self.run(steps, region)
-            self._assign(names, region)
+            self._variables.assign(names, region)
 
 
 def _tiles_of(user: Operation) -> list[Value]:

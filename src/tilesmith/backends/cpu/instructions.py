@@ -1,0 +1,164 @@
+"""Writes the instructions of one LLVM function as text, and modules of such functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tilesmith.backends.cpu.registers import LType, Register
+
+
+class Module:
+    """Functions and declarations of one LLVM module."""
+
+    def __init__(self) -> None:
+        self._declarations: dict[str, str] = {}
+        self._functions: dict[str, str] = {}
+
+    def declare(self, name: str, result: LType | None, arguments: Sequence[LType]) -> None:
+        """Make an external function or intrinsic known."""
+        types = ", ".join(map(str, arguments))
+        self._declarations[name] = f"declare {result or 'void'} @{name}({types})"
+
+    def has(self, name: str) -> bool:
+        """Whether a function of that name was added."""
+        return name in self._functions
+
+    def add(self, function: InstructionWriter) -> None:
+        """Take in a finished function."""
+        self._functions[function.name] = function.text()
+
+    def text(self) -> str:
+        """The whole module."""
+        parts = [*self._declarations.values(), *self._functions.values()]
+        return "\n".join([*parts, "!0 = !{i32 1}", ""])
+
+
+class InstructionWriter:
+    """One function without structure. ``parameters`` are its arguments as registers."""
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        parameters: Sequence[tuple[str, LType]] = (),
+        *,
+        is_internal: bool = True,
+        attributes: str = "nounwind",
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.parameters = tuple(Register(f"%{text}", kind) for text, kind in parameters)
+        linkage = "internal " if is_internal else ""
+        listed = ", ".join(f"{p.type} {p.text}" for p in self.parameters)
+        self._head = f"define {linkage}void @{name}({listed}) {attributes} {{"
+        self._entry: list[str] = []
+        self._lines: list[str] = []
+        self._count = 0
+        self._label = "entry"
+
+    def text(self) -> str:
+        """The function's definition; it returns nothing."""
+        lines = [self._head, "entry:", *self._entry, *self._lines, "  ret void", "}"]
+        return "\n".join(lines)
+
+    @contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Write straight-line code at the function's beginning, for values that live throughout."""
+        saved, self._lines = self._lines, self._entry
+        yield
+        self._lines = saved
+
+    def emit(self, text: str) -> None:
+        """An instruction without a result."""
+        self._lines.append(f"  {text}")
+
+    def value(self, kind: LType, text: str) -> Register:
+        """An instruction with a result of that type."""
+        register = self.new(kind)
+        self._lines.append(f"  {register.text} = {text}")
+        return register
+
+    def new(self, kind: LType, prefix: str = "v") -> Register:
+        """A fresh name."""
+        self._count += 1
+        return Register(f"%{prefix}{self._count}", kind)
+
+    def binary(self, op: str, x: Register, y: Register) -> Register:
+        """``add``, ``fmul``, ``shl``... with flags as part of ``op``: ``add nsw``."""
+        return self.value(x.type, f"{op} {x.type} {x.text}, {y.text}")
+
+    def negate(self, x: Register) -> Register:
+        """``-x`` of a float."""
+        return self.value(x.type, f"fneg {x}")
+
+    def compare(self, predicate: str, x: Register, y: Register) -> Register:
+        """Booleans; ``predicate`` as LLVM's, e.g. ``slt`` or ``olt``."""
+        op = "fcmp" if x.type.is_float else "icmp"
+        return self.value(x.type.with_element("i1"), f"{op} {predicate} {x}, {y.text}")
+
+    def select(self, condition: Register, x: Register, y: Register) -> Register:
+        """``x`` where the condition holds, else ``y``."""
+        return self.value(x.type, f"select {condition}, {x}, {y}")
+
+    def convert(self, op: str, x: Register, element: str) -> Register:
+        """``sext``, ``fptrunc``, ``sitofp``, ``bitcast``... to another element, lane by lane."""
+        kind = x.type.with_element(element)
+        return x if kind == x.type else self.value(kind, f"{op} {x} to {kind}")
+
+    def call(self, name: str, result: LType, *arguments: Register) -> Register:
+        """Call a function or intrinsic, declaring it."""
+        self.module.declare(name, result, [argument.type for argument in arguments])
+        return self.value(result, f"call {result} @{name}({', '.join(map(str, arguments))})")
+
+    def call_void(self, name: str, *arguments: Register) -> None:
+        """Call something without a result, declaring it unless it is a function of this module."""
+        if not self.module.has(name):
+            self.module.declare(name, None, [argument.type for argument in arguments])
+        self.emit(f"call void @{name}({', '.join(map(str, arguments))})")
+
+    def intrinsic(self, name: str, *arguments: Register) -> Register:
+        """An intrinsic overloaded on the type it maps to itself: ``fma``, ``sqrt``, ``maximum``."""
+        kind = arguments[0].type
+        return self.call(f"llvm.{name}.{kind.suffix}", kind, *arguments)
+
+    def splat(self, x: Register, lanes: int) -> Register:
+        """A scalar in all lanes."""
+        if lanes == x.lanes:
+            return x
+        if not x.text.startswith("%"):
+            return Register(f"splat ({x})", x.type.with_lanes(lanes))
+        kind = x.type.with_lanes(lanes)
+        first = self.value(kind, f"insertelement {kind} poison, {x}, i32 0")
+        mask = f"<{lanes} x i32> zeroinitializer"
+        return self.value(kind, f"shufflevector {first}, {kind} poison, {mask}")
+
+    def extract(self, x: Register, lane: int) -> Register:
+        """One lane."""
+        if not x.type.is_vector:
+            return x
+        return self.value(LType(x.type.element), f"extractelement {x}, i32 {lane}")
+
+    def shuffle(self, x: Register, y: Register, lanes: Sequence[int]) -> Register:
+        """Lanes picked from ``x`` and ``y`` one after the other."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        kind = x.type.with_lanes(len(lanes))
+        return self.value(kind, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{mask}>")
+
+    def label(self, name: str) -> None:
+        """Begin a basic block."""
+        self._lines.append(f"{name}:")
+        self._label = name
+
+    def jump(self, target: str) -> None:
+        """Go on elsewhere."""
+        self.emit(f"br label %{target}")
+
+    def branch(self, condition: Register, then: str, otherwise: str) -> None:
+        """Go on in one of two places."""
+        self.emit(f"br {condition}, label %{then}, label %{otherwise}")
+
+    def fresh_label(self, stem: str) -> str:
+        """A label nobody uses."""
+        self._count += 1
+        return f"{stem}{self._count}"
