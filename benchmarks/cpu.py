@@ -20,7 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu_row import HEADERS, SMALL_CALLS, Row, SmallCalls, number, summary
+from benchmarks.cpu_compile_time import FIRST
+from benchmarks.cpu_row import HEADERS, SMALL_CALLS, Row, SmallCalls, noise, number, summary
 from benchmarks.cpu_workloads import WORKLOADS
 from benchmarks.onednn_probe import find_environment
 from benchmarks.table import print_table
@@ -113,7 +114,9 @@ def stage_cells(stages: Message) -> list[str]:
         return number(stages.get(name), ".1f")
 
     def verdict(name: str, goal: float) -> str:
-        return "-" if name not in stages else "ok" if stages[name] < goal else "miss"
+        if name not in stages or stages["kernel"] == FIRST:
+            return "-"
+        return "ok" if stages[name] < goal else "miss"
 
     return [
         stages["kernel"],
@@ -206,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rows:
         print_table("CPU kernels", HEADERS, [row.cells() for row in rows])
         print("spread: from the 20th to the 80th percentile of the rounds' ratios.")
+        print(noise(rows))
         print(summary(rows))
     if small is not None:
         print(small.sentence())

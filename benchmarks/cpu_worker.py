@@ -20,15 +20,12 @@ from benchmarks.checking import describe, results_of, run_poisoned
 from benchmarks.cpu_row import SMALL_CALLS, Row, SmallCalls
 from benchmarks.cpu_workloads import WORKLOADS, CpuWorkload, Tensors
 from benchmarks.quiet_rounds import Rounds, run_rounds
-from examples.add import add
+from benchmarks.small_calls import measure_small_calls
 from tilesmith.jit.runners import Runner, choose_runner
 from tilesmith.measure.timer import Work, time_on_cpu
 from tilesmith.numerics.compare import measure_error
 
 OURS, COMPILED = "ours", "torch.compile"
-SMALL_SIZE = 1024
-SMALL_SAMPLE_MS = 20.0
-SMALL_CALLS_BEFORE = 500
 
 
 @dataclass(frozen=True)
@@ -157,26 +154,13 @@ def rate_of(workload: CpuWorkload, num_bytes: int, median_ms: float) -> dict[str
     return {"rate": amount / median_ms / 1e6, "rate_unit": unit}
 
 
-def measure_small_calls(options: Options) -> SmallCalls:
-    """Microseconds of one call with so little data that only the way to the code counts."""
-    x, y = torch.randn(SMALL_SIZE), torch.randn(SMALL_SIZE)
-    works: dict[str, Work] = {OURS: lambda: add(x, y), "eager": lambda: torch.add(x, y)}
-    if options.use_compile:
-        compiled = torch.compile(torch.add, dynamic=False)
-        works[COMPILED] = lambda: compiled(x, y)
-    for work in works.values():
-        for _ in range(SMALL_CALLS_BEFORE):
-            work()
-    rounds = run_rounds(works, rounds=options.rounds, min_sample_ms=SMALL_SAMPLE_MS)
-    times = {name: rounds.median_ms(name) * 1e3 for name in works}
-    return SmallCalls(times[OURS], times["eager"], times.get(COMPILED))
-
-
 def run_job(name: str, options: Options) -> Row | SmallCalls:
     """One job by its name; whatever goes wrong is part of the answer."""
     workload = next((item for item in WORKLOADS if item.name == name), None)
     try:
-        return measure_small_calls(options) if workload is None else measure(workload, options)
+        if workload is None:
+            return measure_small_calls(options.rounds, use_compile=options.use_compile)
+        return measure(workload, options)
     except Exception as error:
         if workload is None:
             return SmallCalls(problem=describe(error))

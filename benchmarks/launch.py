@@ -1,8 +1,9 @@
-"""Host time of one call with small tensors: ours against torch.add and a raw Triton launch.
+"""Host time of one call with small tensors: ours against torch's own.
 
     python3 -m benchmarks.launch
 
-Prints microseconds per call (median of batches) on the current GPU, or on the CPU without one.
+Prints microseconds per call (median of batches): on a GPU of the host alone, on a CPU of native
+code too, which such small grids run on the calling thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.small_calls import plain_add
 from examples.add import add
 from examples.softmax import softmax
 from tilesmith.measure.statistics import median
@@ -43,17 +45,18 @@ def main() -> None:
 
     def eight_shapes() -> None:
         for tensor in shapes:
-            add(tensor, tensor)
+            plain_add(tensor, tensor)
 
     rows = {
         "torch.add": time_us(lambda: torch.add(x, y)),
         "torch.empty_like": time_us(lambda: torch.empty_like(x)),
-        "tilesmith add": time_us(lambda: add(x, y)),
+        "tilesmith plain add": time_us(lambda: plain_add(x, y)),
+        "tilesmith add (broadcasts, promotes)": time_us(lambda: add(x, y)),
         "tilesmith softmax": time_us(lambda: softmax(x)),
-        "tilesmith add, 8 shapes in turn": time_us(eight_shapes) / len(shapes),
+        "tilesmith plain add, 8 shapes in turn": time_us(eight_shapes) / len(shapes),
     }
     for name, value in rows.items():
-        print(f"{name:34} {value:8.2f} us")
+        print(f"{name:38} {value:8.2f} us")
 
 
 if __name__ == "__main__":

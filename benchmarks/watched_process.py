@@ -30,15 +30,18 @@ class WatchedProcess:
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """What it says; whatever else libraries print is passed over."""
-        with tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *self._arguments],
+        command = [sys.executable, "-m", *self._arguments]
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(
+                command,
                 cwd=ROOT,
                 env=self._environment,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-            )
+            ) as process,
+        ):
             yield from self._listen(process)
             self._status = process.wait()
             errors.seek(0)
@@ -55,15 +58,18 @@ class WatchedProcess:
     def _listen(self, process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
         assert process.stdout is not None
         timer = self._start_timer(process)
+        is_over = False
         try:
             for line in process.stdout:
                 timer.cancel()
                 if line.startswith("{"):
                     yield json.loads(line)
                 timer = self._start_timer(process)
+            is_over = True
         finally:
             timer.cancel()
-            if process.poll() is None and sys.exc_info()[0] is not None:
+            if not is_over:
+                # Nobody listens any more.
                 process.kill()
 
     def _start_timer(self, process: subprocess.Popen[str]) -> threading.Timer:

@@ -340,7 +340,8 @@ def print_source(console: Console, outcomes: Sequence[Outcome], name: str) -> No
     for outcome in outcomes:
         if outcome.name == name and outcome.source:
             console.print(f"The code of {name}:")
-            console.print(Syntax(Path(outcome.source).read_text(), "python"))
+            text = Path(outcome.source).read_text()
+            console.print(Syntax(text, "python", background_color="default"))
 
 
 def device_name(device: torch.device) -> str:

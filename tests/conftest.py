@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Compiled code is shared by the workers of one run and goes with them.
+    if "TILESMITH_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="tilesmith-tests-")
+        os.environ["TILESMITH_CACHE_DIR"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if hypothesis is None:
         return
     # The short run is the same every time; the long one looks for what nobody has seen yet.

@@ -1,7 +1,8 @@
 """Conversions of lanes: between memory and register form, and between element types.
 
 Half, bf16 and 8-bit floats sit in registers as ``float`` that is already rounded. Every
-conversion rounds once, to nearest even. Floats outside an integer type become what x86 and torch
+conversion rounds once, to nearest even; what f8e4m3 cannot hold becomes its largest number, as
+in torch (it has no infinities). Floats outside an integer type become what x86 and torch
 make of them: the smallest integer of the 32 or 64 bits converted through.
 """
 
@@ -228,5 +229,5 @@ _ROUND: dict[DType, _Rule] = {
     BF16: _round_to_bf16,
     F16: _round_to_half,
     F8E5M2: _Narrow(3, 2.0**-14, 61439.998, math.inf),
-    F8E4M3: _Narrow(4, 2.0**-6, 464.0, math.nan),
+    F8E4M3: _Narrow(4, 2.0**-6, 464.0, 448.0),
 }

@@ -222,83 +222,82 @@ class ElementEmitter:
         dtype = store.tensor.tensor.dtype
         return from_register(to_register(self.b, dtype, _plain(found)))
 
-    # --- one rule per virtual op ------------------------------------------------------------------
-
-    def of_load(self, op: Load, coords: Coords) -> Lane:
-        """Read from memory."""
-        memory, position = self.address(op, coords)
-        explicit = self.explicit_mask(op, coords)
-        found = read(self.b, memory, position, self.lanes, explicit)
-        return from_register(to_register(self.b, op.tensor.tensor.dtype, _plain(found)))
-
-    def of_elementwise(self, op: Elementwise, coords: Coords) -> Lane:
-        """A scalar function of elements."""
-        args = [self.get(place) for place in operands_at(op, coords)]
-        if op.result.tile.dtype.is_integer:
-            found = combine_strided(self.b, op.fn, args)
-            if found is not None:
-                return found
-        width = self.lanes.width
-        parts = [register_of(self.b, a, v.tile.dtype, width) for a, v in zip(args, op.args)]
-        if any(part.type.is_vector for part in parts):
-            parts = [self.b.splat(part, width) for part in parts]
-        return from_register(apply(self.b, op.fn, op.args[-1].tile.dtype, parts))
-
-    def of_cast(self, op: Cast, coords: Coords) -> Lane:
-        """Another element type."""
-        lane = self.get((op.x, coords))
-        source, target = op.x.tile.dtype, op.dtype
-        is_index = source.is_integer and target.is_integer and min(source.bits, target.bits) >= 32
-        if isinstance(lane, Strided) and is_index:
-            return lane
-        convert = bitcast if op.bitcast else cast
-        x = register_of(self.b, lane, source, self.lanes.width)
-        return from_register(convert(self.b, source, target, x))
-
-    def of_full(self, op: Full, coords: Coords) -> Lane:
-        """A constant."""
-        dtype = op.result.tile.dtype
-        x = number(register_element(dtype), op.value)
-        is_low = dtype.is_float and dtype not in (F32, F64)
-        return Uniform(round_to(self.b, dtype, x) if is_low and op.value else x)
-
-    def of_tile_index(self, op: TileIndex, coords: Coords) -> Lane:
-        """A position in the iteration space."""
-        lane = self.coordinate(coords[0])
-        begin = self.b.index_of(self.scalars[op.begin])
-        return self._shift(lane, begin)
-
-    def _shift(self, lane: Lane, by: Register) -> Lane:
-        if isinstance(lane, Strided):
-            return Strided(self.b.add(lane.base, by), lane.step)
-        return Vector(self.b.binary("add", lane.x, self.b.splat(by, lane.x.lanes)))
-
-    def of_arange(self, op: Arange, coords: Coords) -> Lane:
-        """A position along the axis."""
-        return self.coordinate(coords[0])
-
-    def of_view(self, op: Operation, coords: Coords) -> Lane:
-        """The element of the operand that lies there."""
-        (place,) = operands_at(op, coords)
-        return self.get(place)
-
-    def of_block_size(self, op: BlockSize, coords: Coords) -> Lane:
-        """A constant of the schedule."""
-        return Strided(self.block_size(op.block), index(0))
-
 
 def _plain(lane: Lane) -> Register:
     assert not isinstance(lane, Strided)
     return lane.x
 
 
+def _load(e: ElementEmitter, op: Load, coords: Coords) -> Lane:
+    memory, position = e.address(op, coords)
+    explicit = e.explicit_mask(op, coords)
+    found = read(e.b, memory, position, e.lanes, explicit)
+    return from_register(to_register(e.b, op.tensor.tensor.dtype, _plain(found)))
+
+
+def _elementwise(e: ElementEmitter, op: Elementwise, coords: Coords) -> Lane:
+    args = [e.get(place) for place in operands_at(op, coords)]
+    if op.result.tile.dtype.is_integer:
+        found = combine_strided(e.b, op.fn, args)
+        if found is not None:
+            return found
+    width = e.lanes.width
+    parts = [register_of(e.b, a, v.tile.dtype, width) for a, v in zip(args, op.args)]
+    if any(part.type.is_vector for part in parts):
+        parts = [e.b.splat(part, width) for part in parts]
+    return from_register(apply(e.b, op.fn, op.args[-1].tile.dtype, parts))
+
+
+def _cast(e: ElementEmitter, op: Cast, coords: Coords) -> Lane:
+    lane = e.get((op.x, coords))
+    source, target = op.x.tile.dtype, op.dtype
+    is_index = source.is_integer and target.is_integer and min(source.bits, target.bits) >= 32
+    if isinstance(lane, Strided) and is_index:
+        return lane
+    convert = bitcast if op.bitcast else cast
+    x = register_of(e.b, lane, source, e.lanes.width)
+    return from_register(convert(e.b, source, target, x))
+
+
+def _full(e: ElementEmitter, op: Full, coords: Coords) -> Lane:
+    dtype = op.result.tile.dtype
+    x = number(register_element(dtype), op.value)
+    is_low = dtype.is_float and dtype not in (F32, F64)
+    return Uniform(round_to(e.b, dtype, x) if is_low and op.value else x)
+
+
+def _tile_index(e: ElementEmitter, op: TileIndex, coords: Coords) -> Lane:
+    lane = e.coordinate(coords[0])
+    begin = e.b.index_of(e.scalars[op.begin])
+    return _shift(e, lane, begin)
+
+
+def _shift(e: ElementEmitter, lane: Lane, by: Register) -> Lane:
+    if isinstance(lane, Strided):
+        return Strided(e.b.add(lane.base, by), lane.step)
+    return Vector(e.b.binary("add", lane.x, e.b.splat(by, lane.x.lanes)))
+
+
+def _arange(e: ElementEmitter, op: Arange, coords: Coords) -> Lane:
+    return e.coordinate(coords[0])
+
+
+def _view(e: ElementEmitter, op: Operation, coords: Coords) -> Lane:
+    (place,) = operands_at(op, coords)
+    return e.get(place)
+
+
+def _block_size(e: ElementEmitter, op: BlockSize, coords: Coords) -> Lane:
+    return Strided(e.block_size(op.block), index(0))
+
+
 ELEMENT_RULES: dict[type[Operation], Callable[[ElementEmitter, Any, Coords], Lane]] = {
-    Elementwise: ElementEmitter.of_elementwise,
-    Cast: ElementEmitter.of_cast,
-    Load: ElementEmitter.of_load,
-    Full: ElementEmitter.of_full,
-    TileIndex: ElementEmitter.of_tile_index,
-    Arange: ElementEmitter.of_arange,
-    BlockSize: ElementEmitter.of_block_size,
-    **dict.fromkeys((Mask, ExpandDims, Broadcast, Reshape, Permute), ElementEmitter.of_view),
+    Elementwise: _elementwise,
+    Cast: _cast,
+    Load: _load,
+    Full: _full,
+    TileIndex: _tile_index,
+    Arange: _arange,
+    BlockSize: _block_size,
+    **dict.fromkeys((Mask, ExpandDims, Broadcast, Reshape, Permute), _view),
 }

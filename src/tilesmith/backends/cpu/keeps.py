@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from tilesmith.analysis.effects import alias_group
 from tilesmith.backends.cpu.coordinates import access_places, own_coords, space_of
-from tilesmith.backends.cpu.matrix_views import find_matrix
+from tilesmith.backends.cpu.matrix_views import find_matrix, find_stored
 from tilesmith.backends.cpu.nests import IfStep, LoopStep, Nest, Program, Step, WhileStep
 from tilesmith.backends.cpu.plan import plan_program
 from tilesmith.backends.cpu.unsafe_loads import find_unsafe_loads
-from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -60,7 +60,7 @@ def _dot_operands(region: Region, tiles: VirtualTiles) -> set[Value]:
         value
         for dot in dots
         for value in (dot.lhs, dot.rhs)
-        if not tiles.is_stored(value) and find_matrix(value, tiles) is None
+        if find_stored(value, tiles) is None and find_matrix(value, tiles) is None
     }
 
 
@@ -89,17 +89,22 @@ class _Evaluations:
             for root in nest.roots:
                 own = root.is_own_keep
                 closure = tiles.own_closure(root.place) if own else tiles.join(root.places())
-                for (value, _), op in closure.nodes.items():
-                    if own and value is root.place[0]:
-                        continue
-                    self.nests.setdefault(value, set()).add(number)
-                    is_elsewhere = space_of(value.tile.shape) != nest.layout.space
-                    if is_elsewhere or depth > depths[op]:
-                        self.is_repeated.add(value)
-                for (value, _), op in closure.nodes.items():
-                    for operand in op.operand_values():
-                        self.users.setdefault(operand, set()).add(value)
+                self._add_users(closure)
                 self.roots.update(value for value, _ in root.places())
+                kept = root.target if own else None
+                made = {v: op for (v, _), op in closure.nodes.items() if v is not kept}
+                for value in made:
+                    self.nests.setdefault(value, set()).add(number)
+                self.is_repeated.update(
+                    value
+                    for value, op in made.items()
+                    if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]
+                )
+
+    def _add_users(self, closure: Closure) -> None:
+        for (value, _), op in closure.nodes.items():
+            for operand in op.operand_values():
+                self.users.setdefault(operand, set()).add(value)
 
     def users_behind_views(self, value: Value) -> set[Value]:
         """Tiles computed from a tile, directly or from a view of it; empty when a root uses it."""
@@ -158,29 +163,38 @@ def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -
 def _find_spills(
     region: Region, values: set[Value], tiles: VirtualTiles, known: dict[Value, Store]
 ) -> dict[Value, Store]:
-    """Stores whose place can hold a kept tile until they happen: the only access of a tensor."""
-    accesses = [op for op in walk(region) if isinstance(op, (Load, Store, Atomic))]
+    """Stores whose place can hold a kept tile until they happen."""
+    stores = [op for op in _lone_stores(region, tiles) if op not in known.values()]
     found: dict[Value, Store] = {}
-    taken = set(known.values())
     for value, made_by in tiles.definitions.items():
-        if value not in values:
+        if value not in values or made_by not in region.ops:
             continue
-        for op in region.ops:
-            if not isinstance(op, Store) or op in taken or op.mask is not None:
-                continue
-            group = alias_group(op.tensor)
-            is_only = sum(alias_group(other.tensor) == group for other in accesses) == 1
-            if (
-                is_only
-                and made_by in region.ops
-                and op.value.type == value.type
-                and _is_injective(op, tiles)
-                and _is_known_before(op, made_by, region, tiles)
-            ):
-                found[value] = op
-                taken.add(op)
-                break
+        fitting = [
+            op
+            for op in stores
+            if op.value.type == value.type and _is_known_before(op, made_by, region, tiles)
+        ]
+        # The store of the tile itself before one that will overwrite it.
+        own = [op for op in fitting if op.value is value]
+        others = [op for op in fitting if op.value not in values]
+        for op in (*own, *others)[:1]:
+            found[value] = op
+            stores.remove(op)
     return found
+
+
+def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
+    """Plain stores that are the only access of their tensor and hit no element twice."""
+    accesses = [op for op in walk(region) if isinstance(op, (Load, Store, Atomic))]
+    groups = [alias_group(op.tensor) for op in accesses]
+    return [
+        op
+        for op in region.ops
+        if isinstance(op, Store)
+        and op.mask is None
+        and groups.count(alias_group(op.tensor)) == 1
+        and _is_injective(op, tiles)
+    ]
 
 
 def _is_injective(op: Store, tiles: VirtualTiles) -> bool:

@@ -28,6 +28,15 @@ class LoadedMatrix:
     """For each axis of the tile's space, by how much each tensor index grows."""
 
 
+def find_stored(value: Value, tiles: VirtualTiles) -> Value | None:
+    """The stored tile that an operand is, if it is one: masks change nothing in cropped tiles."""
+    op = tiles.definitions.get(value)
+    while not tiles.is_stored(value) and isinstance(op, Mask):
+        value = op.x
+        op = tiles.definitions.get(value)
+    return value if tiles.is_stored(value) else None
+
+
 def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
     """The load behind an operand, if it can be read in place."""
     place = (value, own_coords(value.tile.shape))

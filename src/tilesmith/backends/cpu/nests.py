@@ -149,6 +149,8 @@ class Program:
     """Values that share the buffer of another."""
     spilled: dict[Value, Store] = field(default_factory=dict[Value, Store])
     """Tiles kept where a later store will put its result."""
+    used: frozenset[Value] = frozenset()
+    """Values that some op looks at."""
 
     def buffer_of(self, value: Value) -> Value:
         """The tile whose buffer a value lies in."""

@@ -8,7 +8,7 @@ from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.views import DotProblem, View
 from tilesmith.backends.cpu.elements import Buffer, ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
-from tilesmith.backends.cpu.matrix_views import LoadedMatrix, find_matrix
+from tilesmith.backends.cpu.matrix_views import LoadedMatrix, find_matrix, find_stored
 from tilesmith.backends.cpu.nests import DotStep
 from tilesmith.backends.cpu.registers import LType, Register, index
 from tilesmith.backends.cpu.scratch import Scratch
@@ -63,8 +63,9 @@ class ProductEmitter:
         return self._schedule.physical(dim) if is_known else None
 
     def _view(self, value: Value, number: Register | None) -> View:
-        if self._e.tiles.is_stored(value):
-            return self._of_buffer(self._e.buffers[value], number)
+        stored = find_stored(value, self._e.tiles)
+        if stored is not None:
+            return self._of_buffer(self._e.buffers[stored], number)
         matrix = find_matrix(value, self._e.tiles)
         assert matrix is not None, f"{value.name} was to be kept"
         return self._of_load(value, matrix, number)

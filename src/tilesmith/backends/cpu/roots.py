@@ -93,6 +93,8 @@ def emit_masked_atomic(
     if not op.result.tile.rank:
         elements.scalars[op.result] = old
         return
+    if op.result not in elements.buffers:
+        return
     buffer = elements.buffers[op.result]
     stored = to_memory(b, buffer.dtype, old) if buffer.dtype.is_bool else old
     write(b, buffer.elements, elements.buffer_position(buffer, coords), stored, elements.lanes)

@@ -37,6 +37,8 @@ class Product:
             constant strides of which none is 1.
         shape: upper bounds of m, n and k.
         is_fixed: whether the bounds are the extents, as constants.
+        accumulate: whether to add to what the output holds.
+        decides_late: whether that is only known at run time.
     """
 
     machine: Machine
@@ -46,6 +48,7 @@ class Product:
     shape: tuple[int, int, int] = (64, 64, 64)
     is_fixed: bool = False
     accumulate: bool = False
+    decides_late: bool = False
     bf16_pairs: bool = False
 
 
@@ -79,12 +82,13 @@ def compile_product(product: Product) -> NativeProduct:
     extents = given["m"], given["n"], given["k"]
     if product.is_fixed:
         extents = index(m), index(n), index(k)
+    late = b.compare("eq" if product.accumulate else "ne", given["o0"], given["o0"])
     problem = DotProblem(
         extents=extents,
         bounds=product.shape,
         dtype=product.dtype,
         lanes=product.machine.lanes,
-        accumulate=product.accumulate,
+        accumulate=late if product.decides_late else product.accumulate,
         scratch=scratch,
         bf16_pairs=product.bf16_pairs,
     )

@@ -127,6 +127,12 @@ def test_empty_contraction_gives_zeros_or_keeps_the_sum(machine: Machine) -> Non
         check(Product(machine, F32, F32, accumulate=accumulate), (5, 7, 0))
 
 
+def test_accumulation_decided_at_run_time() -> None:
+    for accumulate in (False, True):
+        machine = Machine("haswell", 8)
+        check(Product(machine, F32, F32, accumulate=accumulate, decides_late=True), (31, 29, 17))
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_infinities_and_nans_stay_in_their_rows_and_columns(machine: Machine) -> None:
     lhs, rhs = operands((61, 61, 33), F32)

@@ -73,12 +73,9 @@ class Packing:
         return -(-majors // self.used) * self.width * steps
 
 
-def load_along_depth(
-    b: Builder, packing: Packing, pointer: Register, mask: Register | None
-) -> Register:
+def load_along_depth(b: Builder, packing: Packing, pointer: Register) -> Register:
     """A vector of packed elements that lie next to each other along k."""
-    kind = LType(packing.loaded, packing.lanes * packing.group)
-    x = load_lanes(b, kind, pointer, mask)
+    x = b.load(pointer, LType(packing.loaded, packing.lanes * packing.group))
     if packing.group == 1:
         return _computed(b, packing, x)
     pairs = LType(packing.element, packing.lanes)

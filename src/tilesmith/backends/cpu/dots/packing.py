@@ -192,26 +192,36 @@ def _square_function(module: Module, packing: Packing, count: int) -> str:
 
 def _emit_square(b: Builder, packing: Packing, count: int) -> None:
     source, stride, target, majors, depth = b.parameters
-    starts = [b.offset(source, b.multiply(stride, index(i)), packing.loaded) for i in range(count)]
     width = packing.lanes * packing.group
     has_rows = b.compare("sge", majors, index(count))
     has_columns = b.compare("sge", depth, index(width))
 
-    def partial() -> list[Register]:
-        columns = _lanes_below(b, depth, width)
-        exist = [b.splat(b.compare("sgt", majors, index(i)), width) for i in range(count)]
-        masks = [b.binary("and", columns, exists) for exists in exist]
-        return [load_along_depth(b, packing, *row) for row in zip(starts, masks, strict=True)]
+    def copy() -> list[Register]:
+        return [_copy_part(b, LType(packing.loaded, width), count), index(width)]
 
-    rows = b.if_else(
-        b.binary("and", has_rows, has_columns),
-        lambda: [load_along_depth(b, packing, start, None) for start in starts],
-        partial,
-    )
+    first, step = b.if_else(b.binary("and", has_rows, has_columns), lambda: [source, stride], copy)
+    starts = [b.offset(first, b.multiply(step, index(i)), packing.loaded) for i in range(count)]
+    rows = [load_along_depth(b, packing, start) for start in starts]
     zero = number(packing.element, 0, packing.lanes)
     square = transpose(b, [*rows, *[zero] * (packing.lanes - count)])
     for k, row in enumerate(square):
         b.store(row, b.offset(target, index(k * packing.width), packing.element))
+
+
+def _copy_part(b: Builder, kind: LType, count: int) -> Register:
+    """What there is of a square block, with zeros around, in memory of its own."""
+    source, stride, _, majors, depth = b.parameters
+    buffer = b.alloca(kind.element, kind.lanes * count)
+    columns = _lanes_below(b, depth, kind.lanes)
+
+    def row(i: Register) -> None:
+        exists = b.splat(b.compare("slt", i, majors), kind.lanes)
+        start = b.offset(source, b.multiply(i, stride), kind.element)
+        x = load_lanes(b, kind, start, b.binary("and", columns, exists))
+        b.store(x, b.offset(buffer, b.multiply(i, index(kind.lanes)), kind.element))
+
+    b.count_up(index(count), row)
+    return buffer
 
 
 def _collect_panel(b: Builder, packing: Packing, at: Panels) -> None:

@@ -79,7 +79,9 @@ def emit_dot(b: Builder, lhs: View, rhs: View, out: View, problem: DotProblem) -
     plan = plan_dot(lhs, rhs, problem)
     _add_product(b.module, plan)
     operands = lhs.pointer, *lhs.strides, rhs.pointer, *rhs.strides, out.pointer, out.strides[0]
-    flag = number("i1", problem.accumulate)
+    flag = problem.accumulate
+    if not isinstance(flag, Register):
+        flag = number("i1", flag)
     b.call_void(plan.name, *operands, *problem.extents, flag, _scratch(plan, problem))
 
 

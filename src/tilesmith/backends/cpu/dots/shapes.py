@@ -11,6 +11,7 @@ MAX_ROWS_IN_PLACE = 8
 _WIDE_LANES = 16
 _MANY = 4096
 _MAX_VECTORS = 4
+_FEW_ROWS = 6
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def register_block(
     width = vector_lanes(lanes, dtype)
     registers = 32 if lanes == _WIDE_LANES else 16
     most = _MAX_VECTORS if columns is None else _vectors_for(columns, width)
+    if rows is None or rows > _FEW_ROWS:
+        # Wider panels of the right operand would not stay in the first cache.
+        most = min(most, 2)
     candidates = [
         RegisterBlock(count, vectors, width)
         for vectors in (2, 4, 1)

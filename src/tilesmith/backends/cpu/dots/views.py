@@ -38,7 +38,8 @@ class DotProblem:
         bounds: what they are at most, where known.
         dtype: F32, F64 or an integer type: products and sums are computed in it.
         lanes: fp32 lanes of the target's vectors.
-        accumulate: add to what ``out`` holds instead of overwriting it.
+        accumulate: add to what ``out`` holds instead of overwriting it; may be an ``i1`` of run
+            time, so that the first step of a loop needs no zeros to add to.
         scratch: gives that many bytes of 64-byte aligned memory, valid during the product.
         bf16_pairs: both operands are bf16 and the target multiplies them in pairs.
     """
@@ -47,6 +48,6 @@ class DotProblem:
     bounds: tuple[int | None, int | None, int | None]
     dtype: DType
     lanes: int
-    accumulate: bool
+    accumulate: bool | Register
     scratch: Callable[[int], Register]
     bf16_pairs: bool = False

@@ -1,0 +1,139 @@
+"""The steps of a region in the order in which they may happen.
+
+A root joins the earliest nest of its layout that comes after everything it depends on: values it
+reads, memory that other steps touch, and readers of the buffer it fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_disjoint
+from tilesmith.analysis.memory_conflicts import is_same_place as is_same
+from tilesmith.backends.cpu.coordinates import Place, own_coords
+from tilesmith.backends.cpu.layouts import choose_layout
+from tilesmith.backends.cpu.nests import Nest, Program, Root, Step
+from tilesmith.backends.cpu.virtual_tiles import VirtualTiles, is_identity
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+
+class StepOrder:
+    """Takes steps one by one and puts each in its place."""
+
+    def __init__(self, tiles: VirtualTiles, schedule: Schedule, program: Program) -> None:
+        self.steps: list[Step] = []
+        self._tiles = tiles
+        self._schedule = schedule
+        self._program = program
+        self._accesses: list[list[Access]] = []
+        self._made_at: dict[Value, int] = {}
+        """The step after which a stored value of this region is there."""
+        self._read_at: dict[Value, int] = {}
+        """The last step that reads a buffer."""
+        self._floor = 0
+
+    def close(self) -> None:
+        """Let nothing join the steps there are."""
+        self._floor = len(self.steps)
+
+    def note_reads(self, values: Iterable[Value]) -> None:
+        """Say what the last step reads."""
+        self._note(len(self.steps) - 1, (), values)
+
+    def add_root(self, root: Root, results: Iterable[Value]) -> None:
+        """Compute a root in the earliest nest of its layout that may."""
+        layout = choose_layout(root, self._tiles, self._schedule)
+        accesses = self._root_accesses(root)
+        first = max(self._floor, self._after_operands(root), self._after_accesses(accesses))
+        if root.target is not None:
+            first = max(first, self._read_at.get(self._program.buffer_of(root.target), -1) + 1)
+        leaves = [value for value, _ in self._closure_leaves(root)]
+        for number in range(first, len(self.steps)):
+            step = self.steps[number]
+            if isinstance(step, Nest) and step.layout == layout:
+                step.roots.append(root)
+                self._accesses[number].extend(accesses)
+                self._note(number, results, leaves)
+                return
+        self.append(Nest(layout, [root]), accesses, results)
+        self._note(len(self.steps) - 1, results, leaves)
+
+    def append(self, step: Step, accesses: Iterable[Access], results: Iterable[Value] = ()) -> None:
+        """A step that comes after all others."""
+        self.steps.append(step)
+        self._accesses.append(list(accesses))
+        self._note(len(self.steps) - 1, results, ())
+
+    def _note(self, number: int, made: Iterable[Value], read: Iterable[Value]) -> None:
+        self._made_at.update((self._program.buffer_of(value), number) for value in made)
+        for value in map(self._program.buffer_of, read):
+            self._read_at[value] = max(number, self._read_at.get(value, -1))
+
+    def _closure_leaves(self, root: Root) -> Collection[Place]:
+        if root.is_own_keep:
+            return self._tiles.own_closure(root.place).leaves
+        return self._tiles.join(root.places()).leaves
+
+    def _after_operands(self, root: Root) -> int:
+        first = 0
+        for value, coords in self._closure_leaves(root):
+            number = self._made_at.get(self._program.buffer_of(value))
+            if number is not None:
+                first = max(first, number + (not self._is_in_registers(number, (value, coords))))
+        return first
+
+    def _is_in_registers(self, number: int, place: Place) -> bool:
+        """Whether a nest computes that very element, so that a root in it can use it."""
+        step = self.steps[number]
+        if not isinstance(step, Nest) or not is_identity(place):
+            return False
+        return any(root.is_own_keep and root.target is place[0] for root in step.roots)
+
+    def _root_accesses(self, root: Root) -> list[Access]:
+        own = root.is_own_keep
+        closure = self._tiles.own_closure(root.place) if own else self._tiles.join(root.places())
+        ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
+        found = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
+        if not root.is_keep:
+            found.extend(find_accesses(root.op, self._tiles.definitions))
+        elif root.target in self._program.spilled:
+            store = self._program.spilled[root.target]
+            found.extend(find_accesses(store, self._tiles.definitions))
+        return found
+
+    def append_reading(
+        self, step: Step, operands: tuple[Value, ...], results: Iterable[Value]
+    ) -> None:
+        """A step that reads whole tiles."""
+        closure = self._tiles.join([(v, own_coords(v.tile.shape)) for v in operands])
+        ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
+        accesses = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
+        self.append(step, accesses, results)
+        self._note(len(self.steps) - 1, (), [value for value, _ in closure.leaves])
+
+    def _after_accesses(self, accesses: list[Access]) -> int:
+        """The first step that may not come before what these accesses must follow."""
+        for number in range(len(self.steps) - 1, -1, -1):
+            orders = [_order(old, new) for old in self._accesses[number] for new in accesses]
+            if any(order == _AFTER for order in orders):
+                return number + 1
+            if any(order == _WITH for order in orders):
+                return number
+        return 0
+
+
+_APART, _WITH, _AFTER = range(3)
+
+
+def _order(old: Access, new: Access) -> int:
+    """Whether an access may come before an earlier one, in the same nest, or only after it."""
+    if not (old.writes or new.writes):
+        return _APART
+    if not (old.group is None or new.group is None or old.group == new.group):
+        return _APART
+    if is_disjoint(old, new):
+        return _APART
+    is_update = isinstance(new.op, Store) and isinstance(old.op, (Load, Store))
+    return _WITH if is_update and is_same(old, new) else _AFTER
