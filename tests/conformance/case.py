@@ -28,6 +28,7 @@ class Case:
         is_interpretable: whether Triton's interpreter computes it rightly (it has no bf16).
         is_shaped_by_config: whether the result's shape depends on the config.
         needs_static_shapes: whether the kernel takes sizes for constants.
+        varies_with_blocks: whether other block sizes mean other results.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Case:
     is_interpretable: bool = True
     is_shaped_by_config: bool = False
     needs_static_shapes: bool = False
+    varies_with_blocks: bool = False
 
     def __str__(self) -> str:
         return self.name

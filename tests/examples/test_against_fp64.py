@@ -1,4 +1,7 @@
-"""Every example kernel on the CPU against its fp64 reference, at boundary sizes and layouts."""
+"""Every example kernel on the CPU against its fp64 reference, at boundary sizes and layouts.
+
+By the interpreter and as native code.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import pytest
 import torch
 
 from tests.examples.cases import EXAMPLES, Case, Size, as_outputs
+from tests.host_backends import BACKENDS, on_backend
 from tilesmith.numerics.compare import AccuracyError
 from tilesmith.numerics.inputs import misaligned, strided, transposed
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 Layout = Callable[[torch.Tensor], torch.Tensor]
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
 def case_sizes() -> list[Any]:
@@ -36,32 +42,37 @@ def transposed_matrices(values: torch.Tensor) -> torch.Tensor:
     return transposed(values) if values.dim() >= 2 else values
 
 
+@backends
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("case", "size"), case_sizes())
-def test_small_blocks_agree_with_fp64(case: Case, size: Size, dtype: torch.dtype) -> None:
+def test_small_blocks_agree_with_fp64(
+    case: Case, size: Size, dtype: torch.dtype, backend: str
+) -> None:
     args = case.make_inputs(size, dtype, "cpu")
     before = copies(args)
-    compiled = case.kernel.bind(args).compile_config(case.config)
+    compiled = on_backend(case.kernel, backend).bind(args).compile_config(case.config)
     case.check(compiled(*args), before, size, dtype)
     for arg, kept in zip(args, before):
         if isinstance(arg, torch.Tensor):
             assert torch.equal(arg, kept)
 
 
+@backends
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_plain_call_agrees_with_fp64(case: Case, dtype: torch.dtype) -> None:
+def test_plain_call_agrees_with_fp64(case: Case, dtype: torch.dtype, backend: str) -> None:
     size = case.sizes[-1]
     args = case.make_inputs(size, dtype, "cpu")
-    case.check(case.kernel(*args), args, size, dtype)
+    case.check(on_backend(case.kernel, backend)(*args), args, size, dtype)
 
 
+@backends
 @pytest.mark.parametrize("layout", [transposed_matrices, strided, misaligned])
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_any_layout_agrees_with_fp64(case: Case, layout: Layout) -> None:
+def test_any_layout_agrees_with_fp64(case: Case, layout: Layout, backend: str) -> None:
     size = case.sizes[-1]
     args = relaid(case.make_inputs(size, torch.float32, "cpu"), layout)
-    compiled = case.kernel.bind(args).compile_config(case.config)
+    compiled = on_backend(case.kernel, backend).bind(args).compile_config(case.config)
     case.check(compiled(*args), args, size, torch.float32)
 
 

@@ -8,6 +8,7 @@ import torch
 import tilesmith as helion
 from examples import softmax
 from tests.examples.cases import EXAMPLES, Case, Size
+from tests.host_backends import BACKENDS
 
 
 def cube_first(sizes: tuple[Size, ...]) -> list[Size]:
@@ -15,9 +16,10 @@ def cube_first(sizes: tuple[Size, ...]) -> list[Size]:
     return sorted(sizes, key=lambda size: (len(set(size)), -sum(size)))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
-def test_one_kernel_serves_all_sizes(case: Case) -> None:
-    kernel = helion.kernel(case.kernel.fn, static_shapes=False)
+def test_one_kernel_serves_all_sizes(case: Case, backend: str) -> None:
+    kernel = helion.kernel(case.kernel.fn, static_shapes=False, backend=backend)
     for size in cube_first(case.sizes):
         args = case.make_inputs(size, torch.float32, "cpu")
         case.check(kernel(*args), args, size, torch.float32)

@@ -14,12 +14,15 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import randn
 from tests.frontend.torch_calls import eager
+from tests.host_backends import BACKENDS, on_backend
 from tilesmith.frontend.reduction import REDUCTIONS
 from tilesmith.numerics.compare import check_against
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.bool)
 EXTENTS = (1, 5, 8, 13)
 BAD = (float("nan"), float("inf"), float("-inf"))
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def to_matrix(x, out, fn):
         out[t, :] = fn(x[t, :])
 
 
-def run(call: Reduction, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def run(call: Reduction, x: torch.Tensor, like: torch.Tensor, backend: str) -> torch.Tensor:
     """What a kernel makes of a call, stored in a tensor of the type that device code gives it."""
     seen: list[tuple[torch.dtype, int]] = []
 
@@ -110,7 +113,7 @@ def run(call: Reduction, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         seen.append((result.dtype, result.dim()))
         return result
 
-    kernel = to_rows if like.dim() == 1 else to_matrix
+    kernel = on_backend(to_rows if like.dim() == 1 else to_matrix, backend)
     kernel.bind((x, torch.empty_like(like), fn))
     dtype, rank = seen[0]
     assert rank == like.dim()
@@ -129,13 +132,13 @@ def sample(dtype: torch.dtype, extent: int) -> torch.Tensor:
     return x.to(dtype) if dtype.is_floating_point else (x * 4).round().to(dtype)
 
 
-def check(call: Reduction, x: torch.Tensor, *, is_exact: bool) -> None:
+def check(call: Reduction, x: torch.Tensor, backend: str) -> None:
     expected = eager(call.fn, x)
     assert expected is not None
-    result = run(call, x, expected)
+    result = run(call, x, expected, backend)
     assert result.dtype == expected.dtype
     assert result.shape == expected.shape
-    if is_exact or not expected.dtype.is_floating_point:
+    if not call.is_rounded or not expected.dtype.is_floating_point:
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
         return
     exact = call.fn(x.double() if x.dtype.is_floating_point else x).double()
@@ -152,18 +155,22 @@ def supported() -> list[Any]:
     ]
 
 
+@backends
 @pytest.mark.parametrize("extent", EXTENTS)
 @pytest.mark.parametrize(("call", "dtype"), supported())
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
-def test_reductions(call: Reduction, extent: int, dtype: torch.dtype) -> None:
-    check(call, sample(dtype, extent), is_exact=not call.is_rounded)
+def test_reductions(call: Reduction, extent: int, dtype: torch.dtype, backend: str) -> None:
+    check(call, sample(dtype, extent), backend)
 
 
+@backends
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("bad", BAD, ids=str)
 # Eager finds the mean next to a variance step by step, and a step from inf is NaN: ours is inf.
 @pytest.mark.parametrize("call", [call for call in CALLS if call.variant != "mean"], ids=str)
-def test_nan_and_infinity_go_where_eager_sends_them(call, bad: float, dtype: torch.dtype) -> None:
+def test_nan_and_infinity_go_where_eager_sends_them(
+    call: Reduction, bad: float, dtype: torch.dtype, backend: str
+) -> None:
     x = sample(dtype, 5)
     x[0, 2] = bad
     x[1, 0], x[1, 3] = bad, float("inf")
@@ -171,7 +178,7 @@ def test_nan_and_infinity_go_where_eager_sends_them(call, bad: float, dtype: tor
     x[4] = 1  # not 0: in fp16 eager's functional.normalize divides by an eps that is 0
     expected = eager(call.fn, x)
     assert expected is not None
-    result = run(call, x, expected)
+    result = run(call, x, expected, backend)
     if not expected.dtype.is_floating_point:
         assert torch.equal(result, expected)
         return
@@ -191,13 +198,14 @@ def affine_layer_norm(x, weight, bias, out):
         out[t, :] = functional.layer_norm(x[t, :], [x.size(1)], weight[:], bias[:], eps=1e-3)
 
 
+@backends
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_layer_norm_with_weight_and_bias(dtype: torch.dtype) -> None:
+def test_layer_norm_with_weight_and_bias(dtype: torch.dtype, backend: str) -> None:
     x, weight, bias = (
         randn(*shape, seed=i, dtype=dtype) for i, shape in enumerate(((6, 13), (13,), (13,)))
     )
     out = torch.empty_like(x)
-    affine_layer_norm(x, weight, bias, out)
+    on_backend(affine_layer_norm, backend)(x, weight, bias, out)
     exact = functional.layer_norm(x.double(), [13], weight.double(), bias.double(), eps=1e-3)
     check_against(out, exact, reduction_length=26)
 
@@ -210,18 +218,23 @@ def several_axes(x, out):
         out[t, 2] = x[t, :, :].mean((-1, -2))
 
 
-def test_several_axes_at_once() -> None:
+@backends
+def test_several_axes_at_once(backend: str) -> None:
     x = randn(6, 5, 7)
     out = torch.empty(6, 3)
-    several_axes.bind((x, out)).compile_config(helion.Config(block_sizes=[4]))(x, out)
+    bound = on_backend(several_axes, backend).bind((x, out))
+    bound.compile_config(helion.Config(block_sizes=[4]))(x, out)
     wide = x.double()
     exact = torch.stack([wide.sum((1, 2)), wide.amax((1, 2)), wide.mean((1, 2))], 1)
     check_against(out, exact, reduction_length=35)
 
 
+@backends
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_default_epsilon_of_rms_norm_is_that_of_the_computing_type(dtype: torch.dtype) -> None:
+def test_default_epsilon_of_rms_norm_is_that_of_the_computing_type(
+    dtype: torch.dtype, backend: str
+) -> None:
     x = torch.full((4, 5), 1e-3, dtype=dtype)
     out = torch.empty_like(x)
-    to_matrix(x, out, lambda tile: functional.rms_norm(tile, [5]))
+    on_backend(to_matrix, backend)(x, out, lambda tile: functional.rms_norm(tile, [5]))
     torch.testing.assert_close(out, functional.rms_norm(x, [5]))

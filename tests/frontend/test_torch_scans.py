@@ -14,6 +14,7 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import randn
 from tests.frontend.torch_calls import eager
+from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
 from tilesmith.frontend.scan import SCANS
 from tilesmith.ir.printer import print_function
@@ -21,6 +22,8 @@ from tilesmith.numerics.compare import check_against
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.bool)
 EXTENTS = (1, 5, 8, 13)
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def to_matrix(x, out, fn):
         out[t, :] = fn(x[t, :])
 
 
-def run(call: ScanCall, x: torch.Tensor) -> torch.Tensor:
+def run(call: ScanCall, x: torch.Tensor, backend: str) -> torch.Tensor:
     """What a kernel makes of a call, stored in a tensor of the type that device code gives it."""
     seen: list[torch.dtype] = []
 
@@ -115,10 +118,11 @@ def run(call: ScanCall, x: torch.Tensor) -> torch.Tensor:
         seen.append(result.dtype)
         return result
 
-    to_matrix.bind((x, torch.empty_like(x), fn))
+    kernel = on_backend(to_matrix, backend)
+    kernel.bind((x, torch.empty_like(x), fn))
     out = torch.empty_like(x, dtype=seen[0])
     # One tile holds all rows, since some calls run along them.
-    to_matrix.bind((x, out, fn)).compile_config(helion.Config(block_sizes=[16]))(x, out, fn)
+    kernel.bind((x, out, fn)).compile_config(helion.Config(block_sizes=[16]))(x, out, fn)
     return out
 
 
@@ -132,8 +136,8 @@ def sample(dtype: torch.dtype, extent: int) -> torch.Tensor:
     return x.to(dtype) if dtype.is_floating_point else (x * 4).round().to(dtype)
 
 
-def check(call: ScanCall, x: torch.Tensor, expected: torch.Tensor) -> None:
-    result = run(call, x)
+def check(call: ScanCall, x: torch.Tensor, expected: torch.Tensor, backend: str) -> None:
+    result = run(call, x, backend)
     assert result.dtype == expected.dtype
     if not call.is_rounded or not expected.dtype.is_floating_point:
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
@@ -151,40 +155,44 @@ def supported(calls: list[ScanCall]) -> list[Any]:
     ]
 
 
+@backends
 @pytest.mark.parametrize("extent", EXTENTS)
 @pytest.mark.parametrize(("call", "dtype"), supported(TORCH))
-def test_torch_scans(call: ScanCall, dtype: torch.dtype, extent: int) -> None:
+def test_torch_scans(call: ScanCall, dtype: torch.dtype, extent: int, backend: str) -> None:
     x = sample(dtype, extent)
-    check(call, x, call.reference(x))
+    check(call, x, call.reference(x), backend)
 
 
+@backends
 @pytest.mark.parametrize("extent", EXTENTS)
 @pytest.mark.parametrize("dtype", DTYPES[:-1], ids=str)
 @pytest.mark.parametrize("call", LANGUAGE, ids=str)
 def test_scans_of_the_language_keep_the_type(
-    call: ScanCall, dtype: torch.dtype, extent: int
+    call: ScanCall, dtype: torch.dtype, extent: int, backend: str
 ) -> None:
     x = sample(dtype, extent)
-    check(call, x, call.reference(x).to(dtype))
+    check(call, x, call.reference(x).to(dtype), backend)
 
 
+@backends
 @pytest.mark.parametrize("call", LANGUAGE[:3], ids=str)
-def test_bools_are_counted(call: ScanCall) -> None:
+def test_bools_are_counted(call: ScanCall, backend: str) -> None:
     x = sample(torch.bool, 13)
-    check(call, x, call.reference(x))
+    check(call, x, call.reference(x), backend)
 
 
+@backends
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("call", [*TORCH, *LANGUAGE], ids=str)
 def test_nan_and_infinity_go_where_eager_sends_them(
-    call: ScanCall, dtype: torch.dtype, bad: float
+    call: ScanCall, dtype: torch.dtype, bad: float, backend: str
 ) -> None:
     x = sample(dtype, 5) + 3
     x[0, 2] = bad
     x[1, 0], x[1, 3] = bad, float("inf")
     x[2] = bad
-    result, expected = run(call, x), call.reference(x)
+    result, expected = run(call, x, backend), call.reference(x)
     if not expected.dtype.is_floating_point:
         assert torch.equal(result, expected)
         return
@@ -210,9 +218,11 @@ def with_decorated_function(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def test_the_decorator_of_a_combine_function_is_ignored() -> None:
+@backends
+def test_the_decorator_of_a_combine_function_is_ignored(backend: str) -> None:
     x = randn(5, 13)
-    assert torch.equal(with_decorated_function(x), x.cummax(1).values)
+    kernel = on_backend(with_decorated_function, backend)
+    assert torch.equal(kernel(x), x.cummax(1).values)
 
 
 def test_what_a_combine_function_does_leaves_nothing_behind() -> None:

@@ -12,6 +12,7 @@ from torch.nn import functional
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import randn
+from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
 from tilesmith.frontend.creation import CREATION
 from tilesmith.frontend.matmul import MATMULS
@@ -19,6 +20,8 @@ from tilesmith.frontend.shape import SHAPES
 from tilesmith.numerics.compare import check_against
 
 CONFIG = helion.Config(block_sizes=[4])
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
 class View(NamedTuple):
@@ -89,14 +92,15 @@ def weighing(view: View, rank: int) -> Callable[[Any], Any]:
     return fn
 
 
+@backends
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.names)
-def test_views(view: View) -> None:
+def test_views(view: View, backend: str) -> None:
     x = randn(7, 8, 2).round(decimals=2)
     rank = view.fn(x).dim()
     fn = weighing(view, rank)
     exact = fn(x.double()) + x.double()[:, 0, 0]
     out = torch.empty(7)
-    summed.bind((x, out, fn)).compile_config(CONFIG)(x, out, fn)
+    on_backend(summed, backend).bind((x, out, fn)).compile_config(CONFIG)(x, out, fn)
     check_against(out, exact, reduction_length=240)
 
 
@@ -129,8 +133,9 @@ def made(x, out, fn):
         out[t, :] = fn(x[t, :])
 
 
+@backends
 @pytest.mark.parametrize("name", FACTORIES)
-def test_factories(name: str) -> None:
+def test_factories(name: str, backend: str) -> None:
     x = randn(7, 8).half()
     seen: list[torch.dtype] = []
 
@@ -141,7 +146,7 @@ def test_factories(name: str) -> None:
 
     expected = fn(x)
     out = torch.empty(7, 8, dtype=expected.dtype)
-    made.bind((x, out, fn)).compile_config(CONFIG)(x, out, fn)
+    on_backend(made, backend).bind((x, out, fn)).compile_config(CONFIG)(x, out, fn)
     assert seen[0] == seen[1]
     assert torch.equal(out, expected.expand(7, 8))
 
@@ -163,9 +168,10 @@ def multiplied(x, y, z, out, fn):
         out[t, u] = fn(x[t, :], y[:, u], z[t, u])
 
 
+@backends
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_products(name: str, dtype: torch.dtype) -> None:
+def test_products(name: str, dtype: torch.dtype, backend: str) -> None:
     x, y, z = (randn(*shape, dtype=dtype) for shape in ((19, 21), (21, 17), (19, 17)))
     seen: list[torch.dtype] = []
 
@@ -176,7 +182,8 @@ def test_products(name: str, dtype: torch.dtype) -> None:
 
     out = torch.empty(19, 17, dtype=dtype)
     config = helion.Config(block_sizes=[16, 16])
-    multiplied.bind((x, y, z, out, fn)).compile_config(config)(x, y, z, out, fn)
+    bound = on_backend(multiplied, backend).bind((x, y, z, out, fn))
+    bound.compile_config(config)(x, y, z, out, fn)
     assert set(seen) == {dtype}
     exact = PRODUCTS[name](x.double(), y.double(), z.double())
     # The sum of product and z rounds twice where it is not fused.

@@ -68,7 +68,7 @@ class NativeFunctions:
         arrays = [_pad(tensor, padded) for tensor in inputs]
         output = torch.empty(padded, dtype=to_torch(self._functions[name].output))
         kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (len(arrays) + 1))
-        function = kind(self._engine.get_function_address(name))
+        function = kind(self._engine.get_function_address(f"map_{name}"))
         function(padded, *(tensor.data_ptr() for tensor in (*arrays, output)))
         return output[:count]
 
@@ -84,7 +84,7 @@ def _module(functions: Sequence[LaneFunction], machine: Machine) -> str:
     for function in functions:
         names = [*(f"in{i}" for i in range(len(function.inputs))), "out"]
         parameters = [("count", LType(INDEX)), *((name, LType(POINTER)) for name in names)]
-        builder = Builder(module, function.name, parameters, is_internal=False)
+        builder = Builder(module, f"map_{function.name}", parameters, is_internal=False)
         _map_lanes(builder, function, machine.lanes)
         module.add(builder)
     return module.text() + (HALF_CONVERSIONS if machine == SSE else "")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.backends.cpu.buffers import Buffer
 from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.casts import bitcast, cast, round_to, to_register
 from tilesmith.backends.cpu.coordinates import (
@@ -41,7 +41,7 @@ from tilesmith.backends.cpu.registers import (
 )
 from tilesmith.backends.cpu.scalar_functions import apply
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
-from tilesmith.dtypes import F32, F64, I64, DType
+from tilesmith.dtypes import F32, F64, I64
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -49,25 +49,6 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Dim, Extent
 from tilesmith.ir.values import Value
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tile in memory of its own, in the form in which registers hold it."""
-
-    pointer: Register
-    strides: tuple[Register, ...]
-    dtype: DType
-
-    @property
-    def element(self) -> str:
-        """The LLVM type of an element."""
-        return "i8" if self.dtype.is_bool else register_element(self.dtype)
-
-    @property
-    def elements(self) -> Elements:
-        """The memory itself."""
-        return Elements(self.pointer, self.element)
 
 
 class ElementEmitter:
@@ -194,10 +175,7 @@ class ElementEmitter:
         """An element of a stored tile."""
         position = self.buffer_position(buffer, coords)
         found = read(self.b, buffer.elements, position, self.lanes)
-        if not buffer.dtype.is_bool:
-            return found
-        x = register_of(self.b, found, buffer.dtype, self.lanes.width)
-        return from_register(to_register(self.b, buffer.dtype, x))
+        return from_register(to_register(self.b, buffer.dtype, _plain(found)))
 
     def address(self, op: Load | Store | Atomic, coords: Coords) -> tuple[Elements, Lane]:
         """The tensor's memory and the position of the accessed element in it."""

@@ -7,15 +7,16 @@ Program numbers count the axes of a grid, the first of its order varying fastest
 from __future__ import annotations
 
 from tilesmith.analysis.partial_tiles import find_partial_axes
+from tilesmith.backends.cpu.buffers import Buffer, held_as, is_product, padded_lengths
 from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.casts import cast
-from tilesmith.backends.cpu.dots.shapes import padded_shape
-from tilesmith.backends.cpu.elements import Buffer, ElementEmitter
+from tilesmith.backends.cpu.elements import ElementEmitter
+from tilesmith.backends.cpu.half_conversions import HALF_CONVERSIONS
 from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.keeps import plan_grid
 from tilesmith.backends.cpu.nest_emitter import NestEmitter
 from tilesmith.backends.cpu.nests import PlannedGrid
-from tilesmith.backends.cpu.products import ProductEmitter, compute_dtype
+from tilesmith.backends.cpu.products import ProductEmitter
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.scratch import Scratch, size_in_bytes
 from tilesmith.backends.cpu.steps import PartialAxes, StepEmitter
@@ -24,9 +25,7 @@ from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.backends.cpu.work import estimate_work
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
@@ -68,7 +67,9 @@ class KernelEmitter:
             self._launch(b, self._grids[number], steps.elements, body)
             number += 1
         self._module.add(b)
-        return self._module.text()
+        text = self._module.text()
+        needs_halves = self._schedule.target.arch == "sse" and "half" in text
+        return text + HALF_CONVERSIONS if needs_halves else text
 
     def _launch(self, b: Builder, grid: PlannedGrid, elements: ElementEmitter, body: str) -> None:
         count = index(1)
@@ -154,43 +155,26 @@ class KernelEmitter:
         program = grid.program
         for value in program.buffers:
             if value not in program.aliases and value not in program.spilled:
-                defined = self._product_behind(value, grid)
-                elements.buffers[value] = self._buffer(value, defined, elements, scratch)
+                elements.buffers[value] = self._buffer(value, grid, elements, scratch)
         for value in program.aliases:
             elements.buffers[value] = elements.buffers[program.buffer_of(value)]
 
-    def _product_behind(self, value: Value, grid: PlannedGrid) -> bool:
-        """Whether a product writes the buffer, directly or as a carried tile."""
-        aliases = grid.program.aliases
-        sharing = [value, *(v for v, other in aliases.items() if other is value)]
-        found: list[Operation | None] = [grid.tiles.definitions.get(v) for v in sharing]
-        return any(isinstance(op, Dot) for op in found)
-
     def _buffer(
-        self, value: Value, is_product: bool, elements: ElementEmitter, scratch: Scratch
+        self, value: Value, grid: PlannedGrid, elements: ElementEmitter, scratch: Scratch
     ) -> Buffer:
-        b, dtype = elements.b, value.tile.dtype
+        b, dtype = elements.b, held_as(value, grid.program, grid.tiles)
         with b.at_entry():
             lengths = [elements.length(dim) for dim in value.tile.shape]
-            if is_product:
-                lengths[-2:] = self._padded(value, lengths[-2:])
+            if is_product(value, grid.program, grid.tiles):
+                lanes = self._schedule.target.vector_lanes
+                lengths = padded_lengths(b, lengths, lanes, dtype)
             strides = [index(1)]
             for length in reversed(lengths[1:]):
                 strides.insert(0, b.multiply(strides[0], length))
-            itemsize = 1 if dtype.is_bool else 8 if dtype.bits == 64 else max(4, dtype.itemsize)
-            if dtype.is_integer:
-                itemsize = dtype.itemsize
-            size = size_in_bytes(b, lengths, itemsize)
+            size = size_in_bytes(b, lengths, dtype.itemsize)
         static = size.constant
         pointer = scratch.take_runtime(size) if static is None else scratch.take(static)
         return Buffer(pointer, tuple(strides), dtype)
-
-    def _padded(self, value: Value, lengths: list[Register]) -> list[Register]:
-        lanes, dtype = self._schedule.target.vector_lanes, compute_dtype(value.tile.dtype)
-        rows, columns = (length.constant for length in lengths)
-        assert rows is not None
-        assert columns is not None
-        return list(map(index, padded_shape(lanes, dtype, rows, columns)))
 
 
 def _remainder(b: Builder, x: Register, y: Register) -> Register:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from tilesmith.backends.cpu.buffers import Buffer, compute_dtype
 from tilesmith.backends.cpu.casts import round_to
 from tilesmith.backends.cpu.coordinates import Axis, own_coords
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.views import DotProblem, View
-from tilesmith.backends.cpu.elements import Buffer, ElementEmitter
+from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.matrix_views import LoadedMatrix, find_matrix, find_stored
 from tilesmith.backends.cpu.nests import DotStep
 from tilesmith.backends.cpu.registers import LType, Register, index
 from tilesmith.backends.cpu.scratch import Scratch
-from tilesmith.dtypes import BF16, F32, DType
+from tilesmith.dtypes import DType
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
@@ -49,8 +50,6 @@ class ProductEmitter:
             lanes=self._schedule.target.vector_lanes,
             accumulate=step.accumulates,
             scratch=self._scratch.take,
-            bf16_pairs=lhs.dtype == rhs.dtype == BF16
-            and "+avx512bf16" in self._schedule.target.features,
         )
         emit_dot(self._b, lhs, rhs, out, problem)
         if op.result.tile.dtype.is_low_precision_float:
@@ -75,8 +74,7 @@ class ProductEmitter:
         if number is not None:
             position = self._b.multiply(number, buffer.strides[0])
             pointer = self._b.offset(pointer, position, buffer.element)
-        dtype = F32 if buffer.dtype.is_low_precision_float else buffer.dtype
-        return View(pointer, (buffer.strides[-2], buffer.strides[-1]), dtype)
+        return View(pointer, (buffer.strides[-2], buffer.strides[-1]), buffer.dtype)
 
     def _of_load(self, value: Value, matrix: LoadedMatrix, number: Register | None) -> View:
         shape = value.tile.shape
@@ -117,8 +115,3 @@ class ProductEmitter:
             b.loop(index(0), n, index(lanes), part)
 
         b.count_up(m, row)
-
-
-def compute_dtype(result: DType) -> DType:
-    """What a product is accumulated in."""
-    return F32 if result.is_low_precision_float else result

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilesmith.backends.cpu.atomics import emit_atomic
+from tilesmith.backends.cpu.buffers import Buffer
 from tilesmith.backends.cpu.casts import to_memory
 from tilesmith.backends.cpu.coordinates import Coords
-from tilesmith.backends.cpu.elements import Buffer, ElementEmitter
+from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.memory_access import Lanes, write
 from tilesmith.backends.cpu.nests import Nest, Root
@@ -58,8 +59,7 @@ class RootWriter:
             self._store(store, root.place[1], value)
 
     def _write_buffer(self, buffer: Buffer, coords: Coords, value: Register) -> None:
-        if buffer.dtype.is_bool:
-            value = to_memory(self._b, buffer.dtype, value)
+        value = to_memory(self._b, buffer.dtype, value)
         position = self._e.buffer_position(buffer, coords)
         write(self._b, buffer.elements, position, value, self._e.lanes)
 
@@ -96,5 +96,5 @@ def emit_masked_atomic(
     if op.result not in elements.buffers:
         return
     buffer = elements.buffers[op.result]
-    stored = to_memory(b, buffer.dtype, old) if buffer.dtype.is_bool else old
+    stored = to_memory(b, buffer.dtype, old)
     write(b, buffer.elements, elements.buffer_position(buffer, coords), stored, elements.lanes)

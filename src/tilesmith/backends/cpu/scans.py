@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.cpu.casts import round_to
+from tilesmith.backends.cpu.casts import round_to, to_memory
 from tilesmith.backends.cpu.coordinates import own_coords
 from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
@@ -71,5 +71,6 @@ class _Scanner:
         dtype = self._op.x.tile.dtype
         value = round_to(self._b, dtype, new[0]) if dtype.is_low_precision_float else new[0]
         position = self._e.buffer_position(buffer, self._place[1])
-        write(self._b, buffer.elements, position, value, self._e.lanes)
+        stored = to_memory(self._b, buffer.dtype, value)
+        write(self._b, buffer.elements, position, stored, self._e.lanes)
         return new

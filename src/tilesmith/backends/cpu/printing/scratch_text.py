@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tilesmith.backends.cpu.buffers import held_as, is_product
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.printing.expressions import Expr, multiply, number, product
 from tilesmith.backends.cpu.printing.scene import Scene
-from tilesmith.dtypes import F32, DType
-from tilesmith.ir.ops.matmul import Dot
+from tilesmith.dtypes import DType
 from tilesmith.ir.values import Value
 
 
@@ -21,8 +21,8 @@ def print_scratch(scene: Scene) -> None:
 
 
 def _remark(scene: Scene, value: Value, shape: list[Expr]) -> str:
-    dtype = _held_as(value.tile.dtype)
-    padded = _padded(scene, value, shape)
+    dtype = held_as(value, scene.program, scene.tiles)
+    padded = _padded(scene, value, shape, dtype)
     size = multiply(product(padded), number(dtype.itemsize))
     parts = [f"{size if size.constant is None else format(size.constant, ',')} bytes"]
     if dtype != value.tile.dtype:
@@ -32,18 +32,10 @@ def _remark(scene: Scene, value: Value, shape: list[Expr]) -> str:
     return ", ".join(parts)
 
 
-def _held_as(dtype: DType) -> DType:
-    """The type of elements in scratch: that of registers."""
-    return F32 if dtype.is_low_precision_float else dtype
-
-
-def _padded(scene: Scene, value: Value, shape: list[Expr]) -> list[Expr]:
+def _padded(scene: Scene, value: Value, shape: list[Expr], dtype: DType) -> list[Expr]:
     """Products write whole register blocks, past the end of a row."""
-    program, definitions = scene.program, scene.tiles.definitions
-    sharing = [value, *(v for v in program.aliases if program.buffer_of(v) is value)]
     rows, columns = ([None, None, *(x.constant for x in shape)])[-2:]
-    if not any(isinstance(definitions.get(v), Dot) for v in sharing) or not (rows and columns):
+    if not is_product(value, scene.program, scene.tiles) or not (rows and columns):
         return shape
-    lanes = scene.schedule.target.vector_lanes
-    sizes = padded_shape(lanes, _held_as(value.tile.dtype), int(rows), int(columns))
+    sizes = padded_shape(scene.schedule.target.vector_lanes, dtype, int(rows), int(columns))
     return [*shape[:-2], *map(number, sizes)]
