@@ -55,6 +55,11 @@ class Target:
         return self.kind == "cuda" and self.capability >= 90
 
     @property
+    def has_matrix_tiles(self) -> bool:
+        """Whether bf16 matrices can be multiplied in tile registers (AMX)."""
+        return "+amx-bf16" in self.features.split(",")
+
+    @property
     def is_cdna(self) -> bool:
         """Whether this is an AMD data-centre GPU (gfx908 up to below gfx1000)."""
         match = re.fullmatch(r"gfx9[0-9a-f]{2}", self.arch)

@@ -9,11 +9,14 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.frontend import philox_reference
+from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
 from tilesmith.frontend.philox import philox
 
 ONES = 0xFFFFFFFF
 PLACES = (0, 1, 2, 3)
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
 # Counter, key and result of the authors' published test vectors.
 KNOWN = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -34,13 +37,14 @@ def words_of(counter: torch.Tensor, key: torch.Tensor, out: torch.Tensor) -> Non
             out[i, t] = words[i]
 
 
+@backends
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
-def test_known_answers(counter, key, expected) -> None:
+def test_known_answers(counter, key, expected, backend: str) -> None:
     assert philox(counter, key) == expected
     assert tuple(map(int, philox_reference.philox(counter, key))) == expected
     counters = torch.tensor([[word] * 5 for word in counter], dtype=torch.uint32)
     out = torch.zeros(4, 5, dtype=torch.uint32)
-    words_of(counters, torch.tensor(key, dtype=torch.uint32), out)
+    on_backend(words_of, backend)(counters, torch.tensor(key, dtype=torch.uint32), out)
     assert out.tolist() == [[word] * 5 for word in expected]
 
 
@@ -52,37 +56,44 @@ def noise(x: torch.Tensor, seed: int) -> torch.Tensor:
     return out
 
 
-def noise_with(shape: tuple[int, int], seed: int, *blocks: int, **options) -> torch.Tensor:
+def noise_with(kernel, shape: tuple[int, int], *blocks: int, **options) -> torch.Tensor:
     x = torch.empty(shape)
-    bound = noise.bind((x, seed))
-    return bound.compile_config(helion.Config(block_sizes=list(blocks), **options))(x, seed)
+    bound = kernel.bind((x, 7))
+    return bound.compile_config(helion.Config(block_sizes=list(blocks), **options))(x, 7)
 
 
+@backends
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (4, 8), (5, 9), (17, 31)])
-def test_block_sizes_do_not_matter(shape: tuple[int, int]) -> None:
+def test_block_sizes_do_not_matter(shape: tuple[int, int], backend: str) -> None:
+    kernel = on_backend(noise, backend)
     expected = philox_reference.rand(shape, 7)
-    assert torch.equal(noise(torch.empty(shape), 7), expected)
+    assert torch.equal(kernel(torch.empty(shape), 7), expected)
     for blocks in ((1, 1), (4, 8), (8, 2), (32, 32)):
-        assert torch.equal(noise_with(shape, 7, *blocks), expected)
-    flat = noise_with(shape, 7, 4, 8, flatten_loops=[True], loop_orders=[[1, 0]])
+        assert torch.equal(noise_with(kernel, shape, *blocks), expected)
+    flat = noise_with(kernel, shape, 4, 8, flatten_loops=[True], loop_orders=[[1, 0]])
     assert torch.equal(flat, expected)
 
 
-def test_sizes_known_at_run_time_only_do_not_matter() -> None:
-    dynamic = helion.kernel(noise.fn, static_shapes=False)
+@backends
+def test_sizes_known_at_run_time_only_do_not_matter(backend: str) -> None:
+    dynamic = on_backend(noise, backend, static_shapes=False)
     for shape in ((3, 7), (5, 9)):
         assert torch.equal(dynamic(torch.empty(shape), 7), philox_reference.rand(shape, 7))
 
 
+@backends
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**32 + 1, 2**63 - 1, -(2**63)])
-def test_all_64_bits_of_a_seed_count(seed: int) -> None:
-    assert torch.equal(noise(torch.empty(2, 5), seed), philox_reference.rand((2, 5), seed))
+def test_all_64_bits_of_a_seed_count(seed: int, backend: str) -> None:
+    found = on_backend(noise, backend)(torch.empty(2, 5), seed)
+    assert torch.equal(found, philox_reference.rand((2, 5), seed))
 
 
-def test_statistics() -> None:
+@backends
+def test_statistics(backend: str) -> None:
     x = torch.empty(1000, 1000)
-    first, second = noise(x, 1).double(), noise(x, 2).double()
-    assert torch.equal(first, noise(x, 1).double())
+    kernel = on_backend(noise, backend)
+    first, second = kernel(x, 1).double(), kernel(x, 2).double()
+    assert torch.equal(first, kernel(x, 1).double())
     for values in (first, second):
         assert 0 <= values.min() < 1e-5
         assert 1 - 1e-5 < values.max() < 1
@@ -112,8 +123,9 @@ def far_away(x: torch.Tensor, seed: int) -> torch.Tensor:
     return out
 
 
-def test_positions_beyond_32_bits() -> None:
-    found = far_away(torch.empty(3, 5), 9)
+@backends
+def test_positions_beyond_32_bits(backend: str) -> None:
+    found = on_backend(far_away, backend)(torch.empty(3, 5), 9)
     rows, columns = np.arange(3)[:, None], np.arange(2**33, 2**33 + 5)
     words = philox_reference.words_at(rows * (2**33 + 5) + columns, 9)
     assert torch.equal(found, philox_reference.uniform(words[0]))
@@ -144,13 +156,13 @@ def by_offsets(x: torch.Tensor, seed: int) -> torch.Tensor:
     return out
 
 
+@backends
+@pytest.mark.parametrize("is_static", [True, False])
 @pytest.mark.parametrize("kernel", [by_tiles_of_one, by_other_sizes, by_offsets])
 @pytest.mark.parametrize("shape", [(1, 1), (4, 9), (5, 13)])
-def test_shapes_may_be_given_in_many_ways(kernel, shape: tuple[int, int]) -> None:
-    expected = philox_reference.rand(shape, 3)
-    assert torch.equal(kernel(torch.empty(shape), 3), expected)
-    dynamic = helion.kernel(kernel.fn, static_shapes=False)
-    assert torch.equal(dynamic(torch.empty(shape), 3), expected)
+def test_shapes_may_be_given_in_many_ways(kernel, shape, is_static: bool, backend: str) -> None:
+    rebuilt = on_backend(kernel, backend, static_shapes=is_static)
+    assert torch.equal(rebuilt(torch.empty(shape), 3), philox_reference.rand(shape, 3))
 
 
 @helion.kernel
@@ -178,15 +190,17 @@ SEEDS = [
 ]
 
 
+@backends
 @pytest.mark.parametrize("seed", SEEDS, ids=str)
-def test_seeds_of_every_kind(seed) -> None:
+def test_seeds_of_every_kind(seed, backend: str) -> None:
     expected = philox_reference.rand((11,), 5)
-    assert torch.equal(by_seed(torch.empty(11), seed), expected)
+    assert torch.equal(on_backend(by_seed, backend)(torch.empty(11), seed), expected)
 
 
-def test_a_loaded_seed() -> None:
-    seeds = torch.tensor([4, 5, 6])
-    assert torch.equal(by_loaded_seed(torch.empty(11), seeds), philox_reference.rand((11,), 5))
+@backends
+def test_a_loaded_seed(backend: str) -> None:
+    found = on_backend(by_loaded_seed, backend)(torch.empty(11), torch.tensor([4, 5, 6]))
+    assert torch.equal(found, philox_reference.rand((11,), 5))
 
 
 @pytest.mark.parametrize("seed", [0.5, torch.tensor([1, 2]), torch.tensor([1.0]), "five", None])
@@ -205,14 +219,16 @@ def whole(x: torch.Tensor, low, high, seed: int) -> torch.Tensor:
     return out
 
 
+@backends
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (0, 2), (-3, 9), (5, 1000), (-(2**31), 2**31 - 1)]
 )
-def test_integers_of_a_range(low: int, high: int) -> None:
+def test_integers_of_a_range(low: int, high: int, backend: str) -> None:
+    kernel = on_backend(whole, backend)
     expected = philox_reference.randint((50, 70), low, high, 11)
-    assert torch.equal(whole(torch.empty(50, 70), low, high, 11), expected)
+    assert torch.equal(kernel(torch.empty(50, 70), low, high, 11), expected)
     fixed = [hl.constexpr(bound) for bound in (low, high)]
-    assert torch.equal(whole(torch.empty(50, 70), *fixed, 11), expected)
+    assert torch.equal(kernel(torch.empty(50, 70), *fixed, 11), expected)
     if high - low < 100:
         assert expected.unique().tolist() == list(range(low, high))
 

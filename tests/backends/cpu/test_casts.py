@@ -85,9 +85,7 @@ def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
 def casts(pairs: list[tuple[DType, DType]], machine: Machine = HOST) -> NativeFunctions:
     return NativeFunctions(
         [
-            LaneFunction(
-                f"{s}_{t}", (s,), t, lambda b, x, s=s, t=t: cast(b, s, t, x)
-            )
+            LaneFunction(f"{s}_{t}", (s,), t, lambda b, x, s=s, t=t: cast(b, s, t, x))
             for s, t in pairs
         ],
         machine,
@@ -111,9 +109,7 @@ def _around_every_tie(dtype: DType) -> torch.Tensor:
     ends = torch.cat([-largest, values, largest]).double()
     middle = ((ends[1:] + ends[:-1]) / 2).float()
     infinity = torch.tensor(math.inf)
-    return torch.cat(
-        [values, middle, middle.nextafter(infinity), middle.nextafter(-infinity)]
-    )
+    return torch.cat([values, middle, middle.nextafter(infinity), middle.nextafter(-infinity)])
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
@@ -145,15 +141,15 @@ def test_rounding_is_what_storing_would_do():
 def _doubles_near_ties(dtype: DType) -> torch.Tensor:
     """So near that rounding to single precision first would land on the tie."""
     values = all_patterns(dtype).double()
-    values = values[values.isfinite() & (values > 0)].unique()[::197 if dtype.bits == 16 else 1]
-    middle = values * (1 + 2.0 ** -dtype.precision)
+    values = values[values.isfinite() & (values > 0)].unique()[:: 197 if dtype.bits == 16 else 1]
+    middle = values * (1 + 2.0**-dtype.precision)
     nudged = [middle, middle * (1 + 2.0**-45), middle * (1 - 2.0**-45), values * (1 + 2.0**-30)]
     extremes = [1e-300, 1e300, 65519.99999999, 447.99, 464.0000000001, 61439.9999999]
     both = torch.cat([*nudged, torch.tensor(extremes, dtype=torch.float64)])
     return torch.cat([both, -both])
 
 
-@pytest.mark.parametrize("machine", (HOST, SSE), ids=str)
+@pytest.mark.parametrize("machine", [HOST, SSE], ids=str)
 def test_doubles_are_rounded_once(machine):
     native = casts([(F64, dtype) for dtype in (*NARROW, F32)], machine)
     for dtype in NARROW:
@@ -218,7 +214,7 @@ def _edges(dtype: DType) -> torch.Tensor:
     return torch.tensor([0, 1, 2, 100, low, low + 1, high, high - 1], dtype=to_torch(dtype))
 
 
-@pytest.mark.parametrize("machine", (HOST, SCALAR, SSE), ids=str)
+@pytest.mark.parametrize("machine", [HOST, SCALAR, SSE], ids=str)
 def test_every_pair_of_types_agrees_with_torch(machine):
     # Floats to integers and wide integers to narrow floats have their own tests.
     pairs = [
@@ -252,6 +248,4 @@ def test_bits_survive_a_bitcast():
         x = codes.view(to_torch(source))
         # A NaN may come back as another NaN.
         is_number = ~torch.isnan(x.float()) if source.is_float else torch.ones_like(x).bool()
-        assert_same(
-            native(f"{source}_{target}", x)[is_number], x.view(to_torch(target))[is_number]
-        )
+        assert_same(native(f"{source}_{target}", x)[is_number], x.view(to_torch(target))[is_number])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import math
 from functools import cache
 
@@ -93,7 +95,7 @@ def test_single_floats(name):
     assert_accurate(name, x, y, getattr(torch, name)(x.double()), SINGLE[name][0])
 
 
-@pytest.mark.parametrize("machine", (SCALAR, AVX2, SSE), ids=str)
+@pytest.mark.parametrize("machine", [SCALAR, AVX2, SSE], ids=str)
 @pytest.mark.parametrize("name", SINGLE)
 def test_single_floats_on_other_machines(name, machine):
     x = single_inputs(20_000)
@@ -116,7 +118,7 @@ def _long_sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, decay, 1) / (1 + decay)
 
 
-@pytest.mark.parametrize("machine", (HOST, SSE), ids=str)
+@pytest.mark.parametrize("machine", [HOST, SSE], ids=str)
 @pytest.mark.parametrize("name", DOUBLE)
 def test_double_floats_against_extended_ones(name, machine):
     x = double_inputs()
@@ -135,13 +137,13 @@ def test_double_floats_against_extended_ones(name, machine):
 
 
 @pytest.mark.parametrize("name", LIBM_DOUBLE.split())
-def test_double_floats_of_libm(name):
-    x = torch.from_numpy(double_inputs()[:5000])
-    reference = getattr(torch, name)(x)
-    y = native(HOST, F64)(name, x)
-    assert_ends_agree(name, x, y, reference)
-    # Both are good to an ulp or so; torch's vectors are not those of libm.
-    torch.testing.assert_close(y, reference, rtol=1e-15, atol=0, equal_nan=True)
+def test_other_functions_of_doubles_are_those_of_libm(name):
+    function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double]
+    x = torch.from_numpy(double_inputs()[:2000])
+    expected = torch.tensor([function(value) for value in x.tolist()], dtype=torch.float64)
+    actual = native(HOST, F64)(name, x)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def _pairs(count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -156,7 +158,7 @@ def _pairs(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return left, torch.cat([edges[places.repeat(len(edges))], y * 20, y])
 
 
-@pytest.mark.parametrize("machine", (HOST, SCALAR, SSE), ids=str)
+@pytest.mark.parametrize("machine", [HOST, SCALAR, SSE], ids=str)
 @pytest.mark.parametrize(("name", "bound"), [("pow", 0.51), ("atan2", 2.1)])
 def test_functions_of_two_single_floats(name, bound, machine):
     function = LaneFunction(name, (F32, F32), F32, lambda b, *xs: apply(b, name, F32, xs))
@@ -166,7 +168,7 @@ def test_functions_of_two_single_floats(name, bound, machine):
     assert_accurate(name, torch.stack([left, right], 1), y, reference, bound)
 
 
-@pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 def test_narrow_floats_are_rounded_single_ones(dtype):
     x = torch.arange(1 << 16).to(torch.int16).view(to_torch(dtype))
     for name in SINGLE:

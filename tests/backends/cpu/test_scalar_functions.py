@@ -47,15 +47,20 @@ INTEGERS = (U8, U16, U32, U64, I8, I16, I32, I64)
 FLOATS = (F8E4M3, F8E5M2, F16, BF16, F32, F64)
 MACHINES = (HOST, SCALAR, AVX2, SSE)
 
-OF_INTEGERS = (
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+OF_INTEGERS = _words(
     "neg abs floor ceil round trunc not isnan isinf add sub mul maximum minimum and or xor "
     "floordiv truncdiv mod fmod shl shr pow eq ne lt le gt ge fma where"
-).split()
-OF_FLOATS = (
+)
+OF_FLOATS = _words(
     "neg abs floor ceil round trunc sqrt rsqrt isnan isinf add sub mul div maximum minimum "
     "floordiv truncdiv mod fmod eq ne lt le gt ge where"
-).split()
-OF_BOOLEANS = "not and or xor add mul maximum minimum eq ne lt le gt ge where".split()
+)
+OF_BOOLEANS = _words("not and or xor add mul maximum minimum eq ne lt le gt ge where")
 
 
 def functions_of(names: list[str], dtype: DType) -> list[LaneFunction]:
@@ -123,8 +128,8 @@ def test_integers_are_computed_as_exactly_and_then_wrapped(dtype):
     _check_integers(HOST, dtype, OF_INTEGERS)
 
 
-@pytest.mark.parametrize("machine", (SCALAR, AVX2, SSE), ids=str)
-@pytest.mark.parametrize("dtype", (U8, I16, I32, U32, I64), ids=str)
+@pytest.mark.parametrize("machine", [SCALAR, AVX2, SSE], ids=str)
+@pytest.mark.parametrize("dtype", [U8, I16, I32, U32, I64], ids=str)
 def test_integers_on_other_machines(machine, dtype):
     _check_integers(machine, dtype, OF_INTEGERS)
 
@@ -152,7 +157,7 @@ def _within(name, dtype, function, row):
     return function(*row)
 
 
-@pytest.mark.parametrize("dtype", (U8, I8, I16, I32, I64), ids=str)
+@pytest.mark.parametrize("dtype", [U8, I8, I16, I32, I64], ids=str)
 def test_integers_agree_with_the_tensors_of_the_interpreter(dtype):
     edges = torch.tensor(integer_edges(dtype), dtype=to_torch(dtype))
     for name in OF_INTEGERS:
@@ -161,7 +166,7 @@ def test_integers_agree_with_the_tensors_of_the_interpreter(dtype):
         assert_same(name, actual, SCALAR_FUNCTIONS_TORCH[name](*args))
 
 
-@pytest.mark.parametrize("dtype", (I8, I32, U16, I64), ids=str)
+@pytest.mark.parametrize("dtype", [I8, I32, U16, I64], ids=str)
 def test_division_by_constants(dtype):
     edges = torch.tensor(integer_edges(dtype), dtype=to_torch(dtype))
     divisors = [0, 1, 2, 3, 7, 10, 16, 100] + [-1, -2, -7] * (dtype.kind is Kind.SIGNED)
@@ -184,7 +189,7 @@ def test_division_by_constants(dtype):
             assert_same(fn, compiled(f"f{i}", edges), torch.tensor(wrapped, dtype=edges.dtype))
 
 
-@pytest.mark.parametrize("dtype", (U32, U64), ids=str)
+@pytest.mark.parametrize("dtype", [U32, U64], ids=str)
 def test_the_high_half_of_a_product(dtype):
     edges = torch.tensor(integer_edges(dtype), dtype=to_torch(dtype))
     left, right = pairs_of(edges)
@@ -208,8 +213,8 @@ def test_floats_are_what_the_interpreter_says(dtype):
     _check_floats(HOST, dtype)
 
 
-@pytest.mark.parametrize("machine", (SCALAR, AVX2, SSE), ids=str)
-@pytest.mark.parametrize("dtype", (F32, F16, F64), ids=str)
+@pytest.mark.parametrize("machine", [SCALAR, AVX2, SSE], ids=str)
+@pytest.mark.parametrize("dtype", [F32, F16, F64], ids=str)
 def test_floats_on_other_machines(machine, dtype):
     _check_floats(machine, dtype)
 
@@ -243,7 +248,7 @@ def _exact_root(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor(roots, dtype=torch.float64).to(x.dtype)
 
 
-@pytest.mark.parametrize("machine", (HOST, SSE), ids=str)
+@pytest.mark.parametrize("machine", [HOST, SSE], ids=str)
 def test_remainders_of_far_apart_floats_are_exact(machine):
     generator = torch.Generator().manual_seed(1)
     sizes = torch.randint(-40, 40, (2, 4000), generator=generator)
@@ -270,7 +275,7 @@ def test_fma_rounds_once():
         assert_same("fma", compiled(f"fma_{F32}", x, y, z), expected)
 
 
-@pytest.mark.parametrize("dtype", (F16, BF16, F8E4M3, F8E5M2), ids=str)
+@pytest.mark.parametrize("dtype", [F16, BF16, F8E4M3, F8E5M2], ids=str)
 def test_fma_of_narrow_floats_is_rounded_to_them(dtype):
     args = operands("fma", FLOAT_EDGES.to(to_torch(dtype)))
     compiled = NativeFunctions(functions_of(["fma"], dtype))

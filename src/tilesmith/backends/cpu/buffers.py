@@ -1,7 +1,7 @@
 """How stored tiles lie in memory: element type, padding and size.
 
-Results and operands of products are held as registers hold them, results padded to whole register
-blocks; all other tiles are held as tensors hold them.
+Results and operands of products are held as registers hold them (not as operands of tile
+registers), results padded to whole register blocks; all other tiles are held as tensors hold them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from tilesmith.backends.cpu.memory_access import Elements
 from tilesmith.backends.cpu.nests import Program
 from tilesmith.backends.cpu.registers import Register, index, memory_element
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
-from tilesmith.dtypes import F32, DType
+from tilesmith.dtypes import BF16, F32, DType
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.values import Value
+from tilesmith.targets import Target
 
 _MOST_VECTORS = 4
-_SPARE_ROWS = 15
+_SPARE_ROWS = 31
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,18 @@ def compute_dtype(result: DType) -> DType:
     return F32 if result.is_low_precision_float else result
 
 
-def held_as(value: Value, program: Program, tiles: VirtualTiles) -> DType:
+def multiplies_tiles(op: Dot, target: Target) -> bool:
+    """Whether a product reads its operands as bf16: it does so in tile registers only."""
+    return target.has_matrix_tiles and op.lhs.tile.dtype == op.rhs.tile.dtype == BF16
+
+
+def held_as(value: Value, program: Program, tiles: VirtualTiles, target: Target) -> DType:
     """The element type of a tile's buffer: operands of products need no conversion then."""
     dots = [op for op in tiles.definitions.values() if isinstance(op, Dot)]
-    is_operand = any(find_stored(x, tiles) is value for op in dots for x in (op.lhs, op.rhs))
+    users = [op for op in dots if value in (find_stored(x, tiles) for x in (op.lhs, op.rhs))]
+    is_widened = any(not multiplies_tiles(op, target) for op in users)
     dtype = value.tile.dtype
-    if is_operand or is_product(value, program, tiles):
+    if is_widened or is_product(value, program, tiles):
         return compute_dtype(dtype)
     return dtype
 

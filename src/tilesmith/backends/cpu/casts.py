@@ -48,8 +48,9 @@ def cast(b: Builder, source: DType, target: DType, x: Register) -> Register:
     if target.is_float:
         widened = _floats_to_float if source.is_float else _integers_to_float
         return round_to(b, target, widened(term, source, target).register)
-    converted = _floats_to_integers if source.is_float else _integers_to_integers
-    return converted(term, source, target).register
+    if source.is_float:
+        return _floats_to_integers(term, target).register
+    return _integers_to_integers(term, source, target).register
 
 
 def bitcast(b: Builder, source: DType, target: DType, x: Register) -> Register:
@@ -160,11 +161,8 @@ def _integers_to_float(x: Term, source: DType, target: DType) -> Term:
         return _to_odd_single(kept.convert(to_float, "double"))
     # Far beyond the largest half, so that clipping there changes nothing.
     limit = 1 << 17
-    clipped = (
-        x.intrinsic("smin", limit).intrinsic("smax", -limit)
-        if is_signed
-        else (x.intrinsic("umin", limit))
-    )
+    clipped = x.intrinsic("smin" if is_signed else "umin", limit)
+    clipped = clipped.intrinsic("smax", -limit) if is_signed else clipped
     narrowed = clipped if source.bits == 32 else clipped.convert("trunc", "i32")
     return narrowed.convert("sitofp", "float")
 
@@ -179,8 +177,7 @@ def _to_odd_multiple(x: Term, *, is_signed: bool) -> Term:
     return is_small.where(x, odd)
 
 
-def _floats_to_integers(x: Term, source: DType, target: DType) -> Term:
-    del source
+def _floats_to_integers(x: Term, target: DType) -> Term:
     element = register_element(target)
     if target.bits <= 16 or (target.bits == 32 and target.kind is Kind.SIGNED):
         return _truncate(x, 32).convert("trunc", element)
@@ -195,12 +192,8 @@ def _truncate(x: Term, bits: int) -> Term:
     """To signed integers; what does not fit, and NaN, to the smallest one."""
     inside = abs(x) < 2.0 ** (bits - 1)
     # fptosi of anything else is poison, which a select does not let through.
-    return inside.where(x.convert("fptosi", f"i{bits}"), _smallest(x, bits))
-
-
-def _smallest(x: Term, bits: int) -> Term:
-    kind = x.register.type.with_element(f"i{bits}")
-    return Term(x.builder, Register("zeroinitializer", kind)).number(-(1 << (bits - 1)))
+    whole = x.convert("fptosi", f"i{bits}")
+    return inside.where(whole, whole.number(-(1 << (bits - 1))))
 
 
 def _integers_to_integers(x: Term, source: DType, target: DType) -> Term:

@@ -162,7 +162,7 @@ class KernelEmitter:
     def _buffer(
         self, value: Value, grid: PlannedGrid, elements: ElementEmitter, scratch: Scratch
     ) -> Buffer:
-        b, dtype = elements.b, held_as(value, grid.program, grid.tiles)
+        b, dtype = elements.b, held_as(value, grid.program, grid.tiles, self._schedule.target)
         with b.at_entry():
             lengths = [elements.length(dim) for dim in value.tile.shape]
             if is_product(value, grid.program, grid.tiles):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.cpu.buffers import Buffer, compute_dtype
+from tilesmith.backends.cpu.buffers import Buffer, compute_dtype, multiplies_tiles
 from tilesmith.backends.cpu.casts import round_to
 from tilesmith.backends.cpu.coordinates import Axis, own_coords
 from tilesmith.backends.cpu.dots.product import emit_dot
@@ -50,6 +50,7 @@ class ProductEmitter:
             lanes=self._schedule.target.vector_lanes,
             accumulate=step.accumulates,
             scratch=self._scratch.take,
+            has_matrix_tiles=multiplies_tiles(op, self._schedule.target),
         )
         emit_dot(self._b, lhs, rhs, out, problem)
         if op.result.tile.dtype.is_low_precision_float:

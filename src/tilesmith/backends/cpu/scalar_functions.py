@@ -21,7 +21,7 @@ from tilesmith.backends.cpu.math import (
 )
 from tilesmith.backends.cpu.math.libm import call_libm
 from tilesmith.backends.cpu.math.term import Term
-from tilesmith.backends.cpu.registers import Register
+from tilesmith.backends.cpu.registers import Register, number
 from tilesmith.dtypes import DType, Kind
 
 ScalarEmitter = Callable[..., Term]
@@ -108,11 +108,15 @@ def _absolute(dtype: DType, x: Term) -> Term:
 
 
 def _is_nan(dtype: DType, x: Term) -> Term:
-    return x.is_nan() if dtype.is_float else (x != x)
+    return x.is_nan() if dtype.is_float else _never(x)
 
 
 def _is_infinite(dtype: DType, x: Term) -> Term:
-    return abs(x) == float("inf") if dtype.is_float else (x != x)
+    return abs(x) == float("inf") if dtype.is_float else _never(x)
+
+
+def _never(x: Term) -> Term:
+    return Term(x.builder, number("i1", 0, x.register.lanes))
 
 
 def _shift_left(dtype: DType, x: Term, count: Term) -> Term:

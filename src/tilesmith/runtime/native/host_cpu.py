@@ -10,10 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from tilesmith.runtime.native.llvm import llvm
+from tilesmith.runtime.native.tile_permission import request_tile_registers
 from tilesmith.targets import Target, cpu_target
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c")
+_AMX = ("amx-tile", "amx-bf16")
 _AVX2 = ("avx2", "fma", "f16c")
 _LEVELS = {"sse": 1, "avx2": 2, "avx512": 3}
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -37,10 +39,13 @@ def host_target() -> Target:
 def host_features() -> dict[str, bool]:
     """What LLVM finds by asking the CPU itself; its name alone would promise too much.
 
-    Never AMX: the system must grant its registers to a process, and nothing here uses them.
+    Of AMX only what is used, and only where the system grants its registers to this process.
     """
     found = llvm().get_host_cpu_features()
-    return {name: found[name] and not name.startswith("amx") for name in sorted(found)}
+    unusable = {name for name in found if name.startswith("amx")}
+    if all(found.get(name) for name in _AMX) and request_tile_registers():
+        unusable -= {*_AMX}
+    return {name: found[name] and name not in unusable for name in sorted(found)}
 
 
 def name_architecture(machine: str, features: Mapping[str, bool]) -> str:

@@ -49,7 +49,7 @@ class Product:
     is_fixed: bool = False
     accumulate: bool = False
     decides_late: bool = False
-    bf16_pairs: bool = False
+    has_matrix_tiles: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def compile_product(product: Product) -> NativeProduct:
         lanes=product.machine.lanes,
         accumulate=late if product.decides_late else product.accumulate,
         scratch=scratch,
-        bf16_pairs=product.bf16_pairs,
+        has_matrix_tiles=product.has_matrix_tiles,
     )
     lhs, rhs = (
         _strides(layout, shape, (given[f"{side}0"], given[f"{side}1"]))

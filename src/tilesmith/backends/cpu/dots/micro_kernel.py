@@ -3,74 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.dots.shapes import RegisterBlock
+from tilesmith.backends.cpu.dots.block_column import COLUMN_PARAMETERS, BlockColumn, MicroKernel
+from tilesmith.backends.cpu.dots.tile_kernel import multiply_tiles
 from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index, number
-
-_MULTIPLY_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
-
-_PARAMETERS = (
-    ("lhs", LType(POINTER)),
-    ("lhs_row", LType(INDEX)),
-    ("lhs_panel", LType(INDEX)),
-    ("rhs", LType(POINTER)),
-    ("rhs_step", LType(INDEX)),
-    ("out", LType(POINTER)),
-    ("out_stride", LType(INDEX)),
-    ("panels", LType(INDEX)),
-    ("depth", LType(INDEX)),
-    ("accumulate", LType("i1")),
-)
-
-
-@dataclass(frozen=True)
-class MicroKernel:
-    """One kind of micro-kernel.
-
-    Attributes:
-        element: type of products and sums.
-        block: rows and vectors kept in registers.
-        is_packed: whether the left operand lies in panels ``[k][rows]``; else in rows, at a
-            distance given at run time.
-        operand: LLVM element of the panels: ``element``, or ``i32`` for pairs of bf16.
-    """
-
-    element: str
-    block: RegisterBlock
-    is_packed: bool
-    operand: str
-
-    @property
-    def name(self) -> str:
-        """Name of the function."""
-        shape = f"{self.block.rows}x{self.block.columns}"
-        place = "packed" if self.is_packed else "rows"
-        return f"dot_{self.operand}_{self.element}_{shape}_{place}"
-
-
-@dataclass(frozen=True)
-class BlockColumn:
-    """Operands of a call: a run of left panels, one right panel and where the results go."""
-
-    lhs: Register
-    lhs_row: Register
-    lhs_panel: Register
-    rhs: Register
-    rhs_step: Register
-    out: Register
-    out_stride: Register
-    panels: Register
-    depth: Register
-    accumulate: Register
-
-    def arguments(self) -> tuple[Register, ...]:
-        """In the order in which micro-kernels take them."""
-        operands = self.lhs, self.lhs_row, self.lhs_panel, self.rhs, self.rhs_step
-        out = self.out, self.out_stride
-        return *operands, *out, self.panels, self.depth, self.accumulate
+from tilesmith.backends.cpu.registers import LType, Register, index, number
 
 
 def multiply_column(b: Builder, kernel: MicroKernel, column: BlockColumn) -> None:
@@ -82,14 +20,17 @@ def multiply_column(b: Builder, kernel: MicroKernel, column: BlockColumn) -> Non
 def _add_kernel(module: Module, kernel: MicroKernel) -> None:
     if module.has(kernel.name):
         return
-    b = Builder(module, kernel.name, _PARAMETERS)
+    b = Builder(module, kernel.name, COLUMN_PARAMETERS)
     column = BlockColumn(*b.parameters)
     down = b.multiply(column.out_stride, index(kernel.block.rows))
 
     def block(_: Register, state: tuple[Register, ...]) -> list[Register]:
         lhs, out = state
-        sums = _sum_products(b, kernel, column, lhs)
-        _write_block(b, kernel, column, (out, sums))
+        if kernel.uses_tiles:
+            multiply_tiles(b, kernel, column, (lhs, out))
+        else:
+            sums = _sum_products(b, kernel, column, lhs)
+            _write_block(b, kernel, column, (out, sums))
         return [
             b.offset(lhs, column.lhs_panel, kernel.operand),
             b.offset(out, down, kernel.element),
@@ -131,11 +72,6 @@ def _multiply_add(b: Builder, x: Register, y: Register, total: Register) -> Regi
     if x.type.is_float:
         # Where there is no fused instruction this becomes two, not a library call.
         return b.intrinsic("fmuladd", x, y, total)
-    if total.type.is_float:
-        # Products are exact, sums round to nearest; denormals count as zero.
-        pairs = LType("bfloat", 2 * x.lanes)
-        factors = [b.value(pairs, f"bitcast {factor} to {pairs}") for factor in (x, y)]
-        return b.call(_MULTIPLY_PAIRS, total.type, total, *factors)
     return b.binary("add", b.binary("mul", x, y), total)
 
 

@@ -1,6 +1,6 @@
 """What packed operands consist of: numbers of the computing type, or pairs of bf16.
 
-A pair holds two neighbours along k in 32 bits, as instructions that multiply pairs want them.
+A pair holds two neighbours along k in 32 bits, as tile registers want them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.casts import to_register
+from tilesmith.backends.cpu.dots.panels import Panels
 from tilesmith.backends.cpu.dots.shapes import round_up
 from tilesmith.backends.cpu.registers import (
     LType,
     Register,
     index,
+    lane_numbers,
     memory_element,
     number,
     register_element,
@@ -33,6 +35,8 @@ class Packing:
         used: how many of them matter.
         lanes: elements of a vector of ``dtype``.
         group: neighbours along k in one packed element: 1, or 2 for pairs of bf16.
+        keeps_rows: whether panels are ``[k / lanes][width][lanes]``, each row a piece of a row of
+            the operand, instead of ``[k][width]``.
     """
 
     source: DType
@@ -41,6 +45,7 @@ class Packing:
     used: int
     lanes: int
     group: int = 1
+    keeps_rows: bool = False
 
     @property
     def loaded(self) -> str:
@@ -56,16 +61,20 @@ class Packing:
     def stem(self) -> str:
         """Part of function names."""
         kinds = f"{self.source}_{self.dtype}" if self.group == 1 else "pairs"
-        return f"{kinds}_{self.used}in{self.width}x{self.lanes}"
+        rows = "_rows" if self.keeps_rows else ""
+        return f"{kinds}_{self.used}in{self.width}x{self.lanes}{rows}"
 
     def steps(self, b: Builder, depth: Register) -> Register:
-        """Packed elements along k."""
-        return b.ceiling_quotient(depth, index(self.group))
+        """Packed elements along k; tile registers take whole vectors of pairs."""
+        return depth if self.group == 1 else self._whole_vectors(b, depth)
 
     def panel_size(self, b: Builder, depth: Register) -> Register:
         """Elements of one panel: transposition writes whole vectors along k."""
-        raised = b.add(self.steps(b, depth), index(self.lanes - 1))
-        return b.multiply(b.round_down(raised, self.lanes), index(self.width))
+        return b.multiply(self._whole_vectors(b, depth), index(self.width))
+
+    def _whole_vectors(self, b: Builder, depth: Register) -> Register:
+        steps = b.ceiling_quotient(depth, index(self.group))
+        return b.round_down(b.add(steps, index(self.lanes - 1)), self.lanes)
 
     def count_elements(self, depth: int, majors: int) -> int:
         """Elements of all panels."""
@@ -95,6 +104,44 @@ def load_lanes(b: Builder, kind: LType, pointer: Register, mask: Register | None
     if mask is None:
         return b.load(pointer, kind)
     return b.masked_load(pointer, mask, number(kind.element, 0, kind.lanes))
+
+
+def lanes_below(b: Builder, limit: Register, lanes: int) -> Register:
+    """Which lanes stand before a position."""
+    capped = b.convert("trunc", b.minimum(limit, index(lanes)), "i32")
+    return b.compare("slt", lane_numbers("i32", lanes), b.splat(capped, lanes))
+
+
+def load_part(
+    b: Builder,
+    kind: LType,
+    source: tuple[Register, Register],
+    extents: tuple[int, Register, Register],
+) -> Register:
+    """What there is of ``count`` rows, with zeros around, in memory of its own."""
+    (start, stride), (count, rows, columns) = source, extents
+    buffer = b.alloca(kind.element, kind.lanes * count)
+    mask = lanes_below(b, columns, kind.lanes)
+
+    def row(i: Register) -> None:
+        exists = b.splat(b.compare("slt", i, rows), kind.lanes)
+        line = b.offset(start, b.multiply(i, stride), kind.element)
+        x = load_lanes(b, kind, line, b.binary("and", mask, exists))
+        b.store(x, b.offset(buffer, b.multiply(i, index(kind.lanes)), kind.element))
+
+    b.count_up(index(count), row)
+    return buffer
+
+
+def load_element(b: Builder, packing: Packing, at: Panels, k: Register, i: Register) -> Register:
+    """One element as it lies in memory, zero past the end."""
+    position = b.add(b.multiply(k, at.depth_stride), b.multiply(i, at.major_stride))
+    is_there = b.compare("slt", i, at.majors)
+    return b.if_else(
+        b.binary("and", is_there, b.compare("slt", k, at.depth)),
+        lambda: [b.load(b.offset(at.source, position, packing.loaded), LType(packing.loaded))],
+        lambda: [number(packing.loaded, 0)],
+    )[0]
 
 
 def _computed(b: Builder, packing: Packing, x: Register) -> Register:

@@ -6,67 +6,23 @@ of the right one). Elements past the end are read nowhere and become zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.dots.packed_elements import (
     Packing,
     join_neighbours,
+    lanes_below,
     load_along_depth,
+    load_element,
     load_lanes,
+    load_part,
 )
+from tilesmith.backends.cpu.dots.panels import PANEL_PARAMETERS, Order, Panels
+from tilesmith.backends.cpu.dots.tile_rows import ROW_WRITERS
 from tilesmith.backends.cpu.dots.transposition import transpose
 from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import (
-    INDEX,
-    POINTER,
-    LType,
-    Register,
-    index,
-    lane_numbers,
-    number,
-)
-
-
-class Order(Enum):
-    """Which axis of an operand lies contiguously."""
-
-    MAJOR = "major"
-    DEPTH = "depth"
-    NEITHER = "neither"
-
-
-@dataclass(frozen=True)
-class Panels:
-    """Where the panels of an operand come from and go to.
-
-    ``majors`` elements are there along the major axis, which may be more than ``count`` panels.
-    """
-
-    source: Register
-    major_stride: Register
-    depth_stride: Register
-    target: Register
-    majors: Register
-    depth: Register
-    count: Register
-
-    def arguments(self) -> tuple[Register, ...]:
-        """In the order in which packing functions take them."""
-        source = self.source, self.major_stride, self.depth_stride
-        return *source, self.target, self.majors, self.depth, self.count
-
-
-_PARAMETERS = (
-    ("source", LType(POINTER)),
-    ("major_stride", LType(INDEX)),
-    ("depth_stride", LType(INDEX)),
-    ("target", LType(POINTER)),
-    ("majors", LType(INDEX)),
-    ("depth", LType(INDEX)),
-    ("count", LType(INDEX)),
-)
+from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index, number
 
 
 def pack(b: Builder, packing: Packing, order: Order | None, panels: Panels) -> None:
@@ -92,7 +48,7 @@ def pack(b: Builder, packing: Packing, order: Order | None, panels: Panels) -> N
 def _pack_function(module: Module, packing: Packing, order: Order) -> str:
     name = f"pack_{order.value}_{packing.stem}"
     if not module.has(name):
-        b = Builder(module, name, _PARAMETERS)
+        b = Builder(module, name, PANEL_PARAMETERS)
         _emit_panels(b, packing, order)
         module.add(b)
     return name
@@ -100,11 +56,7 @@ def _pack_function(module: Module, packing: Packing, order: Order) -> str:
 
 def _emit_panels(b: Builder, packing: Packing, order: Order) -> None:
     at = Panels(*b.parameters)
-    write = {
-        Order.MAJOR: _copy_panel,
-        Order.DEPTH: _transpose_panel,
-        Order.NEITHER: _collect_panel,
-    }[order]
+    write = (ROW_WRITERS if packing.keeps_rows else _WRITERS)[order]
     size = packing.panel_size(b, at.depth)
 
     def panel(i: Register, carried: tuple[Register, ...]) -> list[Register]:
@@ -121,38 +73,47 @@ def _copy_panel(b: Builder, packing: Packing, at: Panels) -> None:
     """The major axis is contiguous: vectors are converted and stored as they are."""
     firsts = range(0, packing.width, packing.lanes)
     is_full = b.compare("sge", at.majors, index(packing.width))
+    whole = at.depth if packing.group == 1 else b.binary("sdiv", at.depth, index(packing.group))
 
     def rows(is_full: bool) -> None:
         left = [] if is_full else [b.subtract(at.majors, index(first)) for first in firsts]
-        masks = [_lanes_below(b, limit, packing.lanes) for limit in left]
+        masks = [lanes_below(b, limit, packing.lanes) for limit in left]
 
-        def row(step: Register) -> None:
+        def row(step: Register, ends: bool) -> None:
             line = b.offset(at.target, b.multiply(step, index(packing.width)), packing.element)
             for i, first in enumerate(firsts):
                 mask = None if is_full else masks[i]
-                parts = _load_neighbours(b, packing, at, (step, first, mask))
+                parts = _load_neighbours(b, packing, at, (step, first, mask), ends=ends)
                 x = join_neighbours(b, packing, parts)
                 b.store(x, b.offset(line, index(first), packing.element))
 
-        b.count_up(packing.steps(b, at.depth), row)
+        b.count_up(whole, lambda step: row(step, False))
+        if packing.group > 1:
+            b.loop(whole, packing.steps(b, at.depth), index(1), lambda step, _: row(step, True))
 
     b.if_else(is_full, lambda: rows(True), lambda: rows(False))
 
 
 def _load_neighbours(
-    b: Builder, packing: Packing, at: Panels, where: tuple[Register, int, Register | None]
+    b: Builder,
+    packing: Packing,
+    at: Panels,
+    where: tuple[Register, int, Register | None],
+    *,
+    ends: bool,
 ) -> list[Register]:
-    """The vectors from one column on in each row that a packed row holds."""
+    """The vectors from one column on in each row that a packed row holds; some may not exist."""
     step, first, mask = where
     kind = LType(packing.loaded, packing.lanes)
     parts: list[Register] = []
     for neighbour in range(packing.group):
         k = b.add(b.multiply(step, index(packing.group)), index(neighbour))
         position = b.add(b.multiply(k, at.depth_stride), index(first))
-        if neighbour > 0:
-            exists = b.splat(b.compare("slt", k, at.depth), packing.lanes)
-            mask = exists if mask is None else b.binary("and", mask, exists)
-        parts.append(load_lanes(b, kind, b.offset(at.source, position, packing.loaded), mask))
+        exists = mask
+        if ends:
+            is_there = b.splat(b.compare("slt", k, at.depth), packing.lanes)
+            exists = is_there if mask is None else b.binary("and", mask, is_there)
+        parts.append(load_lanes(b, kind, b.offset(at.source, position, packing.loaded), exists))
     return parts
 
 
@@ -197,7 +158,8 @@ def _emit_square(b: Builder, packing: Packing, count: int) -> None:
     has_columns = b.compare("sge", depth, index(width))
 
     def copy() -> list[Register]:
-        return [_copy_part(b, LType(packing.loaded, width), count), index(width)]
+        kind = LType(packing.loaded, width)
+        return [load_part(b, kind, (source, stride), (count, majors, depth)), index(width)]
 
     first, step = b.if_else(b.binary("and", has_rows, has_columns), lambda: [source, stride], copy)
     starts = [b.offset(first, b.multiply(step, index(i)), packing.loaded) for i in range(count)]
@@ -208,41 +170,14 @@ def _emit_square(b: Builder, packing: Packing, count: int) -> None:
         b.store(row, b.offset(target, index(k * packing.width), packing.element))
 
 
-def _copy_part(b: Builder, kind: LType, count: int) -> Register:
-    """What there is of a square block, with zeros around, in memory of its own."""
-    source, stride, _, majors, depth = b.parameters
-    buffer = b.alloca(kind.element, kind.lanes * count)
-    columns = _lanes_below(b, depth, kind.lanes)
-
-    def row(i: Register) -> None:
-        exists = b.splat(b.compare("slt", i, majors), kind.lanes)
-        start = b.offset(source, b.multiply(i, stride), kind.element)
-        x = load_lanes(b, kind, start, b.binary("and", columns, exists))
-        b.store(x, b.offset(buffer, b.multiply(i, index(kind.lanes)), kind.element))
-
-    b.count_up(index(count), row)
-    return buffer
-
-
 def _collect_panel(b: Builder, packing: Packing, at: Panels) -> None:
     """No axis is contiguous: one element after the other."""
-    kind = LType(packing.loaded)
-
-    def fetch(k: Register, i: Register) -> Register:
-        position = b.add(b.multiply(k, at.depth_stride), b.multiply(i, at.major_stride))
-        is_there = b.compare("slt", i, at.majors)
-        exists = b.binary("and", is_there, b.compare("slt", k, at.depth))
-        return b.if_else(
-            exists,
-            lambda: [b.load(b.offset(at.source, position, packing.loaded), kind)],
-            lambda: [number(packing.loaded, 0)],
-        )[0]
 
     def row(step: Register) -> None:
         def one(i: Register) -> None:
             first = b.multiply(step, index(packing.group))
             ks = [b.add(first, index(neighbour)) for neighbour in range(packing.group)]
-            x = join_neighbours(b, packing, [fetch(k, i) for k in ks])
+            x = join_neighbours(b, packing, [load_element(b, packing, at, k, i) for k in ks])
             place = b.add(b.multiply(step, index(packing.width)), i)
             b.store(x, b.offset(at.target, place, packing.element))
 
@@ -251,6 +186,8 @@ def _collect_panel(b: Builder, packing: Packing, at: Panels) -> None:
     b.count_up(packing.steps(b, at.depth), row)
 
 
-def _lanes_below(b: Builder, limit: Register, lanes: int) -> Register:
-    capped = b.convert("trunc", b.minimum(limit, index(lanes)), "i32")
-    return b.compare("slt", lane_numbers("i32", lanes), b.splat(capped, lanes))
+_WRITERS = {
+    Order.MAJOR: _copy_panel,
+    Order.DEPTH: _transpose_panel,
+    Order.NEITHER: _collect_panel,
+}

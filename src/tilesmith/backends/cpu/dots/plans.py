@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.backends.cpu.dots.packed_elements import Packing
-from tilesmith.backends.cpu.dots.packing import Order
+from tilesmith.backends.cpu.dots.panels import Order
 from tilesmith.backends.cpu.dots.shapes import (
     MAX_ROWS,
     MAX_ROWS_IN_PLACE,
     RegisterBlock,
     register_block,
     round_up,
+    tile_block,
 )
 from tilesmith.backends.cpu.dots.views import DotProblem, View
 from tilesmith.backends.cpu.registers import Register, memory_element, register_element
@@ -21,7 +22,10 @@ _DEPTH_BYTES = 1024
 _LHS_BYTES = 512 * 1024
 _RHS_PANELS = 4
 _NEAR_BYTES = 2048
-_PAIR_LANES = 16
+_TILE_LANES = 16
+_TILE_DEPTH = 32
+_MOST_TILE_DEPTH = 512
+_TILE_LHS_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ class DotPlan:
     partial: tuple[bool, bool]
 
     @property
+    def uses_tiles(self) -> bool:
+        """Whether tile registers multiply pairs of bf16."""
+        return self.lhs.keeps_rows
+
+    @property
     def element(self) -> str:
         """LLVM element computed in."""
         return register_element(self.lhs.dtype)
@@ -68,38 +77,81 @@ class DotPlan:
 
 def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
     """The way to carry out a product."""
+    if _uses_tiles(lhs, rhs, problem):
+        return _plan_tiles(lhs, rhs, problem)
     m, n, k = problem.bounds
     dtype = problem.dtype
     reads_lhs = _is_near(lhs, problem)
     most_rows = MAX_ROWS_IN_PLACE if reads_lhs else MAX_ROWS
     block = register_block(problem.lanes, dtype, (m, n), most_rows)
-    group = _group(lhs, rhs, problem)
-    most = _DEPTH_BYTES * group // dtype.itemsize
+    most = _DEPTH_BYTES // dtype.itemsize
     depth = min(most, max(k or most, 1))
-    size = depth // group * dtype.itemsize * block.packed_rows
-    rows = max(_LHS_BYTES // max(size, 1), 1) * block.rows
+    rows = _LHS_BYTES // (depth * dtype.itemsize * block.packed_rows)
     reads_rhs = _reads_rhs(rhs, problem, block)
     return DotPlan(
         block,
-        Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes, group),
-        Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes, group),
-        (_order(*lhs.strides), _order(rhs.strides[1], rhs.strides[0])),
+        Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes),
+        Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes),
+        _orders(lhs, rhs),
         reads_lhs,
         reads_rhs,
         depth,
-        min(rows, round_up(m, block.rows) if m else rows),
-        1 if reads_rhs else min(_RHS_PANELS, -(-n // block.columns) if n else _RHS_PANELS),
-        (
-            _may_be_partial(problem.extents[0], block.rows),
-            _may_be_partial(problem.extents[1], block.columns),
-        ),
+        _whole_blocks(m, rows, block),
+        1 if reads_rhs else _count_panels(n, block),
+        _partial(problem, block),
     )
 
 
-def _group(lhs: View, rhs: View, problem: DotProblem) -> int:
-    is_possible = problem.lanes == _PAIR_LANES and problem.dtype == F32
-    is_bf16 = lhs.dtype == BF16 and rhs.dtype == BF16
-    return 2 if problem.bf16_pairs and is_possible and is_bf16 else 1
+def _plan_tiles(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
+    m, n, k = problem.bounds
+    block = tile_block(problem.lanes, (m, n))
+    depth = min(_MOST_TILE_DEPTH, max(k or _MOST_TILE_DEPTH, 1))
+    rows = _TILE_LHS_BYTES // (2 * round_up(depth, _TILE_DEPTH) * block.rows)
+    packing = Packing(BF16, F32, block.columns, block.columns, block.lanes, group=2)
+    return DotPlan(
+        block,
+        replace(packing, width=block.rows, used=block.rows, keeps_rows=True),
+        packing,
+        _orders(lhs, rhs),
+        _has_whole_tiles(lhs, problem),
+        False,
+        depth,
+        _whole_blocks(m, rows, block),
+        _count_panels(n, block),
+        _partial(problem, block),
+    )
+
+
+def _uses_tiles(lhs: View, rhs: View, problem: DotProblem) -> bool:
+    is_possible = problem.lanes == _TILE_LANES and problem.dtype == F32
+    return problem.has_matrix_tiles and is_possible and lhs.dtype == rhs.dtype == BF16
+
+
+def _has_whole_tiles(lhs: View, problem: DotProblem) -> bool:
+    """Whether tiles of the left operand can be read where they are."""
+    depth, stride = problem.extents[2].constant, lhs.strides[0].constant
+    is_whole = depth is not None and depth % _TILE_DEPTH == 0
+    is_close = stride is not None and 2 * abs(stride) <= _NEAR_BYTES
+    return is_whole and is_close and lhs.strides[1].constant == 1
+
+
+def _whole_blocks(m: int | None, blocks: int, block: RegisterBlock) -> int:
+    """Rows done at a time: that many blocks or as many as there are."""
+    rows = max(blocks, 1) * block.rows
+    return min(rows, round_up(m, block.rows)) if m else rows
+
+
+def _count_panels(n: int | None, block: RegisterBlock) -> int:
+    return min(_RHS_PANELS, -(-n // block.columns)) if n else _RHS_PANELS
+
+
+def _partial(problem: DotProblem, block: RegisterBlock) -> tuple[bool, bool]:
+    m, n, _ = problem.extents
+    return _may_be_partial(m, block.rows), _may_be_partial(n, block.columns)
+
+
+def _orders(lhs: View, rhs: View) -> tuple[Order | None, Order | None]:
+    return _order(*lhs.strides), _order(rhs.strides[1], rhs.strides[0])
 
 
 def _order(major: Register, depth: Register) -> Order | None:

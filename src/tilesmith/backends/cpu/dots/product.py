@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.dots.micro_kernel import BlockColumn, MicroKernel, multiply_column
-from tilesmith.backends.cpu.dots.packing import Panels, pack
+from tilesmith.backends.cpu.dots.block_column import BlockColumn, MicroKernel
+from tilesmith.backends.cpu.dots.micro_kernel import multiply_column
+from tilesmith.backends.cpu.dots.packing import pack
+from tilesmith.backends.cpu.dots.panels import Panels
 from tilesmith.backends.cpu.dots.plans import DotPlan, plan_dot
+from tilesmith.backends.cpu.dots.tile_kernel import configure_tiles, release_tiles
 from tilesmith.backends.cpu.dots.views import DotProblem, View
 from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.registers import (
@@ -110,7 +113,11 @@ def _add_product(module: Module, plan: DotPlan) -> None:
         # With an empty contraction one block of depth 0 writes the zeros.
         b.count_up(b.intrinsic("smax", blocks, index(1)), depths)
 
+    if plan.uses_tiles:
+        configure_tiles(b)
     b.loop(index(0), call.rows, index(plan.rows), rows)
+    if plan.uses_tiles:
+        release_tiles(b)
     module.add(b)
 
 
@@ -170,7 +177,7 @@ def _pack_lhs(b: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Reg
     count = b.ceiling_quotient(left, index(plan.block.rows))
     strides = call.lhs_row, call.lhs_column
     pack(b, plan.lhs, plan.orders[0], Panels(start, *strides, target, left, call.depth, count))
-    kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element)
+    kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element, plan.uses_tiles)
     return _Run(kernel, target, plan.lhs.panel_size(b, call.depth), count, row)
 
 
@@ -178,7 +185,8 @@ def _read_lhs(b: Builder, plan: DotPlan, call: _Call, target: Register) -> list[
     """Full panels where they are; only the last rows, if they fill no panel, are packed."""
     height = index(plan.block.rows)
     count = b.binary("sdiv", call.rows, height)
-    kernel = MicroKernel(plan.element, plan.block, False, plan.element)
+    source = memory_element(plan.lhs.source)
+    kernel = MicroKernel(plan.element, plan.block, False, source, plan.uses_tiles)
     whole = _Run(kernel, call.lhs, b.multiply(call.lhs_row, height), count, index(0))
     if not plan.partial[0]:
         return [whole]

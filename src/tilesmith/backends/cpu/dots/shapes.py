@@ -8,6 +8,7 @@ from tilesmith.dtypes import DType
 
 MAX_ROWS = 16
 MAX_ROWS_IN_PLACE = 8
+TILE_ROWS = 16
 _WIDE_LANES = 16
 _MANY = 4096
 _MAX_VECTORS = 4
@@ -80,13 +81,22 @@ def register_block(
     return min(candidates, key=cost)
 
 
+def tile_block(lanes: int, bounds: tuple[int | None, int | None]) -> RegisterBlock:
+    """Tile registers side by side: two by two unless the result has no more rows or columns."""
+    rows, columns = bounds
+    tall = 1 if rows is not None and rows <= TILE_ROWS else 2
+    wide = 2 if columns is None else min(_vectors_for(columns, lanes), 2)
+    return RegisterBlock(tall * TILE_ROWS, wide, lanes)
+
+
 def padded_shape(lanes: int, dtype: DType, rows: int, columns: int) -> tuple[int, int]:
     """Rows and columns of memory that a result of that size needs: whole register blocks.
 
     There is room whichever block a bound between the size and the next power of two leads to.
     """
     width = vector_lanes(lanes, dtype)
-    return rows + MAX_ROWS - 1, round_up(columns, _vectors_for(columns, width) * width)
+    tall = max(rows + MAX_ROWS - 1, round_up(rows, tile_block(width, (rows, columns)).rows))
+    return tall, round_up(columns, _vectors_for(columns, width) * width)
 
 
 def _vectors_for(columns: int, width: int) -> int:

@@ -41,7 +41,8 @@ class DotProblem:
         accumulate: add to what ``out`` holds instead of overwriting it; may be an ``i1`` of run
             time, so that the first step of a loop needs no zeros to add to.
         scratch: gives that many bytes of 64-byte aligned memory, valid during the product.
-        bf16_pairs: both operands are bf16 and the target multiplies them in pairs.
+        has_matrix_tiles: the target multiplies bf16 matrices in tile registers (AMX); used where
+            both operands lie as bf16 and products are F32. Denormal numbers of bf16 count as zero.
     """
 
     extents: tuple[Register, Register, Register]
@@ -50,4 +51,4 @@ class DotProblem:
     lanes: int
     accumulate: bool | Register
     scratch: Callable[[int], Register]
-    bf16_pairs: bool = False
+    has_matrix_tiles: bool = False

@@ -102,9 +102,7 @@ class Term:
     def where(self, x: Term | float, y: Term) -> Term:
         """``x`` where this condition holds, else ``y``."""
         chosen = x if isinstance(x, Term) else y.number(x)
-        return Term(
-            self.builder, self.builder.select(self.register, chosen.register, y.register)
-        )
+        return Term(self.builder, self.builder.select(self.register, chosen.register, y.register))
 
     def fma(self, factor: Term | float, addend: Term | float) -> Term:
         """``self * factor + addend``, fused where the machine can: for approximations only."""

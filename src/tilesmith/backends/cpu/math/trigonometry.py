@@ -66,12 +66,14 @@ def atan2(y: Term, x: Term) -> Term:
     is_steep = height > width
     shorter, longer = is_steep.where(width, height), is_steep.where(height, width)
     # Both infinite, or both zero: the diagonal, or the axis.
-    slope = (shorter == longer).where((longer == 0.0).where(longer, x.number(1.0)), shorter / longer)
+    slope = (shorter == longer).where(
+        (longer == 0.0).where(longer, x.number(1.0)), shorter / longer
+    )
     angle = _odd(slope, _ATAN)
     angle = is_steep.where(math.pi / 2 - angle, angle)
     is_left = x.bits() < 0
     angle = is_left.where(math.pi - angle, angle).with_sign_of(y)
-    return ((x == x) & (y == y)).where(angle, x + y)
+    return (x.is_nan() | y.is_nan()).where(math.nan, angle)
 
 
 def asin(x: Term) -> Term:

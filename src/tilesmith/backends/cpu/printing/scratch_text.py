@@ -21,7 +21,7 @@ def print_scratch(scene: Scene) -> None:
 
 
 def _remark(scene: Scene, value: Value, shape: list[Expr]) -> str:
-    dtype = held_as(value, scene.program, scene.tiles)
+    dtype = held_as(value, scene.program, scene.tiles, scene.schedule.target)
     padded = _padded(scene, value, shape, dtype)
     size = multiply(product(padded), number(dtype.itemsize))
     parts = [f"{size if size.constant is None else format(size.constant, ',')} bytes"]
