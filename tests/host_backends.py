@@ -31,7 +31,7 @@ OLDER_TARGETS = [_vectors("avx2"), _vectors("sse")]
 @cache
 def on_backend(kernel: Any, backend: str, **settings: Any) -> Any:
     """The same kernel, with its own configs and settings, on one backend."""
-    changed = {**kernel.settings.to_dict(), "backend": backend, **settings}
+    changed: dict[str, Any] = {**kernel.settings.to_dict(), "backend": backend, **settings}
     return helion.kernel(kernel.fn, configs=kernel.configs, **changed)
 
 

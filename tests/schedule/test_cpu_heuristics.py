@@ -130,7 +130,7 @@ def test_summed_columns_lie_side_by_side(columns, lanes):
         (1024, 1024, 1024, "f32", [256, 512, 256], "static"),
         (1024, 1024, 1024, "bf16", [256, 512, 256], "static"),
         (4096, 4096, 4096, "f32", [256, 512, 256], "static"),
-        (512, 512, 512, "f32", [64, 512, 256], "static"),
+        (512, 512, 512, "f32", [64, 512, 512], "static"),
         (100, 100, 100, "f32", [64, 128, 128], "dynamic"),
         (1, 4096, 4096, "f32", [1, 512, 256], "static"),
         (64, 1024, 64, "f32", [64, 512, 64], "dynamic"),
@@ -162,7 +162,7 @@ def test_splits_of_a_product_keep_its_depth():
 
 
 @pytest.mark.parametrize(
-    ("n", "blocks"), [(512, [128, 256]), (64, [256, 256]), (4096, [16, 256]), (65_536, [16, 256])]
+    ("n", "blocks"), [(512, [64, 512]), (64, [256, 512]), (4096, [16, 512]), (65_536, [16, 512])]
 )
 def test_rows_of_a_product_that_are_reduced_fit_the_second_cache(n, blocks):
     assert default(programs.matmul_row_norm(8192, n, 512, "f32")).block_sizes == blocks

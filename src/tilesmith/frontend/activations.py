@@ -37,15 +37,15 @@ def gelu(x: TileValue, approximate: str = "none") -> TileValue:
     """``x * Phi(x)``, by erf or by the tanh approximation."""
     if approximate == "none":
         phi = apply("add", apply("erf", apply("mul", x, SQRT_HALF)), 1.0)
-    elif approximate == "tanh":
+        return apply("mul", apply("mul", x, 0.5), phi)
+    if approximate == "tanh":
         cube = apply("mul", apply("mul", x, x), x)
-        inner = apply("mul", apply("add", x, apply("mul", cube, 0.044715)), TANH_SCALE)
-        phi = apply("add", apply("tanh", inner), 1.0)
-    else:
-        raise errors.UnsupportedTorchArgument(
-            name="F.gelu", argument=f"approximate={approximate!r}", loc=locate()
-        )
-    return apply("mul", apply("mul", x, 0.5), phi)
+        inner = apply("mul", apply("add", x, apply("mul", cube, 0.044715)), 2 * TANH_SCALE)
+        # (1 + tanh(z)) / 2 without its cancellation where tanh(z) is near -1.
+        return apply("mul", x, apply("sigmoid", inner))
+    raise errors.UnsupportedTorchArgument(
+        name="F.gelu", argument=f"approximate={approximate!r}", loc=locate()
+    )
 
 
 def silu(x: TileValue) -> TileValue:

@@ -200,7 +200,8 @@ def softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any
     shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
     exponentials = apply("exp", shifted)
     total = sum_(exponentials, dim, keepdim=True)
-    return cast(apply("div", exponentials, total), result)
+    # The total is at least 1, so one division for a row is as safe as one for each element.
+    return cast(apply("mul", exponentials, apply("div", 1.0, total)), result)
 
 
 def log_softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:

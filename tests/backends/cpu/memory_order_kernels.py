@@ -140,11 +140,19 @@ def added_then_read(x, out):
 
 
 @helion.kernel
-def two_loops(x, y, out):
-    for t in hl.tile(x.size(0)):
-        y[t] = x[t] * 2
-    for t in hl.tile(x.size(0)):
-        out[t] = y[x.size(0) - 1 - t.index]
+def transposed_before_it_changes(x, out):
+    for _ in hl.grid(1):
+        out[:, :] = x[:, :].t()
+        x[:, :] = x[:, :] + 100
+
+
+@helion.kernel
+def gathered_update(x, at, out):
+    for _ in hl.grid(1):
+        for t in hl.tile(at.size(0)):
+            old = x[at[t]]
+            x[at[t]] = old + 1
+            out[t] = x[at[t]]
 
 
 @helion.kernel

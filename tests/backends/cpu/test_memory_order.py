@@ -59,9 +59,9 @@ def test_shifts_within_one_tensor(length: int, block: int, backend: str) -> None
     assert torch.equal(x, torch.cat([numbers(length)[1:], numbers(length)[-1:]]))
     x, expected = numbers(length), numbers(length)
     for start in range(0, length - 1, block):
-        expected[start + 1 : start + block + 1] = expected[start : start + block][
-            : length - 1 - start
-        ].clone() * 2
+        expected[start + 1 : start + block + 1] = (
+            expected[start : start + block][: length - 1 - start].clone() * 2
+        )
     run(kernels.shift_right, (x,), backend, block)
     assert torch.equal(x, expected)
 
@@ -157,11 +157,20 @@ def test_rows_are_reduced_before_they_change(
 
 @backends
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_loop_sees_what_the_one_before_it_wrote(length: int, backend: str) -> None:
-    x, y, out = numbers(length), torch.zeros(length), torch.zeros(length)
-    run(kernels.two_loops, (x, y, out), backend, 4, 16)
-    assert torch.equal(y, x * 2.0)
-    assert torch.equal(out, (x * 2.0).flip(0))
+def test_other_elements_are_read_before_they_change(length: int, backend: str) -> None:
+    x, out = numbers(length, length), torch.zeros(length, length, dtype=torch.int64)
+    on_backend(kernels.transposed_before_it_changes, backend)(x, out)
+    assert torch.equal(out, numbers(length, length).t())
+    assert torch.equal(x, numbers(length, length) + 100)
+
+
+@backends
+def test_places_named_twice_are_read_before_any_is_written(backend: str) -> None:
+    at = torch.arange(70) % 5
+    x, out = torch.arange(8), torch.zeros(70, dtype=torch.int64)
+    run(kernels.gathered_update, (x, at, out), backend, 128)
+    assert torch.equal(x, torch.arange(8) + (torch.arange(8) < 5))
+    assert torch.equal(out, at + 1)
 
 
 @backends

@@ -22,11 +22,11 @@ from examples import (
     softmax,
 )
 from tests.backends.cpu import shown_kernels
-from tilesmith.backends.cpu.keeps import plan_grid
+from tilesmith.backends.cpu.grids import plan_function
 from tilesmith.backends.cpu.nests import PlannedGrid
 from tilesmith.backends.cpu.print_nests import print_plan
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.control_flow import Grid, Yield
+from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import walk_function
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
@@ -113,12 +113,7 @@ def plan(case: Case) -> tuple[Function, Schedule, list[PlannedGrid]]:
     )
     units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
     function = squeeze_unit_axes(function, units)
-    grids = [
-        PlannedGrid(op, *plan_grid(function, op.body, schedule))
-        for op in function.body.ops
-        if isinstance(op, Grid)
-    ]
-    return function, schedule, grids
+    return function, schedule, plan_function(function, schedule)
 
 
 def shown(case: Case) -> str:
@@ -219,7 +214,7 @@ def test_buffers_are_declared_with_their_size() -> None:
 def test_tiles_kept_in_place_of_a_result_are_marked() -> None:
     text = shown(find("softmax"))
     assert "out[tile_m, i] = exp_value  # kept where the result goes" in text
-    assert "out[tile_m, i] = out[tile_m, i] / total" in text
+    assert "out[tile_m, i] = out[tile_m, i] * t" in text
     assert "scratch" not in text
 
 

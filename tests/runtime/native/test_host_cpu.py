@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tilesmith.runtime.device import resolve_target
-from tilesmith.runtime.native import host_cpu
+from tilesmith.runtime.native import host_cpu, tile_permission
 from tilesmith.runtime.native.host_cpu import (
     can_run,
     host_features,
@@ -17,6 +18,7 @@ from tilesmith.runtime.native.host_cpu import (
     name_architecture,
     read_caches,
 )
+from tilesmith.runtime.native.tile_permission import request_tile_registers
 from tilesmith.targets import parse_target
 
 ALL_OF_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}
@@ -35,17 +37,36 @@ def test_the_host_is_a_cpu_with_everything_filled_in():
     assert host.features
 
 
-def test_amx_is_never_among_the_features(monkeypatch: pytest.MonkeyPatch):
-    class Llvm:
-        @staticmethod
-        def get_host_cpu_features():
-            return {"amx-tile": True, "amx-bf16": True, "avx2": True, "sse4a": False}
+@pytest.mark.parametrize("is_granted", [False, True])
+@pytest.mark.parametrize("lacking", ["", "amx-tile", "amx-bf16"])
+def test_amx_needs_both_parts_and_permission(
+    monkeypatch: pytest.MonkeyPatch, is_granted: bool, lacking: str
+):
+    names = ("amx-bf16", "amx-int8", "amx-tile", "avx2")
+    llvm = SimpleNamespace(get_host_cpu_features=lambda: {n: n != lacking for n in names})
+    monkeypatch.setattr(host_cpu, "llvm", lambda: llvm)
+    monkeypatch.setattr(host_cpu, "request_tile_registers", lambda: is_granted)
+    has_tiles = is_granted and not lacking
+    assert host_features() == {
+        "amx-bf16": has_tiles, "amx-int8": False, "amx-tile": has_tiles, "avx2": True
+    }  # fmt: skip
 
-    assert not any(name.startswith("amx") and has for name, has in host_features().items())
-    assert "+amx" not in host_target().features
-    monkeypatch.setattr(host_cpu, "llvm", Llvm)
-    found = {"amx-bf16": False, "amx-tile": False, "avx2": True, "sse4a": False}
-    assert host_features() == found
+
+def test_tiles_are_used_only_where_granted():
+    assert host_target().has_matrix_tiles <= request_tile_registers()
+    assert not any(parse_target(f"cpu:{n}").has_matrix_tiles for n in ("avx512", "avx2", "sse"))
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("win32", "AMD64"), ("darwin", "x86_64"), ("linux", "aarch64")]
+)
+def test_other_systems_are_not_asked_for_tiles(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str
+):
+    monkeypatch.setattr(tile_permission.sys, "platform", system)
+    monkeypatch.setattr(tile_permission.platform, "machine", lambda: machine)
+    monkeypatch.setattr(tile_permission.ctypes, "CDLL", None)
+    assert not request_tile_registers()
 
 
 def test_features_spell_out_what_the_machine_lacks():

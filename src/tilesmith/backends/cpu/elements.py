@@ -72,6 +72,7 @@ class ElementEmitter:
         self.loops: dict[int, Lane] = {}
         self._memos: list[dict[Place, Lane]] = [{}]
         self._computed_here: frozenset[Value] = frozenset()
+        self.prefetched: Mapping[Load, tuple[int, ...]] = {}
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -187,6 +188,15 @@ class ElementEmitter:
         memory = Elements(self.scalars[op.tensor], memory_element(tensor.dtype))
         return memory, offset_of(self.b, parts, self.lanes.width)
 
+    def prefetch(self, op: Load, memory: Elements, position: Strided) -> None:
+        """Fetch into the second cache what the next program will read here."""
+        ahead = position.base
+        for distance, stride in zip(self.prefetched[op], op.tensor.tensor.strides):
+            ahead = self.b.add(ahead, self.b.multiply(index(distance), self.extent(stride)))
+        pointer = self.b.offset(memory.pointer, ahead, memory.element)
+        read, second_cache, data = (number("i32", value) for value in (0, 2, 1))
+        self.b.call_void("llvm.prefetch.p0", pointer, read, second_cache, data)
+
     def explicit_mask(self, op: Load | Store | Atomic, coords: Coords) -> Register | None:
         """The mask of an access as written by the user."""
         if op.mask is None:
@@ -208,6 +218,8 @@ def _plain(lane: Lane) -> Register:
 
 def _load(e: ElementEmitter, op: Load, coords: Coords) -> Lane:
     memory, position = e.address(op, coords)
+    if op in e.prefetched and e.lanes.tail is None and isinstance(position, Strided):
+        e.prefetch(op, memory, position)
     explicit = e.explicit_mask(op, coords)
     found = read(e.b, memory, position, e.lanes, explicit)
     return from_register(to_register(e.b, op.tensor.tensor.dtype, _plain(found)))

@@ -16,6 +16,7 @@ from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.keeps import plan_grid
 from tilesmith.backends.cpu.nest_emitter import NestEmitter
 from tilesmith.backends.cpu.nests import PlannedGrid
+from tilesmith.backends.cpu.prefetching import mark_prefetches
 from tilesmith.backends.cpu.products import ProductEmitter
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.scratch import Scratch, size_in_bytes
@@ -37,8 +38,11 @@ _RANGE = (("begin", LType(INDEX)), ("end", LType(INDEX)))
 
 def plan_function(function: Function, schedule: Schedule) -> list[PlannedGrid]:
     """The plans of all grids."""
-    grids = [op for op in function.body.ops if isinstance(op, Grid)]
-    return [PlannedGrid(op, *plan_grid(function, op.body, schedule)) for op in grids]
+    ops = [op for op in function.body.ops if isinstance(op, Grid)]
+    grids = [PlannedGrid(op, *plan_grid(function, op.body, schedule)) for op in ops]
+    for grid in grids:
+        mark_prefetches(grid, schedule)
+    return grids
 
 
 class KernelEmitter:

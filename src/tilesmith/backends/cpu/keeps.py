@@ -14,6 +14,7 @@ from tilesmith.backends.cpu.matrix_views import find_matrix, find_stored
 from tilesmith.backends.cpu.nests import IfStep, LoopStep, Nest, Program, Step, WhileStep
 from tilesmith.backends.cpu.plan import plan_program
 from tilesmith.backends.cpu.unsafe_loads import find_unsafe_loads
+from tilesmith.backends.cpu.updates import is_injective
 from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -193,23 +194,8 @@ def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
         if isinstance(op, Store)
         and op.mask is None
         and groups.count(alias_group(op.tensor)) == 1
-        and _is_injective(op, tiles)
+        and is_injective(op, tiles)
     ]
-
-
-def _is_injective(op: Store, tiles: VirtualTiles) -> bool:
-    """Whether different elements go to different places: each axis moves an index of its own."""
-    shape = op.value.tile.shape
-    coords = own_coords(shape)
-    places = access_places(op, shape, coords)
-    moved: list[int] = []
-    for axis in range(len(space_of(shape))):
-        steps = [tiles.derivative(place, axis) for place in places]
-        dims = [number for number, step in enumerate(steps) if step != 0]
-        if len(dims) != 1 or steps[dims[0]] is None or dims[0] in moved:
-            return False
-        moved.extend(dims)
-    return True
 
 
 def _is_known_before(op: Store, made_by: Operation, region: Region, tiles: VirtualTiles) -> bool:

@@ -29,6 +29,7 @@ class NestEmitter:
         is_plain = nest.layout.form is Form.ONE_BY_ONE or nest.layout.vector_axis < 0
         own = [root.place[0] for root in nest.roots if root.is_own_keep]
         with self._elements.nest(own, 1 if is_plain else self._width):
+            self._elements.prefetched = nest.prefetched
             _OuterLoops(NestFrame(self._elements, nest, self._options)).emit()
 
 

@@ -13,7 +13,7 @@ from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Atomic, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Shape
@@ -79,6 +79,8 @@ class Nest:
 
     layout: Layout
     roots: list[Root] = field(default_factory=list[Root])
+    prefetched: dict[Load, tuple[int, ...]] = field(default_factory=dict[Load, tuple[int, ...]])
+    """Loads that fetch ahead for the next program, and how far their indices move."""
 
     @property
     def reductions(self) -> list[tuple[Root, Reduce]]:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_disjoint
-from tilesmith.analysis.memory_conflicts import is_same_place as is_same
+from tilesmith.analysis.memory_conflicts import (
+    Access,
+    find_accesses,
+    is_disjoint,
+    is_same_place,
+)
 from tilesmith.backends.cpu.coordinates import Place, own_coords
 from tilesmith.backends.cpu.layouts import choose_layout
 from tilesmith.backends.cpu.nests import Nest, Program, Root, Step
+from tilesmith.backends.cpu.updates import is_injective
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles, is_identity
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.values import Value
@@ -28,6 +33,8 @@ class StepOrder:
         self._schedule = schedule
         self._program = program
         self._accesses: list[list[Access]] = []
+        self._moved: set[Access] = set()
+        """Loads of other elements than those of the step of the nest they are in."""
         self._made_at: dict[Value, int] = {}
         """The step after which a stored value of this region is there."""
         self._read_at: dict[Value, int] = {}
@@ -94,8 +101,11 @@ class StepOrder:
     def _root_accesses(self, root: Root) -> list[Access]:
         own = root.is_own_keep
         closure = self._tiles.own_closure(root.place) if own else self._tiles.join(root.places())
-        ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
-        found = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
+        found: list[Access] = []
+        for place, op in closure.nodes.items():
+            if isinstance(op, Load):
+                found.extend(find_accesses(op, self._tiles.definitions))
+                self._moved.update(() if is_identity(place) else found[-1:])
         if not root.is_keep:
             found.extend(find_accesses(root.op, self._tiles.definitions))
         elif root.target in self._program.spilled:
@@ -116,24 +126,30 @@ class StepOrder:
     def _after_accesses(self, accesses: list[Access]) -> int:
         """The first step that may not come before what these accesses must follow."""
         for number in range(len(self.steps) - 1, -1, -1):
-            orders = [_order(old, new) for old in self._accesses[number] for new in accesses]
+            orders = [self._order(old, new) for old in self._accesses[number] for new in accesses]
             if any(order == _AFTER for order in orders):
                 return number + 1
             if any(order == _WITH for order in orders):
                 return number
         return 0
 
+    def _order(self, old: Access, new: Access) -> int:
+        """Whether an access may come before an earlier one, in the same nest, or only after it."""
+        if not (old.writes or new.writes):
+            return _APART
+        if not (old.group is None or new.group is None or old.group == new.group):
+            return _APART
+        if is_disjoint(old, new):
+            return _APART
+        return _WITH if self._is_element_wise(old, new) else _AFTER
+
+    def _is_element_wise(self, old: Access, new: Access) -> bool:
+        """Whether each step of a nest overwrites just what was accessed in it before."""
+        if not isinstance(new.op, Store) or old in self._moved or not is_same_place(old, new):
+            return False
+        return isinstance(old.op, Store) or (
+            isinstance(old.op, Load) and is_injective(new.op, self._tiles)
+        )
+
 
 _APART, _WITH, _AFTER = range(3)
-
-
-def _order(old: Access, new: Access) -> int:
-    """Whether an access may come before an earlier one, in the same nest, or only after it."""
-    if not (old.writes or new.writes):
-        return _APART
-    if not (old.group is None or new.group is None or old.group == new.group):
-        return _APART
-    if is_disjoint(old, new):
-        return _APART
-    is_update = isinstance(new.op, Store) and isinstance(old.op, (Load, Store))
-    return _WITH if is_update and is_same(old, new) else _AFTER

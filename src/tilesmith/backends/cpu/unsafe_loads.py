@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_disjoint, is_same_place
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_disjoint
+from tilesmith.backends.cpu.updates import is_update
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, While
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.values import Value
 
 
@@ -78,7 +79,7 @@ class _Finder:
     def _comes_between(self, load: Access, write: Access, user: Operation) -> bool:
         start, middle, end = (self._spots[op] for op in (load.op, write.op, user))
         if write.op is user:
-            return not (isinstance(user, Store) and is_same_place(load, write))
+            return not is_update(load, write, self._tiles)
         if start.number < middle.number < end.number:
             return True
         shared = set(middle.loops) & set(end.loops)

@@ -19,6 +19,8 @@ MAX_K, MAX_N = 256, 512
 LEAST_SIDE = 64
 """Smaller tiles would be read and packed more often than idle cores cost."""
 ATTENTION_SIDE = 128
+ACCUMULATOR_PART = 16
+"""Of the second cache, for rows that are reduced right after the product."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class Panels:
         target, itemsize = situation.target, max(4, fact.acc_dtype.itemsize)
         columns = 2 * target.vector_lanes
         k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
-        return Panels(k, power_of_2_floor(target.l2_bytes / (8 * k * itemsize)))
+        m = power_of_2_floor(target.l2_bytes / (8 * k * itemsize))
+        # Twice a panel in one go costs less than adding to the accumulator once more.
+        whole = next_power_of_2(fact.k.extent_or(2 * k + 1))
+        return Panels(whole if whole <= 2 * k else k, m)
 
 
 def _tile(situation: Situation, fact: MatmulFact, panels: Panels) -> tuple[int, int]:
@@ -110,14 +115,14 @@ def _split_blocks(
 
 
 def cpu_reduction_epilogue_seeds(situation: Situation) -> list[CpuSeed]:
-    """A product whose whole output row is reduced: the accumulator takes an eighth of the cache."""
+    """A product whose whole output row is reduced: the accumulator takes a part of the cache."""
     fact = situation.facts.epilogue
     if fact is None or fact.matmul.m.block not in situation.entries.blocks:
         return []
-    panels = Panels.of(situation, fact.matmul)
     blocks = _product_blocks(situation)
     rows = fact.matmul.m.block
-    room = panels.m * panels.k / max(panels.k, fact.matmul.n.extent_or(1))
+    row_bytes = max(4, fact.matmul.acc_dtype.itemsize) * fact.matmul.n.extent_or(1)
+    room = situation.target.l2_bytes / ACCUMULATOR_PART / row_bytes
     fitting = max(16, power_of_2_floor(room))
     return [CpuSeed({**blocks, rows: min(blocks[rows], size)}) for size in (fitting, 2 * fitting)]
 

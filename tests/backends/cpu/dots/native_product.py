@@ -39,6 +39,7 @@ class Product:
         is_fixed: whether the bounds are the extents, as constants.
         accumulate: whether to add to what the output holds.
         decides_late: whether that is only known at run time.
+        has_matrix_tiles: whether tile registers may be used.
     """
 
     machine: Machine

@@ -15,7 +15,6 @@ from tilesmith.backends.cpu.dots.shapes import register_block
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
 
 HAS_AVX512 = bool(llvm.get_host_cpu_features().get("avx512bw"))
-HAS_PAIRS = HAS_AVX512 and bool(llvm.get_host_cpu_features().get("avx512bf16"))
 MACHINES = [
     pytest.param(
         Machine("", 16), id="avx512", marks=pytest.mark.skipif(not HAS_AVX512, reason="AVX-512")
@@ -141,18 +140,6 @@ def test_infinities_and_nans_stay_in_their_rows_and_columns(machine: Machine) ->
     result = run_product(product, (lhs, rhs), torch.zeros(61, 61))
     assert torch.equal(result.isnan(), (lhs @ rhs).isnan())
     assert torch.equal(result.isinf(), (lhs @ rhs).isinf())
-
-
-@pytest.mark.skipif(not HAS_PAIRS, reason="AVX512-BF16")
-@pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
-def test_pairs_of_bf16(layouts: tuple[str, str]) -> None:
-    machine = Machine("", 16)
-    product = Product(machine, BF16, F32, layouts, accumulate=True, bf16_pairs=True)
-    assert "dpbf16ps" in compile_product(product).text
-    for shape in shapes_around(machine, F32):
-        check(product, shape)
-    shape = (1153, 131, 1029)
-    check(Product(machine, BF16, F32, layouts, shape, bf16_pairs=True), shape)
 
 
 def test_products_of_one_kind_share_their_code() -> None:

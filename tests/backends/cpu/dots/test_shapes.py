@@ -9,6 +9,7 @@ from tilesmith.backends.cpu.dots.shapes import (
     padded_shape,
     register_block,
     round_up,
+    tile_block,
 )
 from tilesmith.dtypes import F32, F64, DType
 
@@ -37,6 +38,24 @@ def test_padding_has_room_for_the_block_of_any_bound(lanes: int, dtype: DType, m
                     block = register_block(lanes, dtype, (taller, wider), most)
                     assert round_up(rows, block.rows) <= room[0]
                     assert round_up(columns, block.columns) <= room[1]
+
+
+def test_padding_has_room_for_tiles() -> None:
+    for rows in SIZES:
+        for columns in SIZES:
+            room = padded_shape(16, F32, rows, columns)
+            for wider in (columns, 1 << (columns - 1).bit_length()):
+                for taller in (rows, 1 << (rows - 1).bit_length()):
+                    block = tile_block(16, (taller, wider))
+                    assert round_up(rows, block.rows) <= room[0]
+                    assert round_up(columns, block.columns) <= room[1]
+
+
+def test_tiles_stand_two_by_two_unless_one_is_enough() -> None:
+    shapes = {(16, 16): (16, 16), (17, 16): (32, 16), (1, 17): (16, 32), (None, None): (32, 32)}
+    for bounds, expected in shapes.items():
+        block = tile_block(16, bounds)
+        assert (block.rows, block.columns) == expected
 
 
 def test_typical_blocks() -> None:

@@ -6,6 +6,7 @@ of the right one). Elements past the end are read nowhere and become zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.backends.cpu.builder import Builder
@@ -56,53 +57,67 @@ def _pack_function(module: Module, packing: Packing, order: Order) -> str:
 
 def _emit_panels(b: Builder, packing: Packing, order: Order) -> None:
     at = Panels(*b.parameters)
+    if order is Order.MAJOR and not packing.keeps_rows:
+        _copy_panels(b, packing, at)
+        return
     write = (ROW_WRITERS if packing.keeps_rows else _WRITERS)[order]
-    size = packing.panel_size(b, at.depth)
-
-    def panel(i: Register, carried: tuple[Register, ...]) -> list[Register]:
-        first = b.multiply(i, index(packing.used))
-        start = b.offset(at.source, b.multiply(first, at.major_stride), packing.loaded)
-        left = b.subtract(at.majors, first)
-        write(b, packing, replace(at, source=start, target=carried[0], majors=left))
-        return [b.offset(carried[0], size, packing.element)]
-
-    b.loop(index(0), at.count, index(1), panel, [at.target])
+    b.count_up(at.count, lambda i: write(b, packing, _panel(b, packing, at, i)))
 
 
-def _copy_panel(b: Builder, packing: Packing, at: Panels) -> None:
-    """The major axis is contiguous: vectors are converted and stored as they are."""
-    firsts = range(0, packing.width, packing.lanes)
-    is_full = b.compare("sge", at.majors, index(packing.width))
+def _panel(b: Builder, packing: Packing, at: Panels, i: Register) -> Panels:
+    """One of the panels, with all that is there from it on."""
+    first = b.multiply(i, index(packing.used))
+    position = b.multiply(i, packing.panel_size(b, at.depth))
+    return replace(
+        at,
+        source=b.offset(at.source, b.multiply(first, at.major_stride), packing.loaded),
+        target=b.offset(at.target, position, packing.element),
+        majors=b.subtract(at.majors, first),
+    )
+
+
+def _copy_panels(b: Builder, packing: Packing, at: Panels) -> None:
+    """The major axis is contiguous: rows of all full panels are copied, memory in its order."""
+    spare = index(packing.width - packing.used)
+    fitting = b.binary("sdiv", b.subtract(at.majors, spare), index(packing.used))
+    full = b.minimum(at.count, fitting)
     whole = at.depth if packing.group == 1 else b.binary("sdiv", at.depth, index(packing.group))
 
-    def rows(is_full: bool) -> None:
-        left = [] if is_full else [b.subtract(at.majors, index(first)) for first in firsts]
+    def row(step: Register) -> None:
+        b.count_up(full, lambda i: _copy_row(b, packing, _panel(b, packing, at, i), step))
+
+    def rest(i: Register) -> None:
+        panel = _panel(b, packing, at, i)
+        left = [b.subtract(panel.majors, index(n)) for n in range(0, packing.width, packing.lanes)]
         masks = [lanes_below(b, limit, packing.lanes) for limit in left]
+        begin = b.select(b.compare("slt", i, full), whole, index(0))
+        steps = packing.steps(b, at.depth)
+        b.loop(begin, steps, index(1), lambda k, _: _copy_row(b, packing, panel, k, masks))
 
-        def row(step: Register, ends: bool) -> None:
-            line = b.offset(at.target, b.multiply(step, index(packing.width)), packing.element)
-            for i, first in enumerate(firsts):
-                mask = None if is_full else masks[i]
-                parts = _load_neighbours(b, packing, at, (step, first, mask), ends=ends)
-                x = join_neighbours(b, packing, parts)
-                b.store(x, b.offset(line, index(first), packing.element))
-
-        b.count_up(whole, lambda step: row(step, False))
-        if packing.group > 1:
-            b.loop(whole, packing.steps(b, at.depth), index(1), lambda step, _: row(step, True))
-
-    b.if_else(is_full, lambda: rows(True), lambda: rows(False))
+    b.count_up(whole, row)
+    b.count_up(at.count, rest)
 
 
-def _load_neighbours(
+def _copy_row(
     b: Builder,
     packing: Packing,
     at: Panels,
-    where: tuple[Register, int, Register | None],
-    *,
-    ends: bool,
+    step: Register,
+    masks: Sequence[Register] | None = None,
+) -> None:
+    """One row of a panel; with masks where it or some of its columns may not exist."""
+    line = b.offset(at.target, b.multiply(step, index(packing.width)), packing.element)
+    for i, first in enumerate(range(0, packing.width, packing.lanes)):
+        mask = None if masks is None else masks[i]
+        parts = _load_neighbours(b, packing, at, (step, first, mask))
+        x = join_neighbours(b, packing, parts)
+        b.store(x, b.offset(line, index(first), packing.element))
+
+
+def _load_neighbours(
+    b: Builder, packing: Packing, at: Panels, where: tuple[Register, int, Register | None]
 ) -> list[Register]:
-    """The vectors from one column on in each row that a packed row holds; some may not exist."""
+    """The vectors from one column on in each row that a packed row holds."""
     step, first, mask = where
     kind = LType(packing.loaded, packing.lanes)
     parts: list[Register] = []
@@ -110,9 +125,9 @@ def _load_neighbours(
         k = b.add(b.multiply(step, index(packing.group)), index(neighbour))
         position = b.add(b.multiply(k, at.depth_stride), index(first))
         exists = mask
-        if ends:
+        if mask is not None and packing.group > 1:
             is_there = b.splat(b.compare("slt", k, at.depth), packing.lanes)
-            exists = is_there if mask is None else b.binary("and", mask, is_there)
+            exists = b.binary("and", mask, is_there)
         parts.append(load_lanes(b, kind, b.offset(at.source, position, packing.loaded), exists))
     return parts
 
@@ -187,7 +202,6 @@ def _collect_panel(b: Builder, packing: Packing, at: Panels) -> None:
 
 
 _WRITERS = {
-    Order.MAJOR: _copy_panel,
     Order.DEPTH: _transpose_panel,
     Order.NEITHER: _collect_panel,
 }

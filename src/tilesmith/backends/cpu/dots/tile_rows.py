@@ -13,6 +13,7 @@ from tilesmith.backends.cpu.dots.packed_elements import (
     join_neighbours,
     lanes_below,
     load_element,
+    load_lanes,
     load_part,
 )
 from tilesmith.backends.cpu.dots.panels import Order, Panels
@@ -22,26 +23,35 @@ from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, in
 
 
 def _copy_rows(b: Builder, packing: Packing, at: Panels) -> None:
-    """The contracted axis is contiguous: pieces of rows are copied."""
+    """The contracted axis is contiguous: rows are copied piece by piece, memory in its order."""
     width = packing.lanes * packing.group
+    kind = LType(packing.loaded, width)
+    whole = b.round_down(at.depth, width)
+    mask = lanes_below(b, b.subtract(at.depth, whole), width)
     rows = b.minimum(at.majors, index(packing.width))
 
-    def block(k: Register, tile: Register) -> None:
-        mask = lanes_below(b, b.subtract(at.depth, k), width)
+    def put(i: Register, k: Register, x: Register) -> None:
+        tile = b.offset(at.target, b.multiply(k, index(packing.width)), packing.loaded)
+        b.store(x, b.offset(tile, b.multiply(i, index(width)), packing.loaded))
+
+    def row(i: Register) -> None:
+        line = b.offset(at.source, b.multiply(i, at.major_stride), packing.loaded)
+
+        def piece(k: Register, _: tuple[Register, ...]) -> None:
+            put(i, k, b.load(b.offset(line, k, packing.loaded), kind))
+
+        def rest() -> None:
+            put(i, whole, load_lanes(b, kind, b.offset(line, whole, packing.loaded), mask))
+
+        b.loop(index(0), whole, index(width), piece)
+        b.if_else(b.compare("slt", whole, at.depth), rest)
+
+    def zero_row(i: Register, _: tuple[Register, ...]) -> None:
         zero = number(packing.loaded, 0, width)
+        b.loop(index(0), at.depth, index(width), lambda k, _: put(i, k, zero))
 
-        def put(i: Register, x: Register) -> None:
-            b.store(x, b.offset(tile, b.multiply(i, index(width)), packing.loaded))
-
-        def row(i: Register) -> None:
-            position = b.add(b.multiply(i, at.major_stride), k)
-            start = b.offset(at.source, position, packing.loaded)
-            put(i, b.masked_load(start, mask, zero))
-
-        b.count_up(rows, row)
-        b.loop(rows, index(packing.width), index(1), lambda i, _: put(i, zero))
-
-    _each_block(b, packing, at, block)
+    b.count_up(rows, row)
+    b.loop(rows, index(packing.width), index(1), zero_row)
 
 
 def _transpose_rows(b: Builder, packing: Packing, at: Panels) -> None:

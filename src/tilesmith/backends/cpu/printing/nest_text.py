@@ -57,9 +57,13 @@ class _NestText:
         length = self._scene.length(layout.space[axis])
         text = f"for {self._text.letters[axis]} in range({length})"
         if axis == layout.vector_axis:
-            return text + self._lanes(length), ""
+            return text + self._lanes(length), self._fetching()
         is_plain = layout.vector_axis < 0 and axis == self._order[-1]
         return text, "one by one" if is_plain else ""
+
+    def _fetching(self) -> str:
+        names = sorted({op.tensor.name for op in self._nest.prefetched})
+        return f"fetches {' and '.join(names)} for the next program" if names else ""
 
     def _lanes(self, length: Expr) -> str:
         width, size = self._scene.schedule.target.vector_lanes, length.constant
