@@ -161,7 +161,7 @@ def assigned(text: str) -> set[str]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_name_in_an_expression_is_defined(case: Case) -> None:
     function, schedule, grids = plan(case)
-    text = re.sub(r"#.*", "", print_plan(function, schedule, grids))
+    text = re.sub(r" *#.*", "", print_plan(function, schedule, grids))
     text = re.sub(r" by \d+.*:$", ":", text, flags=re.MULTILINE)
     known = assigned(text) | {parameter.value.name for parameter in function.parameters}
     calls = set(re.findall(r"(\w+)\(", text))

@@ -67,7 +67,7 @@ class Tree:
     steps: tuple[tuple[str, int, int, int], ...]
     table: dict[str, Callable[..., Any]]
 
-    def __call__(self, *values: Any) -> tuple[Any, Any]:
+    def apply(self, *values: Any) -> tuple[Any, Any]:
         known = list(values)
         for name, *places in self.steps:
             known.append(self.table[name](*(known[place % len(known)] for place in places)))
@@ -123,7 +123,8 @@ class Example:
 
     def run(self, backend: str) -> tuple[torch.Tensor, torch.Tensor]:
         outputs = [torch.zeros_like(self.inputs[0]).contiguous() for _ in range(2)]
-        args = (*self.inputs, *outputs, self.tree)
+        # Constants of a function are compiled in, fields of an object would be arguments.
+        args = (*self.inputs, *outputs, lambda *values: self.tree.apply(*values))
         kernel = on_backend(self.kernel, backend, static_shapes=self.static_shapes)
         kernel.bind(args).compile_config(helion.Config(block_sizes=list(self.blocks)))(*args)
         return outputs[0], outputs[1]
@@ -174,7 +175,7 @@ class Block:
 
     statements: tuple[Statement, ...]
 
-    def __call__(self, tensors: tuple[Any, Any], tile: Any, state: Any, last: int) -> Any:
+    def run(self, tensors: tuple[Any, Any], tile: Any, state: Any, last: int) -> Any:
         known = [state]
         for statement in self.statements:
             tensor = tensors[statement.tensor]
@@ -232,7 +233,7 @@ def test_loads_and_stores_keep_their_order(
         memory = torch.arange(2 * length + 2) * 7 % 31
         x = memory[:length]
         y = {"apart": memory[length : 2 * length], "same": x, "overlapping": memory[1 : length + 1]}
-        args = (x, y[aliasing], block, steps, length - 1)
+        args = (x, y[aliasing], lambda *values: block.run(*values), steps, length - 1)
         bound = on_backend(in_order, backend).bind(args)
         bound.compile_config(helion.Config(block_sizes=[size]))(*args)
         found.append(memory)
@@ -244,4 +245,4 @@ def test_a_tree_is_what_torch_makes_of_it(backend: str) -> None:
     tree = Tree((("mul", 0, 1, 0), ("less_peak", 3, 2, 0)), OF_FLOATS | OF_ROWS)
     inputs = tuple(random_tensor((5, 17), torch.float32, seed=seed) for seed in range(3))
     found = Example(tree, inputs, by_rows, (2,), True).run(backend)
-    assert all(map(torch.equal, found, tree(*inputs)))
+    assert all(map(torch.equal, found, tree.apply(*inputs)))

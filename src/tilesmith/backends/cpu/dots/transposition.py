@@ -16,6 +16,10 @@ def transpose(b: Builder, rows: Sequence[Register]) -> list[Register]:
     result = list(rows)
     for start in range(0, len(rows), unit):
         result[start : start + unit] = _within_lanes(b, rows[start : start + unit])
+    # Instruction selection would search long for ways to join shuffles of one basic block.
+    following = b.fresh_label("lanes")
+    b.jump(following)
+    b.label(following)
     for column in range(unit):
         result[column::unit] = _across_lanes(b, result[column::unit], unit)
     return result
