@@ -8,6 +8,8 @@ from tilesmith.schedule.schedule import CpuOptions
 
 MIN_PARALLEL_WORK = 32 * 1024
 """Elements below which a parallel region costs more than it saves."""
+_TURNS_PER_THREAD = 16
+"""Enough for the last ones to end together, few enough to cost nothing."""
 _SLOTS = ("arguments", "count", "counter")
 
 
@@ -67,15 +69,19 @@ def _take_range(b: Builder, body: str, arguments: Register, count: Register) -> 
 
 
 def _take_turns(b: Builder, body: str, arguments: Register, count: Register) -> None:
-    """One program after the other from a counter that all threads share."""
+    """A few programs after the other from a counter that all threads share."""
     counter = _slot(b, b.parameters[0], "counter")
+    threads = b.index_of(b.call("omp_get_num_threads", LType("i32")))
+    turns = b.multiply(threads, index(_TURNS_PER_THREAD))
+    chunk = b.intrinsic("smax", b.binary("sdiv", count, turns), index(1))
 
-    def following(_: tuple[Register, ...]) -> list[Register]:
-        text = f"atomicrmw add {counter}, i64 1 monotonic"
+    def following() -> list[Register]:
+        text = f"atomicrmw add {counter}, {chunk} monotonic"
         return [b.value(LType(INDEX), text)]
 
     def step(state: tuple[Register, ...]) -> list[Register]:
-        b.call_void(body, arguments, state[0], b.add(state[0], index(1)))
-        return following(state)
+        end = b.minimum(b.add(state[0], chunk), count)
+        b.call_void(body, arguments, state[0], end)
+        return following()
 
-    b.repeat(lambda state: b.compare("slt", state[0], count), step, following(()))
+    b.repeat(lambda state: b.compare("slt", state[0], count), step, following())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.registers import Register
+from tilesmith.backends.cpu.registers import LType, Register
 
 _LANE_BITS = 128
+_WIDEST_BITS = 64
 
 
 def transpose(b: Builder, rows: Sequence[Register]) -> list[Register]:
@@ -16,10 +17,6 @@ def transpose(b: Builder, rows: Sequence[Register]) -> list[Register]:
     result = list(rows)
     for start in range(0, len(rows), unit):
         result[start : start + unit] = _within_lanes(b, rows[start : start + unit])
-    # Instruction selection would search long for ways to join shuffles of one basic block.
-    following = b.fresh_label("lanes")
-    b.jump(following)
-    b.label(following)
     for column in range(unit):
         result[column::unit] = _across_lanes(b, result[column::unit], unit)
     return result
@@ -50,9 +47,8 @@ def _interleave(b: Builder, x: Register, y: Register, pattern: tuple[int, int, i
     picked: list[int] = []
     for lane in range(0, x.lanes, unit):
         for group in range(lane + high * unit // 2, lane + (high + 1) * unit // 2, width):
-            for source in (0, x.lanes):
-                picked += range(source + group, source + group + width)
-    return b.shuffle(x, y, picked)
+            picked += [group // width, (x.lanes + group) // width]
+    return _pick_groups(b, x, y, picked, width)
 
 
 def _across_lanes(b: Builder, rows: Sequence[Register], unit: int) -> list[Register]:
@@ -62,7 +58,22 @@ def _across_lanes(b: Builder, rows: Sequence[Register], unit: int) -> list[Regis
     lanes = range(2 * rows[0].lanes // unit)
     result: list[Register] = [rows[0]] * len(rows)
     for parity in (0, 1):
-        picked = [lane * unit + i for lane in lanes[parity::2] for i in range(unit)]
-        halves = [b.shuffle(x, y, picked) for x, y in zip(rows[::2], rows[1::2], strict=True)]
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        halves = [_pick_groups(b, x, y, lanes[parity::2], unit) for x, y in pairs]
         result[parity::2] = _across_lanes(b, halves, unit)
     return result
+
+
+def _pick_groups(
+    b: Builder, x: Register, y: Register, groups: Sequence[int], width: int
+) -> Register:
+    """Groups of neighbours from two vectors, as wide elements: LLVM is quick with few of them."""
+    joined = min(width, _WIDEST_BITS // x.type.bits)
+    kind = x.type if joined == 1 else LType(f"i{x.type.bits * joined}", x.lanes // joined)
+    parts = width // joined
+    picked = [group * parts + i for group in groups for i in range(parts)]
+    return _as(b, b.shuffle(_as(b, x, kind), _as(b, y, kind), picked), x.type)
+
+
+def _as(b: Builder, x: Register, kind: LType) -> Register:
+    return x if x.type == kind else b.value(kind, f"bitcast {x} to {kind}")
