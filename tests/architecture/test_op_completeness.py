@@ -1,4 +1,4 @@
-"""Every op and every scalar function has its rule in the interpreter and in the Triton emitter.
+"""Every op and every scalar function has its rule in the interpreter and in each backend.
 
 The tables are compared with the catalog, so an op added to the IR and forgotten elsewhere fails
 here with its name.
@@ -10,13 +10,25 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from tilesmith.backends.cpu.coordinates import VIRTUAL_OPS
+from tilesmith.backends.cpu.elements import ELEMENT_RULES
+from tilesmith.backends.cpu.printing.elements import RULES as ELEMENT_TEXTS
+from tilesmith.backends.cpu.scalar_functions import SCALAR_FUNCTIONS_LLVM
 from tilesmith.backends.triton.elementwise import SCALAR_TEMPLATES
 from tilesmith.backends.triton.rules import RULES
 from tilesmith.interpreter.evaluate_ops import EVALUATORS
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
+
+PLANNED = (Grid, Loop, While, If, Yield, Dot, Store, Atomic, ProgramBarrier, Reduce, Scan)
+"""Ops that native code has steps for; all others are computed element by element."""
 
 
 def names(ops: Mapping[type[Operation], Callable[..., object]]) -> set[str]:
@@ -28,8 +40,20 @@ def test_every_op_has_exactly_one_rule(table: Mapping[type[Operation], Callable[
     assert names(table) == set(OPS_BY_NAME)
 
 
+@pytest.mark.parametrize("table", [ELEMENT_RULES, ELEMENT_TEXTS], ids=["code", "text"])
+def test_every_op_of_native_code_has_a_step_or_a_rule(
+    table: Mapping[type[Operation], Callable[..., object]],
+):
+    planned = {op.name for op in PLANNED}
+    assert names(table) | planned == set(OPS_BY_NAME)
+    assert not names(table) & planned
+    assert {op.name for op in VIRTUAL_OPS} <= names(table)
+
+
 @pytest.mark.parametrize(
-    "table", [SCALAR_FUNCTIONS_TORCH, SCALAR_TEMPLATES], ids=["interpreter", "triton"]
+    "table",
+    [SCALAR_FUNCTIONS_TORCH, SCALAR_TEMPLATES, SCALAR_FUNCTIONS_LLVM],
+    ids=["interpreter", "triton", "cpu"],
 )
 def test_every_scalar_function_has_exactly_one_row(table: Mapping[str, object]):
     assert set(table) == set(SCALAR_FUNCTIONS)

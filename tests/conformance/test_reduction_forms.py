@@ -8,6 +8,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import blocks, randn
+from tests.host_backends import on_backend
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.traversal import walk_function
@@ -73,3 +74,18 @@ def test_both_forms_agree_with_fp64(kernel, extent: int, dtype: torch.dtype) -> 
         result, loops = run_form(kernel, x, expected.size(1), chunk)
         assert (loops > 0) == (chunk is not None)
         check_against(result, expected, reduction_length=max(extent, 2), intermediate=roundings)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("extent", CHUNKS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_both_forms_of_native_code_agree_with_fp64(kernel, extent: int, dtype: torch.dtype) -> None:
+    x = randn(5, extent, dtype=dtype)
+    expected = KERNELS[kernel](x.double())
+    roundings = [dtype] if dtype != torch.float32 else []
+    out = torch.empty(expected.shape, dtype=dtype)
+    bound = on_backend(kernel, "cpu").bind((x, out))
+    for chunk in dict.fromkeys((None, CHUNKS[extent])):
+        loops = {} if chunk is None else {"reduction_loops": [chunk]}
+        bound.compile_config(blocks(4, **loops))(x, out.fill_(-7))
+        check_against(out, expected, reduction_length=max(extent, 2), intermediate=roundings)

@@ -1,4 +1,4 @@
-"""Runs IR given as text on real tensors: declares the parameters, verifies, interprets."""
+"""Runs IR given as text on real tensors: declares parameters, verifies, interprets, compiles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from tests.native_text import assert_same, copy_arguments, run_native
 from tilesmith.interpreter.run import Argument, run_function
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.function import Function
@@ -42,10 +43,19 @@ def run_text(
     *,
     checked: bool = True,
     races: bool = False,
+    reduction_length: int = 1,
 ) -> None:
-    """Run top-level ops given as text. ``%zero`` and ``%one`` are there to use."""
+    """Run top-level ops given as text. ``%zero`` and ``%one`` are there to use.
+
+    Native code must give the same; it may add the terms of a sum in another order.
+    """
     function = build(body, arguments, blocks)
+    copies = copy_arguments(arguments)
     run_function(function, arguments, blocks, checked=checked, races=races)
+    run_native(function, copies, blocks)
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            assert_same(copies[name], value, reduction_length)
 
 
 def in_program(body: str) -> str:

@@ -34,7 +34,7 @@ def tiled_matmul(x: torch.Tensor, y: torch.Tensor, result: torch.dtype) -> torch
     arguments = {"x": x, "y": y, "out": out, "m_end": x.shape[0], "n_end": y.shape[1]}
     arguments["k_end"] = x.shape[1]
     text = TILED.format(dtype=from_torch(x.dtype), result=from_torch(result))
-    run_text(text, arguments, {"m": 4, "n": 8, "k": 16})
+    run_text(text, arguments, {"m": 4, "n": 8, "k": 16}, reduction_length=x.shape[1])
     return out
 
 

@@ -45,7 +45,7 @@ def scan(
     store(%out, %r, none, [%rows, %columns])""",
         rows,
     )
-    run_text(body, {"x": x, "out": out}, {"m": block})
+    run_text(body, {"x": x, "out": out}, {"m": block}, reduction_length=max(x.shape))
     return out
 
 

@@ -127,9 +127,10 @@ def test_summed_columns_lie_side_by_side(columns, lanes):
 @pytest.mark.parametrize(
     ("m", "n", "k", "dtype", "blocks", "schedule"),
     [
-        (1024, 1024, 1024, "f32", [256, 512, 256], "static"),
-        (1024, 1024, 1024, "bf16", [256, 512, 256], "static"),
-        (4096, 4096, 4096, "f32", [256, 512, 256], "static"),
+        (1024, 1024, 1024, "f32", [128, 512, 256], "static"),
+        (1024, 1024, 1024, "bf16", [128, 512, 256], "static"),
+        (4096, 4096, 4096, "f32", [128, 512, 256], "static"),
+        (4096, 128, 1024, "f32", [256, 128, 256], "static"),
         (512, 512, 512, "f32", [64, 512, 512], "static"),
         (100, 100, 100, "f32", [64, 128, 128], "dynamic"),
         (1, 4096, 4096, "f32", [1, 512, 256], "static"),
@@ -149,6 +150,14 @@ def test_products_of_smaller_caches_and_more_cores():
     assert config.block_sizes == [64, 512, 256]
     tiny = replace(SMALL_MACHINE, l1_bytes=8 << 10)
     assert default(programs.matmul(dtype="f32"), tiny).block_sizes[2] == 64
+
+
+def test_products_in_tile_registers_pack_for_themselves():
+    tiles = replace(MACHINE, features="+amx-bf16,+amx-tile")
+    assert tiles.has_matrix_tiles
+    for dtype, rows in (("bf16", 256), ("f32", 128)):
+        config = default(programs.matmul(1024, 1024, 1024, dtype), tiles)
+        assert config.block_sizes[:2] == [rows, 512]
 
 
 def test_matrices_of_a_batch_come_one_after_the_other():
@@ -242,7 +251,7 @@ def test_only_plain_stores_to_unread_memory_of_known_size_bypass_the_caches():
     [
         ("add", (3, 5), [1, 16_384]),
         ("softmax", (3, 5), [16]),
-        ("matmul", (3, 5, 7), [256, 512, 256]),
+        ("matmul", (3, 5, 7), [128, 512, 256]),
         ("long_sum_manual", (3, 5), [4096, 16]),
     ],
 )

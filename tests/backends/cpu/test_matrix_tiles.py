@@ -75,6 +75,18 @@ def test_products_among_other_code(
         check_against(out, exact, reduction_length=n * k, intermediate=BF16)
 
 
+def test_the_same_vectors_without_tiles() -> None:
+    x, y, z = (randn(*shape, dtype=BF16) for shape in ((70, 40), (40, 50), (50, 24)))
+    w = randn(40, 40)
+    config = helion.Config(block_sizes=[32, 32, 32])
+    bound = three_products.bind((x, y, z, w), target="cpu:avx512")
+    assert "tdpbf16ps" not in bound.to_code(config, form="llvm")
+    out, wide = bound.compile_config(config)(x, y, z, w)
+    exact, exact_wide = references(x, y, z, w)
+    check_against(wide, exact_wide, reduction_length=40)
+    check_against(out, exact, reduction_length=2000, intermediate=BF16)
+
+
 @helion.kernel(static_shapes=True, backend="cpu")
 def with_transposes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty([x.size(1), y.size(0)], dtype=torch.float32, device=x.device)

@@ -40,7 +40,6 @@ OF_FLOATS: dict[str, Callable[..., Any]] = {
     "abs": lambda x, y, z: x.abs(),
     "neg": lambda x, y, z: -x,
     "floor": lambda x, y, z: torch.floor(x),
-    "root": lambda x, y, z: torch.sqrt(x.abs()),
     "through_half": lambda x, y, z: x.to(torch.float16).to(x.dtype),
     "through_bf16": lambda x, y, z: x.to(torch.bfloat16).to(x.dtype),
 }

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from tilesmith.backends.cpu.coordinates import own_coords
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles, is_identity
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.values import Value
@@ -38,6 +39,31 @@ def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> b
         if not all(is_identity(place) for place in leaves if place[0] is arg):
             return False
     return _is_done_with(arg, dot, region, tiles)
+
+
+def find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot | None:
+    """The product that a loop begins with zeros only to add to them; they need not be written.
+
+    The loop must run, and nothing else may look at the carried tile.
+    """
+    if not isinstance(op, Loop) or tiles.constant_number(op.init[position]) != 0:
+        return None
+    arg, new = op.carried[position], op.body.yielded[position]
+    dot = tiles.definitions.get(new)
+    if not isinstance(dot, Dot) or dot.acc is not arg:
+        return None
+    is_own = takes_over(new, arg, op.body, tiles)
+    is_fixed = not set(op.blocks) & {name for dim in arg.tile.shape for name in dim.symbols}
+    uses = sum(value is arg for inner in walk(op.body) for value in inner.operand_values())
+    return dot if is_own and is_fixed and uses == 1 and _surely_runs(op, tiles) else None
+
+
+def _surely_runs(op: Loop, tiles: VirtualTiles) -> bool:
+    for begin, end in zip(op.begins, op.ends):
+        first, last = tiles.constant_number(begin), tiles.constant_number(end)
+        if first is None or last is None or first >= last:
+            return False
+    return True
 
 
 def _is_done_with(arg: Value, dot: Dot, region: Region, tiles: VirtualTiles) -> bool:

@@ -41,7 +41,7 @@ from tilesmith.backends.cpu.registers import (
 )
 from tilesmith.backends.cpu.scalar_functions import apply
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
-from tilesmith.dtypes import F32, F64, I64
+from tilesmith.dtypes import F32, F64, I64, Kind
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -241,9 +241,11 @@ def _elementwise(e: ElementEmitter, op: Elementwise, coords: Coords) -> Lane:
 def _cast(e: ElementEmitter, op: Cast, coords: Coords) -> Lane:
     lane = e.get((op.x, coords))
     source, target = op.x.tile.dtype, op.dtype
-    is_index = source.is_integer and target.is_integer and min(source.bits, target.bits) >= 32
-    if isinstance(lane, Strided) and is_index:
-        return lane
+    if isinstance(lane, Strided) and min(source.bits, target.bits) >= 32 and target.is_integer:
+        if target.bits < source.bits:
+            return from_register(register_of(e.b, lane, target, e.lanes.width))
+        if target.bits == source.bits or source.kind is Kind.SIGNED:
+            return lane
     convert = bitcast if op.bitcast else cast
     x = register_of(e.b, lane, source, e.lanes.width)
     return from_register(convert(e.b, source, target, x))

@@ -16,30 +16,37 @@ from tilesmith.backends.cpu.instructions import Module
 from tilesmith.backends.cpu.keeps import plan_grid
 from tilesmith.backends.cpu.nest_emitter import NestEmitter
 from tilesmith.backends.cpu.nests import PlannedGrid
+from tilesmith.backends.cpu.packed_operands import PackedOperand
 from tilesmith.backends.cpu.prefetching import mark_prefetches
+from tilesmith.backends.cpu.prepacking import find_packed_operands
 from tilesmith.backends.cpu.products import ProductEmitter
+from tilesmith.backends.cpu.prologue import Prologue, extend_arguments, load_slot
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.scratch import Scratch, size_in_bytes
 from tilesmith.backends.cpu.steps import PartialAxes, StepEmitter
-from tilesmith.backends.cpu.threads import emit_parallel
+from tilesmith.backends.cpu.threads import RANGE_PARAMETERS, Programs, emit_parallel
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.backends.cpu.work import estimate_work
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
 
 _ARGUMENTS = ("arguments", LType(POINTER))
-_RANGE = (("begin", LType(INDEX)), ("end", LType(INDEX)))
 
 
 def plan_function(function: Function, schedule: Schedule) -> list[PlannedGrid]:
     """The plans of all grids."""
     ops = [op for op in function.body.ops if isinstance(op, Grid)]
-    grids = [PlannedGrid(op, *plan_grid(function, op.body, schedule)) for op in ops]
+    grids: list[PlannedGrid] = []
+    for op in ops:
+        program, tiles = plan_grid(function, op.body, schedule)
+        packed = find_packed_operands(function, op, tiles, schedule)
+        grids.append(PlannedGrid(op, program, tiles, packed))
     for grid in grids:
         mark_prefetches(grid, schedule)
     return grids
@@ -61,26 +68,43 @@ class KernelEmitter:
         for number, grid in enumerate(self._grids):
             self._emit_grid(grid, f"{name}_programs{number}")
         b = Builder(self._module, name, (_ARGUMENTS, ("threads", LType(INDEX))), is_internal=False)
-        steps = self._begin(b, VirtualTiles(definitions(self._function.body)), Scratch(b))
+        steps = self._begin_outside(b)
+        prologue = self._prologue(steps.elements)
         number = 0
         for op in self._function.body.ops:
             if not isinstance(op, Grid):
                 steps.scalar(op)
                 continue
             body = f"{name}_programs{number}"
-            self._launch(b, self._grids[number], steps.elements, body)
+            self._launch(prologue, self._grids[number], steps.elements, body)
             number += 1
         self._module.add(b)
         text = self._module.text()
         needs_halves = self._schedule.target.arch == "sse" and "half" in text
         return text + HALF_CONVERSIONS if needs_halves else text
 
-    def _launch(self, b: Builder, grid: PlannedGrid, elements: ElementEmitter, body: str) -> None:
-        count = index(1)
-        for part in self._counts(grid.op, elements):
+    def _prologue(self, elements: ElementEmitter) -> Prologue:
+        first = len(self._function.parameters)
+        more = max((len(grid.packed_tensors) for grid in self._grids), default=0)
+        arguments = extend_arguments(elements.b, first, more)
+        return Prologue(elements, arguments, first, lambda b: self._begin_outside(b).elements)
+
+    def _launch(
+        self, prologue: Prologue, grid: PlannedGrid, elements: ElementEmitter, body: str
+    ) -> None:
+        b, count = elements.b, index(1)
+        counts = self._counts(grid.op, elements)
+        for part in counts:
             count = b.multiply(count, part)
         work = estimate_work(grid.program, self._function, self._schedule)
-        emit_parallel(b, body, count, work, self._schedule.cpu)
+        prologue.pack(grid.packed_tensors, counts, body, self._schedule.cpu)
+        programs = Programs(prologue.arguments, count, work)
+        emit_parallel(b, body, programs, self._schedule.cpu)
+        prologue.give_back()
+
+    def _begin_outside(self, b: Builder) -> StepEmitter:
+        """The beginning of a function that runs no programs."""
+        return self._begin(b, VirtualTiles(definitions(self._function.body)), Scratch(b))
 
     def _begin(self, b: Builder, tiles: VirtualTiles, scratch: Scratch) -> StepEmitter:
         """Everything a function starts with: its parameters, by value and by name."""
@@ -97,12 +121,13 @@ class KernelEmitter:
         return StepEmitter(elements, nests, products, self._partial)
 
     def _emit_grid(self, grid: PlannedGrid, name: str) -> None:
-        b = Builder(self._module, name, (_ARGUMENTS, *_RANGE))
+        b = Builder(self._module, name, RANGE_PARAMETERS)
         scratch = Scratch(b)
         steps = self._begin(b, grid.tiles, scratch)
         elements = steps.elements
         elements.spilled = grid.program.spilled
         self._allocate(grid, elements, scratch)
+        steps.products.packed = self._find_packed(b, grid)
         for op in self._function.body.ops:
             if not isinstance(op, Grid):
                 steps.scalar(op)
@@ -118,6 +143,18 @@ class KernelEmitter:
             b.emit("fence seq_cst")
         scratch.give_back()
         self._module.add(b)
+
+    def _find_packed(
+        self, b: Builder, grid: PlannedGrid
+    ) -> dict[Dot, tuple[PackedOperand, Register]]:
+        """Where the entry has put operands."""
+        first = len(self._function.parameters)
+        with b.at_entry():
+            pointers = {
+                source: load_slot(b, first + position)
+                for position, source in enumerate(grid.packed_tensors)
+            }
+        return {dot: (operand, pointers[operand.source]) for dot, operand in grid.packed.items()}
 
     def _counts(self, op: Grid, elements: ElementEmitter) -> list[Register]:
         """The number of programs along each axis."""

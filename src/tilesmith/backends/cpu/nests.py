@@ -5,10 +5,12 @@ The plan is what is shown to users and what machine code is made from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from tilesmith.backends.cpu.coordinates import Place, access_places
+from tilesmith.backends.cpu.packed_operands import PackedOperand, PackedTensor
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
@@ -102,6 +104,8 @@ class DotStep:
     op: Dot
     accumulates: bool
     """Whether the buffer holds the accumulator already."""
+    starts_in: Loop | None = None
+    """The loop in whose first iteration the accumulator is zero and the buffer holds nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +155,8 @@ class Program:
     """Values that share the buffer of another."""
     spilled: dict[Value, Store] = field(default_factory=dict[Value, Store])
     """Tiles kept where a later store will put its result."""
+    starts: dict[Dot, Loop] = field(default_factory=dict[Dot, Loop])
+    """Products whose accumulator a loop begins with as zeros that nobody writes."""
     used: frozenset[Value] = frozenset()
     """Values that some op looks at."""
 
@@ -168,3 +174,10 @@ class PlannedGrid:
     op: Grid
     program: Program
     tiles: VirtualTiles
+    packed: Mapping[Dot, PackedOperand] = field(default_factory=dict[Dot, PackedOperand])
+    """Operands packed once for all programs."""
+
+    @property
+    def packed_tensors(self) -> tuple[PackedTensor, ...]:
+        """What is packed before the programs run."""
+        return tuple(dict.fromkeys(operand.source for operand in self.packed.values()))

@@ -8,7 +8,11 @@ joins the earliest nest of its layout that comes after everything it depends on.
 from __future__ import annotations
 
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
-from tilesmith.backends.cpu.carried_tiles import can_write_directly, takes_over
+from tilesmith.backends.cpu.carried_tiles import (
+    can_write_directly,
+    find_zero_start,
+    takes_over,
+)
 from tilesmith.backends.cpu.coordinates import VIRTUAL_OPS, own_coords
 from tilesmith.backends.cpu.nests import (
     DotStep,
@@ -115,9 +119,8 @@ class RegionPlanner:
             accumulator = None
         if accumulator is not None and not self._holds(op.result, accumulator):
             self.keep(accumulator, op.result)
-        self._order.append_reading(
-            DotStep(op, accumulator is not None), (op.lhs, op.rhs), op.results
-        )
+        step = DotStep(op, accumulator is not None, self._program.starts.get(op))
+        self._order.append_reading(step, (op.lhs, op.rhs), op.results)
 
     def _holds(self, result: Value, accumulator: Value) -> bool:
         return self._program.buffer_of(result) is self._program.buffer_of(accumulator)
@@ -148,7 +151,12 @@ class RegionPlanner:
         for position, (start, arg) in enumerate(zip(op.init, carried)):
             if not arg.tile.rank:
                 continue
-            self.keep(start, arg)
+            dot = find_zero_start(op, position, self._tiles)
+            if dot is not None and isinstance(op, Loop):
+                self._program.buffers.setdefault(arg, None)
+                self._program.starts[dot] = op
+            else:
+                self.keep(start, arg)
             self._program.aliases[op.results[position]] = arg
             if isinstance(op, While):
                 self._program.aliases[op.condition.args[position]] = arg

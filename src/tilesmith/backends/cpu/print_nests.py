@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from math import prod
 
 from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.backends.cpu.nests import PlannedGrid, Program
+from tilesmith.backends.cpu.packed_operands import PackedTensor
 from tilesmith.backends.cpu.printing.expressions import Expr
 from tilesmith.backends.cpu.printing.lines import Lines
 from tilesmith.backends.cpu.printing.names import Names, find_users
@@ -18,6 +19,7 @@ from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
@@ -61,7 +63,7 @@ class _PlanPrinter:
                 outside.scalar(op, self._function.body)
         return self._lines.text()
 
-    def _scene(self, tiles: VirtualTiles, program: Program) -> Scene:
+    def _scene(self, tiles: VirtualTiles, program: Program, packed: Collection[Dot] = ()) -> Scene:
         return Scene(
             tiles=tiles,
             program=program,
@@ -73,6 +75,7 @@ class _PlanPrinter:
             scalars=self._scalars,
             sources=self._sources,
             lengths={},
+            packed=packed,
         )
 
     def _steps(self, scene: Scene) -> StepPrinter:
@@ -106,7 +109,8 @@ class _PlanPrinter:
     def _grid(self, grid: PlannedGrid) -> None:
         op = grid.op
         self._lines.quote([op.loc])
-        scene = self._scene(grid.tiles, grid.program)
+        self._lines.remarks([self._packed(source) for source in grid.packed_tensors])
+        scene = self._scene(grid.tiles, grid.program, grid.packed)
         steps = self._steps(scene)
         with self._names.scope(), ExitStack() as block:
             axes = steps.enter(op)
@@ -117,6 +121,11 @@ class _PlanPrinter:
                 if statement:
                     self._lines.put(statement)
             steps.run(grid.program.steps, op.body)
+
+    def _packed(self, source: PackedTensor) -> str:
+        text = f"{self._names.of(source.tensor)} is packed once for all programs"
+        size = source.size
+        return f"{text}: {size:,} bytes" if size is not None else f"{text} if enough share it"
 
     def _programs(self, op: Grid) -> str:
         """How many programs there are and how they are shared out."""

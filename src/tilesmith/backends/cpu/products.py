@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import reduce
+
 from tilesmith.backends.cpu.buffers import Buffer, compute_dtype, multiplies_tiles
 from tilesmith.backends.cpu.casts import round_to
 from tilesmith.backends.cpu.coordinates import Axis, own_coords
@@ -11,9 +14,12 @@ from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.matrix_views import LoadedMatrix, find_matrix, find_stored
 from tilesmith.backends.cpu.nests import DotStep
+from tilesmith.backends.cpu.packed_operands import PackedOperand
+from tilesmith.backends.cpu.prologue import NULL, packed_view
 from tilesmith.backends.cpu.registers import LType, Register, index
 from tilesmith.backends.cpu.scratch import Scratch
 from tilesmith.dtypes import DType
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
@@ -27,6 +33,8 @@ class ProductEmitter:
         self._b = elements.b
         self._scratch = scratch
         self._schedule = schedule
+        self.packed: Mapping[Dot, tuple[PackedOperand, Register]] = {}
+        """Right operands that were packed before, and where they are."""
 
     def emit(self, step: DotStep) -> None:
         """A product, one matrix after the other where there is a batch."""
@@ -42,19 +50,44 @@ class ProductEmitter:
         out = self._of_buffer(self._e.buffers[op.result], number)
         (m, k), n = op.lhs.tile.shape[-2:], op.rhs.tile.shape[-1]
         dtype = compute_dtype(op.result.tile.dtype)
-        lhs, rhs = self._view(op.lhs, number), self._view(op.rhs, number)
+        lhs = self._view(op.lhs, number)
         problem = DotProblem(
             extents=(self._e.length(m), self._e.length(n), self._e.length(k)),
             bounds=(self._bound(m), self._bound(n), self._bound(k)),
             dtype=dtype,
             lanes=self._schedule.target.vector_lanes,
-            accumulate=step.accumulates,
+            accumulate=self._accumulates(step),
             scratch=self._scratch.take,
             has_matrix_tiles=multiplies_tiles(op, self._schedule.target),
         )
-        emit_dot(self._b, lhs, rhs, out, problem)
+        self._with_rhs(op, number, lambda rhs: emit_dot(self._b, lhs, rhs, out, problem))
         if op.result.tile.dtype.is_low_precision_float:
             self._round(out, op.result.tile.dtype, problem.extents[0], problem.extents[1])
+
+    def _accumulates(self, step: DotStep) -> bool | Register:
+        """Whether there is something to add to: not in the first iteration of some loops."""
+        loop = step.starts_in
+        if loop is None:
+            return step.accumulates
+        begins = [self._e.scalars[begin] for begin in loop.begins]
+        indices = [self._e.scalars[arg] for arg in loop.body.args[: loop.rank]]
+        places = [tuple(map(self._b.index_of, pair)) for pair in zip(indices, begins)]
+        moved = [self._b.compare("ne", at, begin) for at, begin in places]
+        return reduce(lambda x, y: self._b.binary("or", x, y), moved)
+
+    def _with_rhs(self, op: Dot, number: Register | None, emit: Callable[[View], None]) -> None:
+        """Emit the product with its right operand; whether that was packed may show late."""
+        operand, pointer = self.packed.get(op, (None, NULL))
+        if operand is None:
+            emit(self._view(op.rhs, number))
+        elif operand.source.is_certain:
+            emit(packed_view(self._e, operand, pointer))
+        else:
+            self._b.if_else(
+                self._b.compare("ne", pointer, NULL),
+                lambda: emit(packed_view(self._e, operand, pointer)),
+                lambda: emit(self._view(op.rhs, number)),
+            )
 
     def _bound(self, dim: Dim) -> int | None:
         is_known = all(

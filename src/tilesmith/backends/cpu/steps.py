@@ -43,7 +43,7 @@ class StepEmitter:
         self._e = elements
         self._b = elements.b
         self._nests = nests
-        self._products = products
+        self.products = products
         self._partial = partial
 
     def run(self, steps: list[Step]) -> None:
@@ -57,7 +57,7 @@ class StepEmitter:
         elif isinstance(step, ScalarStep):
             self.scalar(step.op)
         elif isinstance(step, DotStep):
-            self._products.emit(step)
+            self.products.emit(step)
         elif isinstance(step, LoopStep):
             self._loop(step)
         elif isinstance(step, WhileStep):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.schedule.schedule import CpuOptions
@@ -10,14 +12,30 @@ MIN_PARALLEL_WORK = 32 * 1024
 """Elements below which a parallel region costs more than it saves."""
 _TURNS_PER_THREAD = 16
 """Enough for the last ones to end together, few enough to cost nothing."""
+RANGE_PARAMETERS = (
+    ("arguments", LType(POINTER)),
+    ("begin", LType(INDEX)),
+    ("end", LType(INDEX)),
+)
+"""Of functions that run some of the programs."""
 _SLOTS = ("arguments", "count", "counter")
 
 
-def emit_parallel(b: Builder, body: str, count: Register, work: int, options: CpuOptions) -> None:
+@dataclass(frozen=True)
+class Programs:
+    """What all programs are given, how many there are, and elements computed by each."""
+
+    arguments: Register
+    count: Register
+    work: int
+
+
+def emit_parallel(b: Builder, body: str, programs: Programs, options: CpuOptions) -> None:
     """Run ``body(arguments, begin, end)`` over all programs, by several threads if it pays."""
-    arguments, threads = b.parameters
+    arguments, count = programs.arguments, programs.count
+    threads = b.parameters[1]
     threads = b.minimum(threads, count)
-    enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, work))))
+    enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, programs.work))))
     is_large = b.compare("sge", count, enough)
     is_shared = b.binary("and", is_large, b.compare("sgt", threads, index(1)))
     worker = f"{body}_worker"

@@ -139,6 +139,11 @@ class VirtualTiles:
             op = self.definitions.get(operands[0])
         return int(op.value) if op is not None and op.result.tile.dtype.is_integer else None
 
+    def constant_number(self, value: Value) -> float | None:
+        """The number that a tile was filled with, or that a scalar is."""
+        op = self.definitions.get(value)
+        return op.value if isinstance(op, Full) else None
+
     def is_dear(self, op: Operation) -> bool:
         """Whether an op costs so much that its result is better stored than computed twice."""
         if isinstance(op, Elementwise):

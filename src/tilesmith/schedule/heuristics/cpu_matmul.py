@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilesmith.dtypes import BF16
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import AttentionFact, Axis, MatmulFact
 from tilesmith.schedule.heuristics.cpu_seed import PROGRAMS_PER_CORE, CpuSeed, longest
@@ -18,6 +19,8 @@ from tilesmith.schedule.schedule import next_power_of_2
 MAX_K, MAX_N = 256, 512
 LEAST_SIDE = 64
 """Smaller tiles would be read and packed more often than idle cores cost."""
+NEAR_BYTES = 512
+"""Rows of B so close to each other are not packed."""
 ATTENTION_SIDE = 128
 ACCUMULATOR_PART = 16
 """Of the second cache, for rows that are reduced right after the product."""
@@ -46,7 +49,8 @@ def _tile(situation: Situation, fact: MatmulFact, panels: Panels) -> tuple[int, 
     """The sides of an output tile, small enough for every core to have its programs."""
     others = situation.programs((fact.m.block, fact.n.block))
     m, n = fact.m.extent_or(4096), fact.n.extent_or(4096)
-    bm, bn = min(panels.m, _side(situation, fact.m, m)), min(MAX_N, _side(situation, fact.n, n))
+    most = max(LEAST_SIDE, panels.m // 2) if _packs_once(situation, fact) else panels.m
+    bm, bn = min(most, _side(situation, fact.m, m)), min(MAX_N, _side(situation, fact.n, n))
     grid = situation.structure.grid_blocks
     cuts_rows, cuts_columns = fact.m.block in grid, fact.n.block in grid
 
@@ -61,6 +65,15 @@ def _tile(situation: Situation, fact: MatmulFact, panels: Panels) -> tuple[int, 
     while bn > LEAST_SIDE and cuts_columns and has_fewer_than(cores):
         bn //= 2
     return bm, bn
+
+
+def _packs_once(situation: Situation, fact: MatmulFact) -> bool:
+    """Whether programs share one packed copy of B, so that short tiles cost no more packing."""
+    is_alone = fact.batch is None and situation.programs((fact.m.block, fact.n.block)) == 1
+    is_cut = is_alone and fact.m.block in situation.structure.grid_blocks
+    is_near = fact.n.extent_or(4096) * fact.acc_dtype.itemsize <= NEAR_BYTES
+    in_tiles = situation.target.has_matrix_tiles and fact.lhs_dtype == fact.rhs_dtype == BF16
+    return is_cut and not is_near and not in_tiles
 
 
 def _side(situation: Situation, axis: Axis, extent: int) -> int:

@@ -51,6 +51,12 @@ def test_padding_has_room_for_tiles() -> None:
                     assert round_up(columns, block.columns) <= room[1]
 
 
+def test_rows_of_results_do_not_compete_for_the_cache() -> None:
+    assert padded_shape(16, F32, 64, 256)[1] == 272
+    assert padded_shape(16, F32, 64, 128)[1] == 128
+    assert padded_shape(8, F64, 64, 128)[1] == 132
+
+
 def test_tiles_stand_two_by_two_unless_one_is_enough() -> None:
     shapes = {(16, 16): (16, 16), (17, 16): (32, 16), (1, 17): (16, 32), (None, None): (32, 32)}
     for bounds, expected in shapes.items():

@@ -18,6 +18,8 @@ COLUMN_PARAMETERS = (
     ("panels", LType(INDEX)),
     ("depth", LType(INDEX)),
     ("accumulate", LType("i1")),
+    ("ahead", LType(POINTER)),
+    ("ahead_step", LType(INDEX)),
 )
 
 
@@ -32,6 +34,7 @@ class MicroKernel:
             distance given at run time.
         operand: LLVM element that distances in the left operand count.
         uses_tiles: whether operands are pairs of bf16 that go through tile registers.
+        fetches_ahead: whether the next right panel is brought to the second cache meanwhile.
     """
 
     element: str
@@ -39,18 +42,23 @@ class MicroKernel:
     is_packed: bool
     operand: str
     uses_tiles: bool = False
+    fetches_ahead: bool = False
 
     @property
     def name(self) -> str:
         """Name of the function."""
         shape = f"{self.block.rows}x{self.block.columns}"
         place = "packed" if self.is_packed else "rows"
-        return f"dot_{self.operand}_{self.element}_{shape}_{place}"
+        ahead = "_ahead" if self.fetches_ahead else ""
+        return f"dot_{self.operand}_{self.element}_{shape}_{place}{ahead}"
 
 
 @dataclass(frozen=True)
 class BlockColumn:
-    """Operands of a call: a run of left panels, one right panel and where the results go."""
+    """Operands of a call: a run of left panels, one right panel and where the results go.
+
+    At each step along k of each left panel ``ahead_step`` bytes from ``ahead`` on are fetched.
+    """
 
     lhs: Register
     lhs_row: Register
@@ -62,9 +70,12 @@ class BlockColumn:
     panels: Register
     depth: Register
     accumulate: Register
+    ahead: Register
+    ahead_step: Register
 
     def arguments(self) -> tuple[Register, ...]:
         """In the order in which micro-kernels take them."""
         operands = self.lhs, self.lhs_row, self.lhs_panel, self.rhs, self.rhs_step
         out = self.out, self.out_stride
-        return *operands, *out, self.panels, self.depth, self.accumulate
+        ahead = self.ahead, self.ahead_step
+        return *operands, *out, self.panels, self.depth, self.accumulate, *ahead

@@ -24,12 +24,12 @@ def _add_kernel(module: Module, kernel: MicroKernel) -> None:
     column = BlockColumn(*b.parameters)
     down = b.multiply(column.out_stride, index(kernel.block.rows))
 
-    def block(_: Register, state: tuple[Register, ...]) -> list[Register]:
+    def block(number: Register, state: tuple[Register, ...]) -> list[Register]:
         lhs, out = state
         if kernel.uses_tiles:
             multiply_tiles(b, kernel, column, (lhs, out))
         else:
-            sums = _sum_products(b, kernel, column, lhs)
+            sums = _sum_products(b, kernel, column, (lhs, number))
             _write_block(b, kernel, column, (out, sums))
         return [
             b.offset(lhs, column.lhs_panel, kernel.operand),
@@ -41,9 +41,10 @@ def _add_kernel(module: Module, kernel: MicroKernel) -> None:
 
 
 def _sum_products(
-    b: Builder, kernel: MicroKernel, column: BlockColumn, lhs: Register
+    b: Builder, kernel: MicroKernel, column: BlockColumn, panel: tuple[Register, Register]
 ) -> tuple[Register, ...]:
     block = kernel.block
+    lhs, number_of_panel = panel
     kind = LType(kernel.operand, block.lanes)
     row = index(1) if kernel.is_packed else column.lhs_row
     forward = index(block.packed_rows if kernel.is_packed else 1)
@@ -51,7 +52,7 @@ def _sum_products(
     zeros = [number(kernel.element, 0, block.lanes)] * (block.rows * block.vectors)
 
     def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
-        left, right, *sums = state
+        left, right, ahead, *sums = state
         vectors = [
             b.load(b.offset(right, index(v * block.lanes), kernel.operand), kind)
             for v in range(block.vectors)
@@ -63,9 +64,21 @@ def _sum_products(
                 at = r * block.vectors + v
                 sums[at] = _multiply_add(b, x, y, sums[at])
         left = b.offset(left, forward, kernel.operand)
-        return [left, b.offset(right, column.rhs_step, kernel.operand), *sums]
+        right = b.offset(right, column.rhs_step, kernel.operand)
+        return [left, right, _fetch(b, kernel, column, ahead), *sums]
 
-    return b.loop(index(0), column.depth, index(1), step, [lhs, column.rhs, *zeros])[2:]
+    skipped = b.multiply(b.multiply(number_of_panel, column.depth), column.ahead_step)
+    places_before = [lhs, column.rhs, b.offset(column.ahead, skipped, "i8")]
+    return b.loop(index(0), column.depth, index(1), step, [*places_before, *zeros])[3:]
+
+
+def _fetch(b: Builder, kernel: MicroKernel, column: BlockColumn, ahead: Register) -> Register:
+    """Bring memory to the second cache; where to go on."""
+    if not kernel.fetches_ahead:
+        return ahead
+    read, second_cache, data = (number("i32", value) for value in (0, 2, 1))
+    b.call_void("llvm.prefetch.p0", ahead, read, second_cache, data)
+    return b.offset(ahead, column.ahead_step, "i8")
 
 
 def _multiply_add(b: Builder, x: Register, y: Register, total: Register) -> Register:

@@ -16,7 +16,7 @@ from tilesmith.backends.cpu.dots.shapes import (
 )
 from tilesmith.backends.cpu.dots.views import DotProblem, View
 from tilesmith.backends.cpu.registers import Register, memory_element, register_element
-from tilesmith.dtypes import BF16, F32
+from tilesmith.dtypes import BF16, F32, DType
 
 _DEPTH_BYTES = 1024
 _LHS_BYTES = 512 * 1024
@@ -41,7 +41,7 @@ class DotPlan:
         reads_rhs: whether the right operand is read where it is.
         depth: what is done of k at a time.
         rows: what is done of m at a time.
-        rhs_panels: how many panels of the right operand are packed at a time.
+        rhs_panels: how many panels of the right operand are packed at a time; 0 if all were before.
         partial: whether the last rows and the last columns may fill no register block.
     """
 
@@ -81,13 +81,13 @@ def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
         return _plan_tiles(lhs, rhs, problem)
     m, n, k = problem.bounds
     dtype = problem.dtype
-    reads_lhs = _is_near(lhs, problem)
+    reads_lhs = _is_near(lhs, dtype)
     most_rows = MAX_ROWS_IN_PLACE if reads_lhs else MAX_ROWS
-    block = register_block(problem.lanes, dtype, (m, n), most_rows)
+    block = register_block(problem.lanes, dtype, (m, n), most_rows, rhs.panel)
     most = _DEPTH_BYTES // dtype.itemsize
     depth = min(most, max(k or most, 1))
     rows = _LHS_BYTES // (depth * dtype.itemsize * block.packed_rows)
-    reads_rhs = _reads_rhs(rhs, problem, block)
+    reads_rhs = rhs.panel > 0 or reads_in_place(rhs, (m, dtype), block)
     return DotPlan(
         block,
         Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes),
@@ -97,7 +97,7 @@ def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
         reads_rhs,
         depth,
         _whole_blocks(m, rows, block),
-        1 if reads_rhs else _count_panels(n, block),
+        0 if rhs.panel else 1 if reads_rhs else _count_panels(n, block),
         _partial(problem, block),
     )
 
@@ -151,10 +151,11 @@ def _partial(problem: DotProblem, block: RegisterBlock) -> tuple[bool, bool]:
 
 
 def _orders(lhs: View, rhs: View) -> tuple[Order | None, Order | None]:
-    return _order(*lhs.strides), _order(rhs.strides[1], rhs.strides[0])
+    return order_of(*lhs.strides), order_of(rhs.strides[1], rhs.strides[0])
 
 
-def _order(major: Register, depth: Register) -> Order | None:
+def order_of(major: Register, depth: Register) -> Order | None:
+    """How an operand with these strides lies in memory, if that is known."""
     if depth.constant == 1:
         return Order.DEPTH
     if major.constant == 1:
@@ -163,23 +164,29 @@ def _order(major: Register, depth: Register) -> Order | None:
     return Order.NEITHER if is_known else None
 
 
-def _reads_rhs(rhs: View, problem: DotProblem, block: RegisterBlock) -> bool:
-    """Whether the right operand is read where it is: packing is more work or changes little."""
-    rows = problem.bounds[0]
+def reads_in_place(
+    rhs: View, product: tuple[int | None, DType], block: RegisterBlock, near: int = _NEAR_BYTES
+) -> bool:
+    """Whether the right operand is read where it is: packing is more work or changes little.
+
+    ``product`` is how many rows the result has at most and what it is computed in; rows that lie
+    ``near`` bytes apart stay in the cache.
+    """
+    rows, dtype = product
     is_used_once = rows is not None and rows <= block.rows
-    return _is_near(rhs, problem) or (is_used_once and _is_readable(rhs, problem))
+    return _is_near(rhs, dtype, near) or (is_used_once and _is_readable(rhs, dtype))
 
 
-def _is_near(operand: View, problem: DotProblem) -> bool:
+def _is_near(operand: View, dtype: DType, near: int = _NEAR_BYTES) -> bool:
     """Whether it can be read where it is and rows are so close that the cache holds many."""
     stride = operand.strides[0].constant
-    is_close = stride is not None and abs(stride) * problem.dtype.itemsize <= _NEAR_BYTES
-    return is_close and _is_readable(operand, problem)
+    is_close = stride is not None and abs(stride) * dtype.itemsize <= near
+    return is_close and _is_readable(operand, dtype)
 
 
-def _is_readable(operand: View, problem: DotProblem) -> bool:
+def _is_readable(operand: View, dtype: DType) -> bool:
     """Whether rows are contiguous and of the computing type."""
-    is_same = memory_element(operand.dtype) == register_element(problem.dtype)
+    is_same = memory_element(operand.dtype) == register_element(dtype)
     return is_same and operand.strides[1].constant == 1
 
 

@@ -147,14 +147,15 @@ def _emit_block(b: Builder, plan: DotPlan, call: _Call) -> None:
         _emit_packed_columns(b, plan, call, runs)
         return
     width = index(plan.block.columns)
-    whole = b.multiply(b.binary("sdiv", call.columns, width), width)
+    is_packed = plan.rhs_panels == 0
+    whole = call.columns if is_packed else b.multiply(b.binary("sdiv", call.columns, width), width)
 
     def panel(first: Register, _: tuple[Register, ...]) -> None:
         part = _columns_from(b, plan, call, first)
         _multiply(b, plan, part, (runs, part.rhs, part.rhs_row))
 
     b.loop(index(0), whole, width, panel)
-    if plan.partial[1]:
+    if plan.partial[1] and not is_packed:
         _emit_packed_columns(b, plan, _columns_from(b, plan, call, whole), runs)
 
 
@@ -223,6 +224,21 @@ def _multiply(
     runs, rhs, step = operands
     steps = plan.rhs.steps(b, call.depth)
     for run in runs:
+        kernel, ahead = _look_ahead(b, plan, call, run)
         out = b.offset(call.out, b.multiply(run.row, call.out_row), plan.element)
         place = run.lhs, call.lhs_row, run.panel, rhs, step, out, call.out_row
-        multiply_column(b, run.kernel, BlockColumn(*place, run.panels, steps, call.accumulate))
+        column = BlockColumn(*place, run.panels, steps, call.accumulate, *ahead)
+        multiply_column(b, kernel, column)
+
+
+def _look_ahead(
+    b: Builder, plan: DotPlan, call: _Call, run: _Run
+) -> tuple[MicroKernel, tuple[Register, Register]]:
+    """The micro-kernel and what it fetches: a panel packed before comes from far away."""
+    if plan.rhs_panels:
+        return run.kernel, (call.rhs, index(0))
+    width = plan.block.columns
+    following = b.offset(call.rhs, b.multiply(index(width), call.rhs_column), plan.element)
+    row_bytes = index(width * plan.rhs.dtype.itemsize)
+    step = b.ceiling_quotient(row_bytes, b.intrinsic("smax", run.panels, index(1)))
+    return replace(run.kernel, fetches_ahead=True), (following, step)

@@ -11,6 +11,7 @@ MAX_ROWS_IN_PLACE = 8
 TILE_ROWS = 16
 _WIDE_LANES = 16
 _MANY = 4096
+_COMPETING_BYTES = 1024
 _MAX_VECTORS = 4
 _FEW_ROWS = 6
 
@@ -56,9 +57,16 @@ def vector_lanes(lanes: int, dtype: DType) -> int:
 
 
 def register_block(
-    lanes: int, dtype: DType, bounds: tuple[int | None, int | None], most_rows: int = MAX_ROWS
+    lanes: int,
+    dtype: DType,
+    bounds: tuple[int | None, int | None],
+    most_rows: int = MAX_ROWS,
+    panel: int = 0,
 ) -> RegisterBlock:
-    """The cheapest block for a result of at most that many rows and columns."""
+    """The cheapest block for a result of at most that many rows and columns.
+
+    It has as many columns as a ``panel`` where the right operand was packed before.
+    """
     rows, columns = bounds
     width = vector_lanes(lanes, dtype)
     registers = 32 if lanes == _WIDE_LANES else 16
@@ -70,7 +78,7 @@ def register_block(
         RegisterBlock(count, vectors, width)
         for vectors in (2, 4, 1)
         for count in range(min((registers - 1 - vectors) // vectors, most_rows), 0, -1)
-        if vectors <= most
+        if (vectors * width == panel if panel else vectors <= most)
     ]
 
     def cost(block: RegisterBlock) -> tuple[float, int]:
@@ -96,7 +104,9 @@ def padded_shape(lanes: int, dtype: DType, rows: int, columns: int) -> tuple[int
     """
     width = vector_lanes(lanes, dtype)
     tall = max(rows + MAX_ROWS - 1, round_up(rows, tile_block(width, (rows, columns)).rows))
-    return tall, round_up(columns, _vectors_for(columns, width) * width)
+    wide = round_up(columns, _vectors_for(columns, width) * width)
+    # At such distances the rows of a block would compete for few places of the first cache.
+    return tall, wide + width if wide * dtype.itemsize % _COMPETING_BYTES == 0 else wide
 
 
 def _vectors_for(columns: int, width: int) -> int:

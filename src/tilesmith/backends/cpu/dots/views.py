@@ -17,11 +17,14 @@ class View:
         pointer: address of element (0, 0).
         strides: from one row and from one column to the next, in elements.
         dtype: what lies there, in memory form.
+        panel: columns of a panel where the matrix was packed before; from one panel to the next it
+            is that many times the second stride. 0 where it was not.
     """
 
     pointer: Register
     strides: tuple[Register, Register]
     dtype: DType
+    panel: int = 0
 
     @property
     def transposed(self) -> View:

@@ -21,9 +21,12 @@ def print_dot(scene: Scene, step: DotStep) -> None:
     scene.lines.quote([*scene.lines_behind(places), op.loc])
     operands = [_Operand(scene, value) for value in (op.lhs, op.rhs)]
     target = element(scene.buffer(op.result), *":" * op.result.tile.rank)
+    if op in scene.packed:
+        operands[1].where = "packed"
     left, right = (operand.text for operand in operands)
     sign = "+=" if step.accumulates else "="
-    remark = f"{_size(scene, op)}; {_where(operands)}"
+    start = "" if step.starts_in is None else "; begins at zero"
+    remark = f"{_size(scene, op)}; {_where(operands)}{start}"
     scene.lines.put(f"{target} {sign} {left} @ {right}", remark)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.coordinates import Place
@@ -13,6 +13,7 @@ from tilesmith.backends.cpu.printing.names import Names
 from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
@@ -35,6 +36,8 @@ class Scene:
     """The user's lines behind scalars that are part of other expressions."""
     lengths: dict[str, Expr]
     """How long the axes of blocks are here, when that is not the block's size."""
+    packed: Collection[Dot] = ()
+    """Products whose right operand was packed before."""
 
     def length(self, dim: Dim) -> Expr:
         """How many elements an axis has here."""

@@ -26,7 +26,7 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.indexing import BlockSize, Full
-from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.values import Value
 
 PartialAxes = Mapping[Operation, tuple[bool, ...]]
@@ -71,6 +71,8 @@ class StepPrinter:
         """An op on scalars: a line, or part of a later one."""
         if isinstance(op, (Store, Atomic)):
             self._access(op)
+            return
+        if isinstance(op, ProgramBarrier):
             return
         text = ElementText(self._scene, (), operands_at(op, ()))
         made = text.compute(op, ())
