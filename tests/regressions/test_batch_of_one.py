@@ -12,11 +12,11 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.verifier import verify_function
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 
 
 @helion.kernel

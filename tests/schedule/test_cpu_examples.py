@@ -140,6 +140,7 @@ def test_large_problems_have_a_program_for_every_core(name, size, cores):
     (grid,) = spec.structure.grids
     programs = 1
     for axis in spec.structure.axes_of(grid):
+        assert axis.extent is not None
         programs *= -(-axis.extent // sizes[axis.block])
     # Tiles of products are not cut below 64 rows and columns.
     assert programs >= min(cores, 64 if spec.facts.matmuls or name == "sum_columns" else cores)

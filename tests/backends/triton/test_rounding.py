@@ -27,7 +27,8 @@ def test_half_and_double_arithmetic_is_not_fused(dtype: torch.dtype):
 
 def test_fp32_arithmetic_may_be_fused():
     x = torch.empty(100)
-    assert scale_and_shift.bind((x, x), target="cuda:90").to_artifact().options.get("enable_fp_fusion", True)
+    artifact = scale_and_shift.bind((x, x), target="cuda:90").to_artifact()
+    assert artifact.options.get("enable_fp_fusion", True)
 
 
 def test_fast_math_may_fuse_everything():

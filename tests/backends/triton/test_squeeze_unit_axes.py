@@ -7,13 +7,13 @@ import torch
 
 from tests.backends.triton.kernels import parse, rows
 from tests.backends.triton.test_against_reference import batched, reduce_rows, shuffle
-from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TileType
 from tilesmith.ir.verifier import verify_function
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 
 MEAN = """
 %s = reduce(%x_tile) {axis=1, kind="sum"} : f32[tile_m]

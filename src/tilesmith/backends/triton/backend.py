@@ -16,10 +16,10 @@ from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
 from tilesmith.backends.triton.rounding import rounds_visibly
 from tilesmith.backends.triton.rules import RULES
-from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.types import TensorType
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "triton"
