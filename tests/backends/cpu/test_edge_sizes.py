@@ -132,7 +132,7 @@ def special_rows(columns: int, dtype: torch.dtype = torch.float32) -> torch.Tens
     return torch.stack(rows).to(dtype)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", SHORT_LENGTHS)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_lengths_and_contents(name: str, axis: int, length: int) -> None:

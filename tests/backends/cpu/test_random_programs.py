@@ -249,6 +249,73 @@ def test_loads_and_stores_keep_their_order(
     assert torch.equal(*found)
 
 
+OF_MATRICES: dict[str, Callable[..., Any]] = {
+    "turn": lambda x, y: x.t(),
+    "combine": lambda x, y: x * 2 - y,
+    "choose": lambda x, y: torch.where(x > y.t(), y, x + 1),
+    "row_sums": lambda x, y: x - y.sum(1, keepdim=True) % 10,
+    "column_peaks": lambda x, y: torch.minimum(x, y.amax(0, keepdim=True)),
+    "places": lambda x, y: x + torch.argmax(y, 1)[:, None],
+    "running": lambda x, y: torch.cumsum(x, 1) % 100 - y,
+    "pairs": lambda x, y: x.reshape(x.size(0) * x.size(1)).reshape(x.size(1), x.size(0)) + y,
+}
+
+
+def follow(steps: tuple[tuple[str, int, int], ...], tensors: Any, state: Any) -> Any:
+    """Loads and stores of whole matrices (``load0``, ``store1``, ...) and functions of values."""
+    known = [state]
+    for name, *places in steps:
+        first, second = (known[place % len(known)] for place in places)
+        if name in OF_MATRICES:
+            known.append(OF_MATRICES[name](first, second))
+        elif name.startswith("load"):
+            known.append(tensors[int(name[-1])][:, :])
+        else:
+            tensors[int(name[-1])][:, :] = first
+    return known[-1]
+
+
+@helion.kernel
+def with_matrices(x, y, fn, rounds: int):
+    for _ in hl.grid(1):
+        state = x[:, :]
+        for _ in range(rounds):
+            state = fn((x, y), state)
+        y[:, :] = state
+
+
+MATRIX_STEPS = st.tuples(
+    st.sampled_from(("load0", "load1", "store0", "store1", *OF_MATRICES)),
+    st.integers(0, 6),
+    st.integers(0, 6),
+)
+
+
+@given(
+    st.lists(MATRIX_STEPS, min_size=2, max_size=8),
+    st.sampled_from((2, 7, 16, 17)),
+    st.integers(0, 3),
+    st.sampled_from(("apart", "same", "turned")),
+)
+def test_whole_matrices_in_one_program(
+    steps: list[tuple[str, int, int]], size: int, rounds: int, aliasing: str
+) -> None:
+    found: list[torch.Tensor] = []
+    for backend in BACKENDS:
+        memory = torch.arange(2 * size * size) * 7 % 31
+        x, other = memory.view(2, size, size)
+        y = {"apart": other, "same": x, "turned": x.t()}[aliasing]
+        # Only powers of two are merged and split.
+        fixed = tuple(step for step in steps if step[0] != "pairs" or size in (2, 16))
+
+        def fn(*values: Any, fixed: Any = fixed) -> Any:
+            return follow(fixed, *values)
+
+        on_backend(with_matrices, backend)(x, y, fn, rounds)
+        found.append(memory)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_tree_is_what_torch_makes_of_it(backend: str) -> None:
     tree = Tree((("mul", 0, 1, 0), ("less_peak", 3, 2, 0)), OF_FLOATS | OF_ROWS)

@@ -156,3 +156,37 @@ def test_rows_of_an_expanded_tensor(static_shapes: bool, backend: str) -> None:
     out = torch.zeros(5, 19)
     run(doubled, (single[2**30 : 2**30 + 5, -19:], out), backend, 4, 8, static_shapes=static_shapes)
     assert torch.equal(out, torch.full((5, 19), 14.0))
+
+
+@helion.kernel
+def converted(x, out):
+    for t in hl.tile(x.size(0)):
+        at = t.index
+        out[0, t] = (at * 100_000).to(torch.int64)
+        out[1, t] = (at * 100_000 + 7).to(torch.int64) + at
+        out[2, t] = (at - 5).to(torch.uint32).to(torch.int64)
+        out[3, t] = (at.to(torch.int64) * 3_000_000_019).to(torch.int32)
+        out[4, t] = (at.to(torch.int64) * 3_000_000_019).to(torch.int32).to(torch.int64) * 2
+        out[5, t] = (-(at * 1_000_003) - at).to(torch.int64) % 1000
+        out[6, t] = (at * 77).to(torch.int8).to(torch.int64)
+        out[7, t] = x[(at * 100_000).to(torch.int64) % x.size(0)]
+
+
+def test_arithmetic_on_positions_wraps_in_its_own_type(backend: str) -> None:
+    x = torch.arange(50_000) * 3
+    out = torch.zeros(8, 50_000, dtype=torch.int64)
+    run(converted, (x, out), backend, 4096)
+    at = torch.arange(50_000, dtype=torch.int32)
+    scaled = at.long() * 3_000_000_019
+    expected = [
+        (at * 100_000).long(),
+        (at * 100_000 + 7).long() + at,
+        (at.long() - 5) % 2**32,
+        scaled.int().long(),
+        scaled.int().long() * 2,
+        (-(at * 1_000_003) - at).long() % 1000,
+        (at * 77).to(torch.int8).long(),
+        x[(at * 100_000).long() % 50_000],
+    ]
+    for row, wanted in zip(out, expected, strict=True):
+        assert torch.equal(row, wanted)

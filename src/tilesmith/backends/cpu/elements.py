@@ -228,7 +228,7 @@ def _load(e: ElementEmitter, op: Load, coords: Coords) -> Lane:
 def _elementwise(e: ElementEmitter, op: Elementwise, coords: Coords) -> Lane:
     args = [e.get(place) for place in operands_at(op, coords)]
     if op.result.tile.dtype.is_integer:
-        found = combine_strided(e.b, op.fn, args)
+        found = combine_strided(e.b, op.fn, args, op.result.tile.dtype.bits)
         if found is not None:
             return found
     width = e.lanes.width

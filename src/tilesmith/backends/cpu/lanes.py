@@ -1,12 +1,12 @@
 """What one step of a vector loop computes: the same in all lanes, evenly spaced, or any vector.
 
-Evenly spaced integers are what loads and stores of neighbouring elements are recognised by. Index
-arithmetic is taken not to wrap, so their first value is held in 64 bits.
+Evenly spaced integers are what loads and stores of neighbouring elements are recognised by.
+Positions in memory are taken not to wrap, so their first value is held in 64 bits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.registers import (
@@ -19,6 +19,8 @@ from tilesmith.backends.cpu.registers import (
 )
 from tilesmith.dtypes import DType
 
+_NEAR = 1 << 16
+
 
 @dataclass(frozen=True)
 class Uniform:
@@ -29,10 +31,11 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Strided:
-    """``base + lane * step`` (both 64 bits)."""
+    """``base + lane * step`` (both 64 bits); as a number, only the last ``bits`` of it count."""
 
     base: Register
     step: Register
+    bits: int = 64
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ def to_vector(b: Builder, lane: Lane, element: str, width: int) -> Register:
         return lane.x
     if isinstance(lane, Uniform):
         return b.splat(lane.x, width)
+    if f"i{lane.bits}" != element == INDEX:
+        return b.convert("sext", to_vector(b, lane, f"i{lane.bits}", width), element)
     first = b.splat(_narrow(b, lane.base, element), width)
     if width == 1 or lane.step.constant == 0:
         return first
@@ -77,14 +82,14 @@ def step_of(lane: Lane) -> Register:
     return lane.step if isinstance(lane, Strided) else index(0)
 
 
-def add_lanes(b: Builder, x: Lane, y: Lane) -> Lane | None:
+def add_lanes(b: Builder, x: Lane, y: Lane) -> Strided | None:
     """``x + y`` of integers as evenly spaced lanes, if it is that."""
     if isinstance(x, Vector) or isinstance(y, Vector):
         return None
     return Strided(b.add(first_of(b, x), first_of(b, y)), b.add(step_of(x), step_of(y)))
 
 
-def scale_lanes(b: Builder, x: Lane, factor: Lane) -> Lane | None:
+def scale_lanes(b: Builder, x: Lane, factor: Lane) -> Strided | None:
     """``x * factor`` of integers as evenly spaced lanes, if it is that."""
     if isinstance(x, Vector) or not isinstance(factor, Uniform):
         return None
@@ -92,7 +97,7 @@ def scale_lanes(b: Builder, x: Lane, factor: Lane) -> Lane | None:
     return Strided(b.multiply(first_of(b, x), by), b.multiply(step_of(x), by))
 
 
-def negate_lanes(b: Builder, x: Lane) -> Lane | None:
+def negate_lanes(b: Builder, x: Lane) -> Strided | None:
     """``-x`` of integers as evenly spaced lanes, if it is that."""
     if isinstance(x, Vector):
         return None
@@ -100,10 +105,16 @@ def negate_lanes(b: Builder, x: Lane) -> Lane | None:
     return Strided(b.subtract(zero, first_of(b, x)), b.subtract(zero, step_of(x)))
 
 
-def combine_strided(b: Builder, fn: str, args: list[Lane]) -> Lane | None:
-    """An integer function of lanes of which at least one is evenly spaced; None if it is not so."""
-    if not any(isinstance(arg, Strided) for arg in args):
+def combine_strided(b: Builder, fn: str, args: list[Lane], bits: int) -> Lane | None:
+    """A function of integers, at least one of them evenly spaced; None if the result is not so."""
+    spaced = [arg for arg in args if isinstance(arg, Strided)]
+    if not spaced or any(arg.bits < bits for arg in spaced):
         return None
+    found = _combine(b, fn, args)
+    return found if found is None or _is_near(fn, args) else replace(found, bits=bits)
+
+
+def _combine(b: Builder, fn: str, args: list[Lane]) -> Strided | None:
     if fn == "neg":
         return negate_lanes(b, args[0])
     if fn == "add":
@@ -114,6 +125,16 @@ def combine_strided(b: Builder, fn: str, args: list[Lane]) -> Lane | None:
     if fn == "mul":
         return scale_lanes(b, args[0], args[1]) or scale_lanes(b, args[1], args[0])
     return None
+
+
+def _is_near(fn: str, args: list[Lane]) -> bool:
+    """Whether positions are only moved a little, which is taken not to wrap."""
+    moved = [arg.bits == 64 if isinstance(arg, Strided) else _is_small(arg) for arg in args]
+    return fn in ("add", "sub") and all(moved)
+
+
+def _is_small(lane: Uniform | Vector) -> bool:
+    return lane.x.constant is not None and abs(lane.x.constant) < _NEAR
 
 
 def register_of(b: Builder, lane: Lane, dtype: DType, width: int) -> Register:
