@@ -96,7 +96,7 @@ class KernelEmitter:
         counts = self._counts(grid.op, elements)
         for part in counts:
             count = b.multiply(count, part)
-        work = estimate_work(grid.program, self._function, self._schedule)
+        work = estimate_work(grid.program, self._schedule)
         prologue.pack(grid.packed_tensors, counts, body, self._schedule.cpu)
         programs = Programs(prologue.arguments, count, work)
         emit_parallel(b, body, programs, self._schedule.cpu)

@@ -89,7 +89,7 @@ class _Evaluations:
         for number, (nest, depth) in enumerate(_nests(program.steps)):
             for root in nest.roots:
                 own = root.is_own_keep
-                closure = tiles.own_closure(root.place) if own else tiles.join(root.places())
+                closure = root.closure(tiles)
                 self._add_users(closure)
                 self.roots.update(value for value, _ in root.places())
                 kept = root.target if own else None

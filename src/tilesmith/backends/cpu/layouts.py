@@ -43,7 +43,7 @@ def _best_axis(root: Root, space: tuple[Dim, ...], tiles: VirtualTiles, schedule
 
 
 def _score(root: Root, axis: int, tiles: VirtualTiles) -> int:
-    closure = tiles.own_closure(root.place) if root.is_own_keep else tiles.join(root.places())
+    closure = root.closure(tiles)
     total = 0
     for (_, coords), op in closure.nodes.items():
         if isinstance(op, Load):

@@ -11,7 +11,7 @@ from enum import Enum
 
 from tilesmith.backends.cpu.coordinates import Place, access_places
 from tilesmith.backends.cpu.packed_operands import PackedOperand, PackedTensor
-from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.matmul import Dot
@@ -73,6 +73,12 @@ class Root:
             value, coords = self.place
             return [self.place, *access_places(self.op, value.tile.shape, coords)]
         return [self.place]
+
+    def closure(self, tiles: VirtualTiles) -> Closure:
+        """Everything computed for one element of the root."""
+        if self.is_own_keep:
+            return tiles.own_closure(self.place)
+        return tiles.join(self.places())
 
 
 @dataclass(eq=False)

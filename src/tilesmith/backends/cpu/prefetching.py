@@ -39,9 +39,7 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
     if nest.layout.form is not Form.ROWS or nest.layout.vector_axis < 0:
         return
     for root in nest.roots:
-        own = root.is_own_keep
-        closure = tiles.own_closure(root.place) if own else tiles.join(root.places())
-        for (_, coords), op in closure.nodes.items():
+        for (_, coords), op in root.closure(tiles).nodes.items():
             if isinstance(op, Load) and _is_contiguous(op, coords, nest, tiles):
                 yield op
 

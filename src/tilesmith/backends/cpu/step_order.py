@@ -79,9 +79,7 @@ class StepOrder:
             self._read_at[value] = max(number, self._read_at.get(value, -1))
 
     def _closure_leaves(self, root: Root) -> Collection[Place]:
-        if root.is_own_keep:
-            return self._tiles.own_closure(root.place).leaves
-        return self._tiles.join(root.places()).leaves
+        return root.closure(self._tiles).leaves
 
     def _after_operands(self, root: Root) -> int:
         first = 0
@@ -99,8 +97,7 @@ class StepOrder:
         return any(root.is_own_keep and root.target is place[0] for root in step.roots)
 
     def _root_accesses(self, root: Root) -> list[Access]:
-        own = root.is_own_keep
-        closure = self._tiles.own_closure(root.place) if own else self._tiles.join(root.places())
+        closure = root.closure(self._tiles)
         found: list[Access] = []
         for place, op in closure.nodes.items():
             if isinstance(op, Load):

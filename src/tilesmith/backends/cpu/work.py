@@ -14,7 +14,6 @@ from tilesmith.backends.cpu.nests import (
     Step,
     WhileStep,
 )
-from tilesmith.ir.function import Function
 from tilesmith.ir.types import Shape
 from tilesmith.schedule.schedule import Schedule
 
@@ -23,7 +22,7 @@ _ITERATIONS = 8
 _FLOPS_PER_ELEMENT = 8
 
 
-def estimate_work(program: Program, function: Function, schedule: Schedule) -> int:
+def estimate_work(program: Program, schedule: Schedule) -> int:
     """Elements computed by one program."""
     return max(1, sum(_work(step, schedule) for step in program.steps))
 
