@@ -30,7 +30,7 @@ def saved(kernel: Any, args: tuple[Any, ...], config: helion.Config) -> str:
 
 def example(name: str) -> tuple[str, tuple[Any, ...]]:
     case = CASES[name]
-    args = case.make_inputs(case.sizes[-1], torch.float32, "cpu")
+    args = case.make_inputs(case.sizes[-1], case.dtypes[0], "cpu")
     return saved(case.kernel, args, case.config), args
 
 
@@ -79,7 +79,7 @@ def test_saved_examples_run_without_this_package(name: str, run: Callable[..., A
     case = CASES[name]
     text, args = example(name)
     result = run(text, case.kernel.name, *args)
-    case.check(result, args, case.sizes[-1], torch.float32)
+    case.check(result, args, case.sizes[-1], case.dtypes[0])
 
 
 def test_text_is_the_same_every_time() -> None:

@@ -7,15 +7,14 @@ from datetime import date
 from typing import Any
 
 import pytest
-import torch
 
-from tests.examples.cases import EXAMPLES, Case
+from tests.examples.case import Case
+from tests.examples.cases import EXAMPLES
 from tilesmith.backends.triton.build import CompiledInfo, compile_artifact
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950")
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 NUM_CONFIGS = 20
 # Every day another config and another target for each kernel; the test's id names both.
 ROTATION = date.today().toordinal()
@@ -35,7 +34,7 @@ def compile_config(bound: BoundKernel, config: Config) -> CompiledInfo:
 
 def check_compiles(case: Case, seed: int, target: str, *, small: bool = False) -> None:
     rng = random.Random(f"{case.name} {target} {seed}")
-    dtype, size = rng.choice(DTYPES), rng.choice(case.sizes)
+    dtype, size = rng.choice(case.dtypes), rng.choice(case.sizes)
     args = case.make_inputs(size, dtype, "cpu")
     bound = case.kernel.bind(args, target=target)
     config = bound.config_spec.random_config(rng)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from examples import layer_norm
-from tests.examples.cases import norm_gradient_inputs
+from tests.examples.founding_cases import norm_gradient_inputs
 from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config
 

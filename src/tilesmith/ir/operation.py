@@ -17,15 +17,17 @@ from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
-ROLE = "role"
+ROLE, NAMED = "role", "named"
 OPERAND, OPERANDS, ATTRIBUTE, REGION = "operand", "operands", "attribute", "region"
 
 
-def operand(*, optional: bool = False) -> Any:
-    """A field holding one value (or None when optional)."""
-    if optional:
-        return field(default=None, metadata={ROLE: OPERAND})
-    return field(metadata={ROLE: OPERAND})
+def operand(*, optional: bool = False, named: bool = False) -> Any:
+    """A field holding one value (or None when optional).
+
+    Text shows a ``named`` one last and by name, and only where there is one: few ops have it.
+    """
+    metadata = {ROLE: OPERAND, NAMED: named}
+    return field(default=None, metadata=metadata) if optional else field(metadata=metadata)
 
 
 def operands() -> Any:

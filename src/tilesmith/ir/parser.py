@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tilesmith.dtypes import DTYPES_BY_NAME, DType
 from tilesmith.ir.function import Block, Function, Parameter, Size
 from tilesmith.ir.lexer import Token, TokenStream
-from tilesmith.ir.operation import ATTRIBUTE, OPERAND, OPERANDS, REGION, Operation, Region
+from tilesmith.ir.operation import ATTRIBUTE, NAMED, OPERAND, OPERANDS, REGION, Operation, Region
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.types import Dim, Extent, TensorType, TileType, Type
 from tilesmith.ir.values import Value
@@ -227,7 +227,9 @@ class _FunctionParser(_TermParser):
         return types
 
     def _operands(self, cls: type[Operation]) -> dict[str, Any]:
-        readers = [(item, self._operand) for item in cls.fields_of(OPERAND)]
+        placed = [item for item in cls.fields_of(OPERAND) if not item.metadata[NAMED]]
+        named = {item.name for item in cls.fields_of(OPERAND)} - {item.name for item in placed}
+        readers = [(item, self._operand) for item in placed]
         if not readers and len(cls.fields_of(OPERANDS)) == 1:
             (item,) = cls.fields_of(OPERANDS)
             return {item.name: self._sequence("(", ")", self._use)}
@@ -238,8 +240,17 @@ class _FunctionParser(_TermParser):
             if position:
                 self._tokens.expect(",")
             fields[item.name] = read(item)
+        while self._tokens.accept(","):
+            fields |= self._named_operand(named - set(fields))
         self._tokens.expect(")")
         return fields
+
+    def _named_operand(self, names: set[str]) -> dict[str, Value]:
+        token = self._tokens.take()
+        if token.text not in names:
+            raise self._tokens.error(f"no operand {token.text!r} is wanted here", token)
+        self._tokens.expect("=")
+        return {token.text: self._use()}
 
     def _operand(self, item: Field[Any]) -> Value | None:
         if item.default is None and self._tokens.accept("none"):

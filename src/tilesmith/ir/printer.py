@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from tilesmith.ir.function import Block, Function
-from tilesmith.ir.operation import OPERAND, OPERANDS, Operation, Region
+from tilesmith.ir.operation import NAMED, OPERAND, OPERANDS, Operation, Region
 from tilesmith.ir.values import Value
 
 
@@ -60,14 +60,18 @@ def format_attribute(value: Any) -> str:
 
 def _format_operands(op: Operation, names: _Names) -> str:
     parts: list[str] = []
+    named: list[str] = []
     for field in op.fields_of(OPERAND):
         value = getattr(op, field.name)
-        parts.append("none" if value is None else names[value])
+        if not field.metadata[NAMED]:
+            parts.append("none" if value is None else names[value])
+        elif value is not None:
+            named.append(f"{field.name}={names[value]}")
     for field in op.fields_of(OPERANDS):
         shown = ", ".join(names[value] for value in getattr(op, field.name))
         is_alone = len(op.fields_of(OPERANDS)) == 1 and not op.fields_of(OPERAND)
         parts.append(shown if is_alone else f"[{shown}]")
-    return ", ".join(parts)
+    return ", ".join((*parts, *named))
 
 
 def _format_attributes(attributes: dict[str, Any]) -> str:

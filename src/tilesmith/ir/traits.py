@@ -19,3 +19,5 @@ class Trait(Flag):
     """Ends a region and hands its operands to the enclosing op."""
     CHEAP = auto()
     """Costs next to nothing to compute again (index arithmetic, views)."""
+    EFFECT = auto()
+    """Has an effect other than on memory (prints, stops, foreign code): stays where it is."""

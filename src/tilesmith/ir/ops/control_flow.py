@@ -36,6 +36,11 @@ class Grid(Operation):
         return _verify_ranges(self.begins, self.ends, self.blocks, self.body.args)
 
 
+@op("grid_barrier", Trait.READS | Trait.WRITES, num_results=0)
+class GridBarrier(Operation):
+    """Between two grids: all programs before it end, and what they wrote is seen by all after."""
+
+
 @op("loop", Trait.NONE, num_results=None)
 class Loop(Operation):
     """A sequential loop inside a program, in ascending order, carrying ``init``.

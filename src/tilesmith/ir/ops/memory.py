@@ -3,6 +3,9 @@
 ``indices`` has one integer tile per tensor dimension; they broadcast to the accessed shape, so
 ``x[tile_m, tile_n]`` is ``indices=([tile_m, 1], [1, tile_n])``. ``slot`` numbers accesses in
 program order and binds the per-access lists of a Config; copies made by passes keep their slot.
+
+An access with ``bases`` (u64 addresses, broadcast like an index) goes to tensors elsewhere that
+look like ``tensor``: each lane starts from its own base address. It may touch any memory.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ class AtomicKind(str, Enum):
     MAX = "max"
     MIN = "min"
     XCHG = "xchg"
+    CAS = "cas"
 
 
 MEMORY_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -45,6 +49,7 @@ class Load(Operation):
 
     tensor: Value = operand()
     mask: Value | None = operand(optional=True)
+    bases: Value | None = operand(optional=True, named=True)
     indices: tuple[Value, ...] = operands()
     slot: int = attribute(default=-1)
     eviction: str = attribute(default="")
@@ -62,6 +67,7 @@ class Store(Operation):
     tensor: Value = operand()
     value: Value = operand()
     mask: Value | None = operand(optional=True)
+    bases: Value | None = operand(optional=True, named=True)
     indices: tuple[Value, ...] = operands()
     slot: int = attribute(default=-1)
 
@@ -74,10 +80,14 @@ class Store(Operation):
 
 @op("atomic", Trait.READS | Trait.WRITES)
 class Atomic(Operation):
-    """Read-modify-write each indexed element once; gives the previous values."""
+    """Read-modify-write each indexed element once; gives the previous values.
+
+    ``cas`` writes ``value`` where the element equals ``expected``, which only ``cas`` has.
+    """
 
     tensor: Value = operand()
     value: Value = operand()
+    expected: Value | None = operand(optional=True, named=True)
     mask: Value | None = operand(optional=True)
     indices: tuple[Value, ...] = operands()
     kind: str = attribute()
@@ -88,6 +98,8 @@ class Atomic(Operation):
     def verify(self) -> str | None:
         if self.kind not in {kind.value for kind in AtomicKind} or self.order not in MEMORY_ORDERS:
             return f"unknown atomic {self.kind!r} or order {self.order!r}"
+        if (self.kind == AtomicKind.CAS.value) != (self.expected is not None):
+            return "an expected value belongs to cas, and to nothing else"
         return _verify_access(self.tensor, self.indices)
 
 

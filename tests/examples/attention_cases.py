@@ -1,0 +1,7 @@
+"""Attention and its variants, as data."""
+
+from __future__ import annotations
+
+from tests.examples.case import Case
+
+ATTENTION: tuple[Case, ...] = ()

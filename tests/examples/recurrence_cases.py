@@ -1,0 +1,7 @@
+"""State-space models and linear attention, as data."""
+
+from __future__ import annotations
+
+from tests.examples.case import Case
+
+RECURRENCE: tuple[Case, ...] = ()
