@@ -2,9 +2,12 @@
 # make test         what CI runs: lint, types, layers, tests (no GPU needed)
 # make test-full    the same with the whole cross-compile matrix
 # make test-device  tests/device, on a machine with a GPU
+# make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
+# make fuzz-score   how soon random programs notice ten known compiler bugs
 # make check        lint, types and layers only
 # make format       rewrite files the way `make check` wants them
 # make golden       accept the present output as the expected output, then read the diff
+# make ops          try every torch function on every backend; write docs/ops.md
 # make clean        remove everything made by the above
 #
 # `make <target> PYTHON=python3` uses that interpreter as it is: nothing is created or installed.
@@ -28,7 +31,7 @@ export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full test-device check lint types layers format golden docs clean
+.PHONY: demo test test-full test-device check lint types layers format golden docs ops clean fuzz fuzz-score
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -42,6 +45,16 @@ test-full: check
 # A device machine brings its own torch, whose warnings are not ours to mend.
 test-device: $(READY_DEV)
 	$(PYTHON) -m pytest tests/device -W default
+
+COUNT ?= 1000
+SEED ?= 0
+DEVICE ?= cpu
+
+fuzz: $(READY_DEV)
+	$(PYTHON) -m tools.fuzz --count $(COUNT) --seed $(SEED) --device $(DEVICE) --jobs $(JOBS)
+
+fuzz-score: $(READY_DEV)
+	$(PYTHON) -m tools.fuzz_score
 
 check: lint types layers
 
@@ -65,6 +78,9 @@ golden: $(READY_DEV)
 
 docs: $(READY_DEV)
 	$(PYTHON) -m tools.generate_ir_docs
+
+ops: $(READY_DEV)
+	$(PYTHON) -m tools.op_table
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis \

@@ -28,7 +28,7 @@ def dot_compress_fwd(
     xty = torch.empty([b, d, k], dtype=x.dtype, device=x.device)
     for tile_b in hl.tile(b, block_size=1):
         i = tile_b.begin
-        acc = hl.zeros([d, k], dtype=torch.float32)
+        acc = hl.zeros([d, k], dtype=torch.promote_types(x.dtype, torch.float32))
         for tile_m in hl.tile(m):
             acc = torch.addmm(acc, x[i, tile_m, :].t(), y[i, tile_m, :])
         if z is not None:
@@ -55,7 +55,7 @@ def dot_compress_bwd(
     grad_z = torch.empty([b, d, k], dtype=x.dtype, device=x.device) if has_z else None
     for tile_b in hl.tile(b, block_size=1):
         i = tile_b.begin
-        acc = hl.zeros([d, k], dtype=torch.float32)
+        acc = hl.zeros([d, k], dtype=torch.promote_types(x.dtype, torch.float32))
         for tile_m in hl.tile(m):
             acc = torch.addmm(acc, x[i, tile_m, :].t(), grad_out[i, tile_m, :])
         grad_xty = acc.to(x.dtype)

@@ -23,16 +23,17 @@ def layer_norm_fwd(
 ) -> Three:
     m = x.size(0)
     out = torch.empty_like(x)
-    mean = torch.empty([m], dtype=torch.float32, device=x.device)
-    rstd = torch.empty([m], dtype=torch.float32, device=x.device)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    mean = torch.empty([m], dtype=wide, device=x.device)
+    rstd = torch.empty([m], dtype=wide, device=x.device)
     for tile_m in hl.tile(m):
-        row = x[tile_m, :].to(torch.float32)
+        row = x[tile_m, :].to(wide)
         mu = row.mean(-1)
         centred = row - mu[:, None]
         inverse = torch.rsqrt((centred * centred).mean(-1) + eps)
-        normed = centred * inverse[:, None] * weight[:].to(torch.float32)
+        normed = centred * inverse[:, None] * weight[:].to(wide)
         if bias is not None:
-            normed = normed + bias[:].to(torch.float32)
+            normed = normed + bias[:].to(wide)
         out[tile_m, :] = normed.to(x.dtype)
         mean[tile_m] = mu
         rstd[tile_m] = inverse
@@ -51,20 +52,21 @@ def layer_norm_bwd(
     m, n = x.size()
     n = hl.specialize(n)
     grad_x = torch.empty_like(x)
+    wide = torch.promote_types(x.dtype, torch.float32)
     block_m = hl.register_block_size(m)
     num_blocks = helion.cdiv(m, block_m)
-    partial_weight = torch.empty([num_blocks, n], dtype=torch.float32, device=x.device)
-    partial_bias = torch.empty([num_blocks, n], dtype=torch.float32, device=x.device)
+    partial_weight = torch.empty([num_blocks, n], dtype=wide, device=x.device)
+    partial_bias = torch.empty([num_blocks, n], dtype=wide, device=x.device)
     for block in hl.tile(m, block_size=block_m):
-        weight_sum = hl.zeros([n], dtype=torch.float32)
-        bias_sum = hl.zeros([n], dtype=torch.float32)
+        weight_sum = hl.zeros([n], dtype=wide)
+        bias_sum = hl.zeros([n], dtype=wide)
         for tile_m in hl.tile(block.begin, block.end):
-            grad = grad_out[tile_m, :].to(torch.float32)
+            grad = grad_out[tile_m, :].to(wide)
             inverse = rstd[tile_m][:, None]
-            normed = (x[tile_m, :].to(torch.float32) - mean[tile_m][:, None]) * inverse
+            normed = (x[tile_m, :].to(wide) - mean[tile_m][:, None]) * inverse
             weight_sum = weight_sum + (grad * normed).sum(0)
             bias_sum = bias_sum + grad.sum(0)
-            grad_normed = grad * weight[:].to(torch.float32)
+            grad_normed = grad * weight[:].to(wide)
             along_mean = grad_normed.mean(-1, keepdim=True)
             along_normed = (grad_normed * normed).mean(-1, keepdim=True)
             grad_x[tile_m, :] = (grad_normed - along_mean - normed * along_normed) * inverse

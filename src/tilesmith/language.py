@@ -6,29 +6,45 @@ import difflib
 from typing import NoReturn
 
 from tilesmith.diagnostics import errors
+from tilesmith.frontend.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)
+from tilesmith.frontend.combine import associative_scan, reduce
 from tilesmith.frontend.creation import arange, full, zeros
+from tilesmith.frontend.debugging import breakpoint, device_print
 from tilesmith.frontend.host_functions import (
     constexpr,
     register_block_size,
     register_tunable,
     specialize,
 )
-from tilesmith.frontend.loops import grid, static_range, tile
+from tilesmith.frontend.inline import (
+    inline_asm_elementwise,
+    inline_triton,
+    triton_kernel,
+)
+from tilesmith.frontend.jagged import jagged_tile
+from tilesmith.frontend.loops import barrier, grid, static_range, tile
 from tilesmith.frontend.matmul import dot
-from tilesmith.frontend.memory import (
-    atomic_add,
-    atomic_and,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_xchg,
-    atomic_xor,
-    load,
-    store,
+from tilesmith.frontend.memory import load, store
+from tilesmith.frontend.packed_formats import (
+    float4_e2m1fn_x2_to_float32,
+    load_bfloat16_x16_to_float16,
+    load_float4_e2m1fn_x16_to_float16,
 )
 from tilesmith.frontend.random import rand, rand4x, randint
-from tilesmith.frontend.scan import associative_scan, cumprod, cumsum
+from tilesmith.frontend.rearrangement import join, split
+from tilesmith.frontend.scaled_products import dot_scaled
+from tilesmith.frontend.scan import cumprod, cumsum
 from tilesmith.frontend.shape import subscript
+from tilesmith.frontend.stack_tensors import stacktensor_like
 from tilesmith.frontend.tile import (
     Tile,
     tile_begin,
@@ -44,24 +60,39 @@ __all__ = [
     "associative_scan",
     "atomic_add",
     "atomic_and",
+    "atomic_cas",
     "atomic_max",
     "atomic_min",
     "atomic_or",
     "atomic_xchg",
     "atomic_xor",
+    "barrier",
+    "breakpoint",
     "constexpr",
     "cumprod",
     "cumsum",
+    "device_print",
     "dot",
+    "dot_scaled",
+    "float4_e2m1fn_x2_to_float32",
     "full",
     "grid",
+    "inline_asm_elementwise",
+    "inline_triton",
+    "jagged_tile",
+    "join",
     "load",
+    "load_bfloat16_x16_to_float16",
+    "load_float4_e2m1fn_x16_to_float16",
     "rand",
     "rand4x",
     "randint",
+    "reduce",
     "register_block_size",
     "register_tunable",
     "specialize",
+    "split",
+    "stacktensor_like",
     "static_range",
     "store",
     "subscript",
@@ -71,6 +102,7 @@ __all__ = [
     "tile_end",
     "tile_id",
     "tile_index",
+    "triton_kernel",
     "zeros",
 ]
 

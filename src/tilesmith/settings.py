@@ -161,7 +161,7 @@ def _accept_callable(value: object) -> object:
 PATH = Rule("a path", _accept_path)
 CALLABLE = Rule("a function or None", _accept_callable)
 ANYTHING = Rule("anything", lambda value: value)
-BACKEND = _one_of("auto", "triton", "cpu", "reference")
+BACKEND = _one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
 DOT_PRECISION = _one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
 EFFORT = _one_of("none", "quick", "full")
 INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)

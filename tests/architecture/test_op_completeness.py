@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from tilesmith.backends.cpu.backend import REFUSED_OPS
 from tilesmith.backends.cpu.coordinates import VIRTUAL_OPS
 from tilesmith.backends.cpu.elements import ELEMENT_RULES
 from tilesmith.backends.cpu.printing.elements import RULES as ELEMENT_TEXTS
@@ -20,14 +21,20 @@ from tilesmith.interpreter.evaluate_ops import EVALUATORS
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
-from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
+from tilesmith.ir.ops.debugging import Print
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
+from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 
-PLANNED = (Grid, Loop, While, If, Yield, Dot, Store, Atomic, ProgramBarrier, Reduce, Scan)
+PLANNED = (
+    Grid, GridBarrier, Loop, While, If, Yield, Dot, Store, Atomic, ProgramBarrier, Reduce, Sort,
+    Scan, ReduceWith, ScanWith, Print, *REFUSED_OPS,
+)  # fmt: skip
 """Ops that native code has steps for; all others are computed element by element."""
 
 

@@ -19,12 +19,16 @@ MAX_CLASS_LINES = 200
 MAX_ARGUMENTS = 6
 MAX_NESTING = 3
 # Raised only together with a decision record.
-MAX_SOURCE_LINES = 46_000
+MAX_SOURCE_LINES = 50_000
 
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base"}
 
 # (file under src/, name, what) -> why it may stay.
-EXCEPTIONS: dict[tuple[str, str, str], str] = {}
+EXCEPTIONS: dict[tuple[str, str, str], str] = {
+    ("tilesmith/frontend/scaled_products.py", "dot_scaled", "arguments"): (
+        "the signature is part of the interface"
+    ),
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from tests.conformance.atomic_kernels import ATOMICS
+from tests.conformance.barrier_kernels import BARRIERS
 from tests.conformance.case import Case
+from tests.conformance.combine_kernels import COMBINES
+from tests.conformance.contraction_kernels import CONTRACTIONS
 from tests.conformance.control_flow_kernels import CONTROL_FLOW
+from tests.conformance.creation_kernels import CREATION
 from tests.conformance.documented_kernels import DOCUMENTED
 from tests.conformance.indexing_kernels import INDEXING
+from tests.conformance.jagged_kernels import JAGGED
+from tests.conformance.loop_form_kernels import LOOP_FORMS
 from tests.conformance.masking_kernels import MASKING
 from tests.conformance.memory_kernels import MEMORY
 from tests.conformance.product_kernels import PRODUCTS
 from tests.conformance.random_kernels import RANDOM
+from tests.conformance.rearrangement_kernels import REARRANGEMENTS
+from tests.conformance.scaled_kernels import SCALED
 from tests.conformance.scan_kernels import SCANS
+from tests.conformance.sign_kernels import SIGNS
+from tests.conformance.slice_kernels import SLICES
+from tests.conformance.stack_kernels import STACKS
 
 CASES: tuple[Case, ...] = (
     *DOCUMENTED,
+    *CREATION,
     *INDEXING,
+    *SLICES,
     *MASKING,
     *CONTROL_FLOW,
+    *LOOP_FORMS,
+    *JAGGED,
+    *BARRIERS,
     *MEMORY,
+    *ATOMICS,
+    *STACKS,
     *PRODUCTS,
+    *CONTRACTIONS,
+    *SCALED,
     *SCANS,
+    *COMBINES,
+    *REARRANGEMENTS,
     *RANDOM,
+    *SIGNS,
 )

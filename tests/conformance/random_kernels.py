@@ -67,6 +67,28 @@ def dropout(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
     return out
 
 
+@helion.kernel
+def torch_noise(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    first, second, third = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
+    for t, u in hl.tile(x.shape):
+        first[t, u] = torch.rand([t, u])
+        second[t, u] = torch.rand_like(x[t, u])
+        third[t, u] = torch.nn.functional.dropout(x[t, u], 0.25)
+    return first, second, third
+
+
+def seeded(*shape: int) -> tuple[torch.Tensor]:
+    torch.manual_seed(11)
+    return (randn(*shape),)
+
+
+def drawn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    seed = torch.randint(2**63 - 1, (), device="cpu").item()
+    noise = [philox_reference.rand(tuple(x.shape), int(seed), series=n) for n in (1, 2, 3)]
+    kept = torch.where(noise[2] >= 0.25, x.cpu() * torch.tensor(4 / 3), 0.0)
+    return noise[0], noise[1], kept
+
+
 def dropped(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
     keep = philox_reference.rand((x.size(0),), seed) > torch.tensor(p)
     return torch.where(keep, x.cpu() * 2, 0.0)
@@ -91,6 +113,7 @@ RANDOM = (
          lambda x, seed: philox_reference.randint((13,), -3, 9, seed).expand(3, 13).contiguous(),
          blocks(8), EXACT),
     Case("four_at_once", four_at_once, lambda: (randn(13),), four, blocks(8), EXACT),
+    Case("torch_noise", torch_noise, lambda: seeded(5, 13), drawn, blocks(2, 8), EXACT),
     Case("dropout", dropout, lambda: (randn(133), 0.25, 99), dropped, blocks(32), EXACT),
 )
 # fmt: on

@@ -62,7 +62,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "GlobalMutation": {"name": "COUNTER"},
     "CapturedListMutation": {"name": "parts"},
     "InvalidSequenceSubscription": {"sequence": "xs", "index": "the runtime value `i`"},
-    "FailedToUnpackTupleAssign": {"given": "a tuple of 3 values", "needed": 2},
+    "FailedToUnpackTupleAssign": {"given": 3, "needed": 2},
     "TypeInferenceError": {"problem": "zip() needs sequences of one length, not 2 and 3"},
     "TracedArgNotSupported": {"function": "hl.load", "kind": "a dict", "argument": "index"},
     "TorchOpTracingError": {"function": "act", "problem": "ZeroDivisionError: by zero"},

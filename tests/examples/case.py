@@ -35,10 +35,13 @@ class Case:
         sizes: boundary sizes; the last one has partial tiles along every axis.
         reduction_length: terms of the longest sum behind one output element.
         roundings: per output, how many intermediates are rounded to the input dtype on the way.
+        rounded_to: other types that intermediates are rounded to on the way.
+        noticeable: an error relative to the largest element that the budget must not allow.
         dtypes: what ``make_inputs`` may be asked for.
         has_free_layouts: whether inputs may be strided at will (host code takes no views of them).
         needs_static_shapes: whether the kernel takes sizes for constants.
         is_interpretable: whether Triton's own interpreter can run it.
+        missing_targets: those whose Triton lacks an element type of the kernel.
     """
 
     name: str
@@ -49,10 +52,13 @@ class Case:
     sizes: tuple[Size, ...]
     reduction_length: Callable[[Size], int] = lambda size: 1
     roundings: tuple[int, ...] = ()
+    rounded_to: tuple[torch.dtype, ...] = ()
+    noticeable: float = 1e-3
     dtypes: tuple[torch.dtype, ...] = DTYPES
     has_free_layouts: bool = True
     needs_static_shapes: bool = False
     is_interpretable: bool = True
+    missing_targets: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -71,7 +77,7 @@ class Case:
                     result,
                     wanted,
                     reduction_length=self.reduction_length(size),
-                    intermediate=[dtype] * (roundings or 0),
+                    intermediate=[dtype] * (roundings or 0) + list(self.rounded_to),
                 )
             )
         return reports

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.examples.attention_cases import ATTENTION
 from tests.examples.case import Case
+from tests.examples.distributed_cases import DISTRIBUTED
 from tests.examples.founding_cases import FOUNDING
 from tests.examples.jagged_cases import JAGGED
 from tests.examples.pointwise_cases import POINTWISE
@@ -19,4 +20,5 @@ EXAMPLES: tuple[Case, ...] = (
     *PRODUCT,
     *ATTENTION,
     *RECURRENCE,
+    *DISTRIBUTED,
 )

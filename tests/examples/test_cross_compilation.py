@@ -47,7 +47,8 @@ def rotating_sample() -> list[Any]:
     """One target and one seed for each kernel."""
     sample: list[Any] = []
     for i, case in enumerate(EXAMPLES):
-        target, seed = TARGETS[(i + ROTATION) % len(TARGETS)], ROTATION % NUM_CONFIGS
+        targets = [target for target in TARGETS if target not in case.missing_targets]
+        target, seed = targets[(i + ROTATION) % len(targets)], ROTATION % NUM_CONFIGS
         sample.append(pytest.param(case, target, seed, id=f"{case}-{target}-{seed}"))
     return sample
 
@@ -62,5 +63,7 @@ def test_random_config_with_small_blocks_compiles(case: Case, target: str, seed:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", EXAMPLES, ids=str)
 def test_any_config_compiles_for_any_target(case: Case, target: str) -> None:
+    if target in case.missing_targets:
+        pytest.skip("an element type is missing there")
     for seed in range(NUM_CONFIGS):
         check_compiles(case, seed, target)

@@ -23,10 +23,10 @@ def philox(counter: tuple[np.ndarray | int, ...], key: tuple[int, int]) -> Words
     return tuple(c)
 
 
-def words_at(offsets: np.ndarray, seed: int) -> Words:
+def words_at(offsets: np.ndarray, seed: int, series: int = 0) -> Words:
     """The words of 64-bit offsets."""
     wide = np.asarray(offsets).astype(np.int64).view(np.uint64)
-    counter = (wide & np.uint64(WORD), wide >> np.uint64(32), 0, 0)
+    counter = (wide & np.uint64(WORD), wide >> np.uint64(32), series, 0)
     return philox(counter, (seed & WORD, (seed >> 32) & WORD))
 
 
@@ -37,9 +37,9 @@ def uniform(word: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(folded * np.float32(4.6566127342e-10))
 
 
-def rand(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+def rand(shape: tuple[int, ...], seed: int, series: int = 0) -> torch.Tensor:
     """What ``hl.rand`` over a whole index space gives."""
-    return uniform(words_at(np.arange(np.prod(shape)).reshape(shape), seed)[0])
+    return uniform(words_at(np.arange(np.prod(shape)).reshape(shape), seed, series)[0])
 
 
 def randint(shape: tuple[int, ...], low: int, high: int, seed: int) -> torch.Tensor:

@@ -239,14 +239,6 @@ def anything(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("fn", "error", "text"),
     [
-        (lambda x: hl.associative_scan(lambda a, b: a + 2 * b, x, 1), exc.BackendUnsupported,
-         "combine function that is no plain sum"),
-        (lambda x: hl.associative_scan(lambda a, b: a + a, x, 1), exc.BackendUnsupported,
-         "combine function that is no plain sum"),
-        (lambda x: hl.associative_scan(lambda a, b: a - b, x, 1), exc.BackendUnsupported,
-         "combine function that is no plain sum"),
-        (lambda x: hl.associative_scan(torch.add, anything((x, x)), 1), exc.BackendUnsupported,
-         "a tuple of tensors"),
         (lambda x: hl.cumsum(anything(3), 0), exc.InvalidArgumentKind, "is no device value"),
         (lambda x: hl.cumsum(x, 2), exc.ReductionDimInvalidForShape, "dim=2 is out of range"),
         (lambda x: hl.cumsum(x, anything(1.5)), exc.InvalidReductionDim, "dim=1.5"),

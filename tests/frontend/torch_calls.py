@@ -33,7 +33,7 @@ class Call:
         return f"{self.names.split()[0]}{'-' if self.variant else ''}{self.variant}"
 
 
-def _all(names: str, ulp: int = EXACT, domain: str = "any") -> list[Call]:
+def all_of(names: str, ulp: int = EXACT, domain: str = "any") -> list[Call]:
     return [Call(name, getattr(torch, name), ulp, domain) for name in names.split()]
 
 
@@ -47,11 +47,11 @@ def _methods(names: str, domain: str = "any") -> list[Call]:
 # The interpreter applies torch's own functions, but to other lanes at a time: vectorised and
 # scalar code of torch differ in the last bit.
 UNARY = [
-    *_all("neg negative abs absolute floor ceil round trunc sign square isnan isinf isfinite"),
-    *_all("logical_not bitwise_not clone detach relu relu_"),
+    *all_of("neg negative abs absolute floor ceil round trunc sign square isnan isinf isfinite"),
+    *all_of("logical_not bitwise_not clone detach relu relu_"),
     *_methods("contiguous"),
-    *_all("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sigmoid", 1),
-    *_all("sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc", 1),
+    *all_of("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sigmoid", 1),
+    *all_of("sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc", 1),
     *_methods("float half bfloat16 double int long short char byte bool", "small"),
     Call("to", lambda x: x.to(torch.float16)),
     Call("to", lambda x: x.to(dtype=torch.float64), variant="keyword"),
@@ -114,13 +114,13 @@ UNARY = [
     Call("le", lambda x: operator.ge(1, x), variant="reflected"),
 ]
 BINARY = [
-    *_all("add sub subtract mul multiply maximum minimum eq ne lt le gt ge"),
-    *_all("div divide true_divide"),
-    *_all("logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor"),
-    *_all("bitwise_left_shift bitwise_right_shift", domain="shift"),
-    *_all("floor_divide remainder fmod", domain="divisor"),
-    *_all("atan2 hypot", 1),
-    *_all("pow", 1, "small"),
+    *all_of("add sub subtract mul multiply maximum minimum eq ne lt le gt ge"),
+    *all_of("div divide true_divide"),
+    *all_of("logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor"),
+    *all_of("bitwise_left_shift bitwise_right_shift", domain="shift"),
+    *all_of("floor_divide remainder fmod", domain="divisor"),
+    *all_of("atan2 hypot", 1),
+    *all_of("pow", 1, "small"),
     Call("div", lambda x, y: torch.div(x, y, rounding_mode="floor"), 0, "divisor", "floor"),
     Call("div", lambda x, y: torch.div(x, y, rounding_mode="trunc"), 0, "divisor", "trunc"),
     Call("add", lambda x, y: torch.add(x, y, alpha=3), variant="alpha"),

@@ -23,7 +23,7 @@ COMBINE = {
 
 
 def test_every_kind_is_tested():
-    assert set(COMBINE) == {kind.value for kind in AtomicKind}
+    assert {*COMBINE, "cas"} == {kind.value for kind in AtomicKind}
 
 
 def update(kind: str, out: torch.Tensor, index: torch.Tensor, value: torch.Tensor, *, used: bool):
@@ -58,6 +58,35 @@ def test_atomics_take_effect_in_lane_order(
     before = update(kind, out, torch.tensor(index), torch.tensor(values).to(dtype), used=used)
     assert out.tolist() == expected
     assert before.tolist() == (previous if used else [0] * len(index))
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [0, 0, 1, 0, 1], [2, 2, 2, 2, 2, 2, 2]])
+def test_swaps_where_equal_take_effect_in_lane_order(dtype: torch.dtype, index: list[int]):
+    start, values = [1, 2, 1, 5, 1], [2, 1, 3, 2, 1, 3, 1][: len(index)]
+    wanted = [1, 2, 1, 1, 2, 3, 1][: len(index)]
+    expected, previous = list(start), []
+    for position, old, new in zip(index, wanted, values):
+        previous.append(expected[position])
+        if expected[position] == old:
+            expected[position] = new
+    out, before = torch.tensor(start).to(dtype), torch.zeros(len(index), dtype=dtype)
+    name = from_torch(dtype)
+    body = over_tiles(
+        f"""
+    %to = load(%index, none, [%i]) : i64[m]
+    %v = load(%value, none, [%i]) : {name}[m]
+    %e = load(%wanted, none, [%i]) : {name}[m]
+    %old = atomic(%out, %v, none, [%to], expected=%e) {{kind="cas"}} : {name}[m]
+    store(%before, %old, none, [%i])""",
+        len(index),
+    )
+    lists = {"value": values, "wanted": wanted}
+    arguments = {key: torch.tensor(items).to(dtype) for key, items in lists.items()}
+    arguments |= {"out": out, "before": before, "index": torch.tensor(index)}
+    run_text(body, arguments, {"m": 4})
+    assert out.tolist() == expected
+    assert before.tolist() == previous
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

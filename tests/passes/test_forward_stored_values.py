@@ -52,6 +52,7 @@ def test_value_reaches_a_later_loop() -> None:
     [
         "store(%y, %v, none, [%a])",
         "%old = atomic(%y, %f, none, [%a]) {kind=\"add\"} : f32[]",
+        "%p = full() {value=64} : u64[] store(%x, %f, none, [%a], bases=%p)",
         "if(%c) () { store(%y, %f, none, [%a]) } () { }",
         "loop([%zero], [%hundred], [], []) {blocks=[\"u\"]} (%m: i32[]) "
         "{ store(%y, %f, none, [%m]) }",

@@ -47,6 +47,16 @@ def test_loaded_zeros_are_neutral_for_sums_only(kind: str, fill: str | None) -> 
     assert masks(reduce_of("%v", kind)) == expected
 
 
+def test_what_is_sorted_is_masked_with_the_greatest_integer() -> None:
+    body = """
+        %keys = cast(%v) : i32[t, u]
+        %ordered = sort(%keys) {axis=1} : i32[t, u]
+        %g = cast(%ordered) : f32[t, u]
+        store(%w, %g, none, [%rows, %columns])
+    """
+    assert masks(body) == ["mask(%keys) {fill=2147483647, axes=[1]}"]
+
+
 def scan_of(value: str, kind: str, *, reverse: bool) -> str:
     options = f'{{axis=1, kind="{kind}", reverse={str(reverse).lower()}}}'
     return f"%s = scan({value}) {options} : f32[t, u]"

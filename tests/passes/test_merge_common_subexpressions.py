@@ -54,6 +54,21 @@ def test_loads_merge_only_without_a_write_between() -> None:
     assert count_after(body, "load") == 2
 
 
+def test_loads_at_computed_addresses_merge_only_without_any_write_between() -> None:
+    body = """
+        %p = full() {{value=64}} : u64[]
+        %a1 = load(%x, none, [%i], bases=%p) : f32[t]
+        {between}
+        %a2 = load(%x, none, [%i], bases=%p) : f32[t]
+        %s = elementwise(%a1, %a2) {{fn="add"}} : f32[t]
+        store(%y, %s, none, [%i])
+    """
+    write = "store(%h, %q, none, [%a, %a])"
+    written = f"%q = full() {{value=1.0}} : bf16[] {write}"
+    assert count_after(body.format(between=""), "load(") == 1
+    assert count_after(body.format(between=written), "load(") == 2
+
+
 def test_load_in_a_loop_that_writes_is_not_the_one_before_it() -> None:
     body = """
         %p = load(%x, none, [%i]) : f32[t]

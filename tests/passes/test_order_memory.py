@@ -56,6 +56,19 @@ def test_load_after_store_elsewhere_in_the_tensor_waits() -> None:
     assert "".join(shape_of(body)) == "LSBLS"
 
 
+def test_accesses_at_computed_addresses_may_meet_any_other() -> None:
+    body = """
+        %p = full() {value=64} : u64[]
+        %v = load(%x, none, [%i]) : f32[t]
+        store(%y, %v, none, [%i])
+        %u = load(%x, none, [%i], bases=%p) : f32[t]
+        store(%x, %u, none, [%i], bases=%p)
+        %w0 = load(%y, none, [%i]) : f32[t]
+        store(%y, %w0, none, [%i])
+    """
+    assert "".join(shape_of(body)) == "LSBLBSBLS"
+
+
 def test_in_place_update_needs_no_barrier() -> None:
     body = """
         %v = load(%x, none, [%i]) : f32[t]

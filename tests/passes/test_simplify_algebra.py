@@ -201,6 +201,19 @@ def test_views_compose_and_cancel() -> None:
     assert text.count("broadcast") == 1
 
 
+@pytest.mark.parametrize(("position", "kept"), [(0, "%v"), (1, "%n")])
+def test_one_side_of_a_join_is_that_side(position: int, kept: str) -> None:
+    lines = simplify(f"""
+        %v = load(%x, none, [%i]) : f32[t]
+        %n = elementwise(%v) {{fn="neg"}} : f32[t]
+        %both = join(%v, %n) : f32[t, 2]
+        %side = select(%both) {{axis=1, position={position}}} : f32[t]
+        store(%y, %side, none, [%i])
+    """)
+    assert not any("join" in line or "select" in line for line in lines)
+    assert f"store(%y, {kept}, none, [%i])" in " ".join(lines)
+
+
 def test_reshape_that_adds_ones_is_an_expansion() -> None:
     lines = simplify("""
         %v = load(%x, none, [%i]) : f32[t]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import While
+from tilesmith.ir.ops.inline import InlineAsm
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import walk, walk_function
@@ -31,9 +32,24 @@ def tensor_operands(op: Operation) -> tuple[Value, ...]:
     return tuple(v for v in op.operand_values() if isinstance(v.type, TensorType))
 
 
+def is_elsewhere(op: Operation) -> bool:
+    """Whether an access goes to computed addresses, which may be in any tensor."""
+    return isinstance(op, (Load, Store)) and op.bases is not None
+
+
+def is_pure(op: Operation) -> bool:
+    """Whether an op may be merged, moved and dropped; of assembly its author says so."""
+    return Trait.PURE in op.traits or (isinstance(op, InlineAsm) and op.is_pure)
+
+
+def is_pinned(op: Operation) -> bool:
+    """Whether an op has an effect that must happen just where and as often as it stands."""
+    return Trait.EFFECT in op.traits and not is_pure(op)
+
+
 def is_removable(op: Operation) -> bool:
     """Whether an op without uses may be dropped: it is pure or only reads."""
-    return Trait.PURE in op.traits or (Trait.READS in op.traits and Trait.WRITES not in op.traits)
+    return is_pure(op) or (Trait.READS in op.traits and Trait.WRITES not in op.traits)
 
 
 def touched_groups(op: Operation) -> frozenset[AliasGroup] | None:
@@ -41,7 +57,9 @@ def touched_groups(op: Operation) -> frozenset[AliasGroup] | None:
     if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
         return frozenset()
     tensors = tensor_operands(op)
-    return frozenset(map(alias_group, tensors)) if tensors else None
+    if is_elsewhere(op) or (not tensors and not is_pinned(op)):
+        return None
+    return frozenset(map(alias_group, tensors))
 
 
 def written_groups(op: Operation) -> frozenset[AliasGroup] | None:

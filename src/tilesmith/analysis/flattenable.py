@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
+from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
@@ -17,6 +18,7 @@ from tilesmith.ir.ops.indexing import BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Shape, TileType
 from tilesmith.ir.values import Value
@@ -91,6 +93,8 @@ def _tiles_of(op: Operation) -> Iterator[Value]:
 
 
 def _is_legal(op: Operation, grid: Grid) -> bool:
+    if Trait.EFFECT in op.traits:
+        return False
     uses_position = not set(op.operand_values()).isdisjoint(grid.body.args)
     if isinstance(op, TileIndex) and op.block in grid.blocks:
         return op.begin is grid.body.args[grid.blocks.index(op.block)]
@@ -119,7 +123,7 @@ def _reduces_block(op: Operation, blocks: tuple[str, ...]) -> bool:
 
 def _is_legal_access(op: Load | Store | Atomic, blocks: tuple[str, ...]) -> bool:
     shape = (op.result if isinstance(op, Load) else op.value).tile.shape
-    if role_of(shape, blocks) is not Role.JOINT:
+    if role_of(shape, blocks) is not Role.JOINT or is_elsewhere(op):
         return False
     # Indices align with the accessed shape from the right: each coordinate must meet its block.
     for index in op.indices:

@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
-from tilesmith.analysis.effects import AliasGroup, alias_group, tensor_operands
+from tilesmith.analysis.effects import (
+    AliasGroup,
+    alias_group,
+    is_elsewhere,
+    is_pinned,
+    tensor_operands,
+)
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.control_flow import GridBarrier, Loop
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traits import Trait
@@ -53,17 +59,21 @@ class Iterations:
 
 def find_accesses(op: Operation, definitions: Definitions) -> tuple[Access, ...]:
     """What an op itself touches; nothing for barriers and ops on values only."""
-    if isinstance(op, ProgramBarrier):
+    if isinstance(op, (ProgramBarrier, GridBarrier)):
         return ()
     if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
         return ()
+    if is_elsewhere(op):
+        return (Access(op, None),)
     if isinstance(op, (Load, Store, Atomic)):
         accessed = op.result if isinstance(op, Load) else op.value
         forms = tuple(find_affine(index, definitions) for index in op.indices)
         group = alias_group(op.tensor)
         return (Access(op, group, op.tensor, op.indices, forms, accessed.tile.shape),)
     tensors = tensor_operands(op)
-    return tuple(Access(op, alias_group(tensor)) for tensor in tensors) or (Access(op, None),)
+    # Foreign code reaches memory through the tensors it is given.
+    others = () if is_pinned(op) else (Access(op, None),)
+    return tuple(Access(op, alias_group(tensor)) for tensor in tensors) or others
 
 
 def accesses_in(region: Region, definitions: Definitions) -> Iterator[Access]:
@@ -96,7 +106,7 @@ def _commute(first: Operation, second: Operation) -> bool:
     if not isinstance(first, Atomic) or not isinstance(second, Atomic):
         return False
     # Previous values may come out in another order; among programs they do so anyway.
-    return first.kind == second.kind and first.kind != "xchg"
+    return first.kind == second.kind and first.kind not in ("xchg", "cas")
 
 
 def _is_invariant(form: AffineIndex, iterations: Iterations | None) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tilesmith.analysis.effects import is_pinned
 from tilesmith.analysis.memory_conflicts import (
     Access,
     accesses_in,
@@ -116,6 +117,9 @@ def _has_legal_rows(function: Function, dim: Dim) -> bool:
     uses = count_uses(function.body)
     for op in walk_function(function):
         if any(has_dim(arg, dim) for region in op.regions() for arg in region.args):
+            return False
+        # Phases would change the order of effects.
+        if is_pinned(op):
             return False
         if not is_row(op, dim):
             continue

@@ -51,8 +51,9 @@ class MissingBlockSizes(InvalidConfig):
 class ConfigSpecFragmentWithSymInt(BaseError):
     """A tunable's bound is not a constant."""
 
-    message = "the bounds of tunable `{name}` must be plain integers; `{bound}` is a runtime value"
-    fix = "fix it first: `{bound} = hl.specialize({bound})`"
+    message = "the bounds of tunable `{name}` must be plain integers"
+    found = "the bound {bound}, which is a runtime value"
+    fix = "fix it first, e.g. `n = hl.specialize(x.size(0))`"
 
 
 class TunableNameConflict(BaseError):

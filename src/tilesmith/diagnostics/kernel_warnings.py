@@ -20,9 +20,13 @@ class TensorOperationsInHostCall(TensorOperationInWrapper):
 
 
 class TiledKMatmulAccumulationWarning(BaseWarning):
-    """A product accumulated with ``+=``."""
+    """A sum over products that are rounded to a half type first."""
 
-    message = "`{name} += ...` adds a matrix product that is rounded to its own dtype first"
+    message = "`{name} += ...` adds matrix products that are rounded to half precision first"
+    note = (
+        "`{name} += a @ b` alone is accumulated exactly;\n"
+        "a product that is scaled, or used twice, is rounded as torch rounds it"
+    )
     fix = "use `{name} = torch.addmm({name}, a, b)` or `{name} = hl.dot(a, b, acc={name})`"
 
 
@@ -40,11 +44,10 @@ class BlockSizeIgnoredInInterpretMode(BaseWarning):
 
 
 class ReduceIdentityNotGiven(BaseWarning):
-    """``hl.reduce`` with the default ``other``, where 0 is wrong."""
+    """``hl.reduce`` with the default ``other``, where 0 is not the identity."""
 
-    message = (
-        "hl.reduce fills masked lanes with other=0, which `{function}` may not leave unchanged"
-    )
+    message = "other=0, the default of hl.reduce, is not the identity of `{function}`"
+    note = "lanes past the end of a tile are left out instead"
     fix = "pass other=<the identity of `{function}`>, e.g. float('-inf') for a maximum"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dis
+import linecache
 import os
 import sys
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ USER_DIRECTORIES = (
 GENERATED_CODE = ("<string>", "<frozen")
 """What dataclasses and the import system make; no user wrote it."""
 MAX_CALLERS = 8
+_SUBSCRIPT_OPERATOR = 26
 BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 Position = tuple[FrameType, int, int]
@@ -50,6 +53,15 @@ class SourceLocation:
             return self.span
         return _columns_of_instruction(self.code, self.instruction, self.line)
 
+    @property
+    def text(self) -> str:
+        """The source at this place, within its line; "" where columns are not known."""
+        columns = self.columns
+        if columns is None:
+            return ""
+        line = linecache.getline(self.file, self.line).rstrip("\n").encode()
+        return line[slice(*columns)].decode(errors="replace")
+
     def __reduce__(self) -> tuple[type[SourceLocation], tuple[object, ...]]:
         # Code objects cannot be pickled, and errors travel between processes: keep the columns.
         state = (self.file, self.line, self.function, None, -1, self.caller, self.columns)
@@ -72,6 +84,17 @@ def _columns_of_instruction(code: CodeType, instruction: int, line: int) -> Colu
     if first_line != line or start is None or end is None:
         return None
     return start, (end if last_line == line else None)
+
+
+def is_subscript(loc: SourceLocation) -> bool:
+    """Whether the instruction at a place is ``sequence[index]``."""
+    if loc.code is None or loc.instruction < 0:
+        return False
+    code = loc.code.co_code
+    name = dis.opname[code[loc.instruction]]
+    # From Python 3.14 on a subscript is a binary operator.
+    is_operator = name == "BINARY_OP" and code[loc.instruction + 1] == _SUBSCRIPT_OPERATOR
+    return name.startswith("BINARY_SUBSCR") or is_operator
 
 
 def location_of_node(node: ast.AST, file: str, function: str = "") -> SourceLocation:

@@ -42,7 +42,7 @@ class LoopDependencyError(BaseError):
 
     message = "this device loop uses `{tensor}`, which an earlier device loop writes"
     note = "the programs of both loops run at the same time"
-    fix = "split the kernel in two: the second call sees what the first has written"
+    fix = "put hl.barrier() between the loops, or split the kernel in two"
 
 
 class DeviceLoopElseBlock(BaseError):
@@ -136,7 +136,7 @@ class InvalidJaggedTileUsage(BaseError):
 class BarrierOnlyAllowedAtTopLevel(BaseError):
     """A barrier that is not between top-level loops."""
 
-    message = "hl.barrier() stands inside another statement"
+    message = "hl.barrier() does not stand between two device loops"
     expected = "hl.barrier() directly in the function body, between two device loops"
 
 

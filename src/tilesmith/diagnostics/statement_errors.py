@@ -212,7 +212,7 @@ class InvalidSequenceSubscription(BaseError):
 class FailedToUnpackTupleAssign(BaseError):
     """The number of names and values differs."""
 
-    message = "cannot unpack {given} into {needed} names"
+    message = "cannot unpack {given} values into {needed} names"
 
 
 class TypeInferenceError(BaseError):

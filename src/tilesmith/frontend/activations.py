@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.frontend.composition import Rule, in_common_type, in_float_type, in_wide_type
 from tilesmith.frontend.elementwise import clamp, where
-from tilesmith.frontend.emission import apply, as_tile, cast, full
-from tilesmith.frontend.promotion import common_dtype, compute_dtype
+from tilesmith.frontend.emission import apply, cast, expand_dims, full
 from tilesmith.frontend.tracer import locate
-from tilesmith.frontend.values import TileValue
+from tilesmith.frontend.values import TileValue, dispatch
 
-Rule = Callable[..., Any]
 SQRT_HALF = 1 / math.sqrt(2)
+SELU_ALPHA = 1.6732632423543772
+SELU_SCALE = 1.0507009873554805
 TANH_SCALE = math.sqrt(2 / math.pi)
-
-
-def in_wide_type(function: Callable[..., TileValue]) -> Rule:
-    """Compute in fp32 for half types and round the result back."""
-
-    def rule(x: TileValue, *args: Any, inplace: bool = False, **kwargs: Any) -> TileValue:
-        wide = cast(x, compute_dtype(x.tile.dtype))
-        return cast(function(wide, *args, **kwargs), x.tile.dtype)
-
-    return rule
 
 
 def relu(x: TileValue) -> TileValue:
@@ -94,17 +84,6 @@ def sign(x: TileValue) -> TileValue:
     return apply("sub", positive, cast(apply("lt", x, 0), x.tile.dtype))
 
 
-def in_common_type(function: Callable[..., TileValue]) -> Rule:
-    """Operands meet in the type they promote to, wide for half types; rounded once."""
-
-    def rule(*operands: Any, **kwargs: Any) -> TileValue:
-        dtype = common_dtype(*operands)
-        wide = [as_tile(operand, compute_dtype(dtype)) for operand in operands]
-        return cast(function(*wide, **kwargs), dtype)
-
-    return rule
-
-
 def lerp(start: TileValue, end: TileValue, weight: TileValue) -> TileValue:
     """``start + weight * (end - start)``, from the nearer end."""
     distance = apply("sub", end, start)
@@ -143,6 +122,69 @@ def threshold(x: TileValue, limit: float, value: float) -> TileValue:
     return where(apply("le", x, limit), full(value, x.tile.dtype), x)
 
 
+def hardsigmoid(x: TileValue) -> TileValue:
+    """``clamp(x + 3, 0, 6) / 6``."""
+    return apply("mul", clamp(apply("add", x, 3.0), 0.0, 6.0), 1 / 6)
+
+
+def hardswish(x: TileValue) -> TileValue:
+    """``x * hardsigmoid(x)``."""
+    return apply("mul", apply("mul", x, clamp(apply("add", x, 3.0), 0.0, 6.0)), 1 / 6)
+
+
+def celu(x: TileValue, alpha: float = 1.0) -> TileValue:
+    """ELU with a continuous slope for any alpha."""
+    curve = apply("mul", apply("expm1", apply("div", x, alpha)), alpha)
+    return where(apply("gt", x, 0.0), x, curve)
+
+
+def selu(x: TileValue) -> TileValue:
+    """ELU with the constants that keep mean and variance."""
+    return apply("mul", elu(x, SELU_ALPHA), SELU_SCALE)
+
+
+def softsign(x: TileValue) -> TileValue:
+    """``x / (1 + |x|)``."""
+    return apply("div", x, apply("add", apply("abs", x), 1.0))
+
+
+def softshrink(x: TileValue, lambd: float = 0.5) -> TileValue:
+    """Towards zero by ``lambd``; NaN stays."""
+    within = where(apply("ne", x, x), x, full(0.0, x.tile.dtype))
+    above = where(apply("gt", x, lambd), apply("sub", x, lambd), within)
+    return where(apply("lt", x, -lambd), apply("add", x, lambd), above)
+
+
+def hardshrink(x: TileValue, lambd: float = 0.5) -> TileValue:
+    """Zero within ``lambd`` of zero."""
+    is_small = apply("le", apply("abs", x), lambd)
+    return where(is_small, 0.0, x)
+
+
+def prelu(x: TileValue, weight: TileValue) -> TileValue:
+    """A slope below zero for each channel (axis 1)."""
+    if x.tile.rank > 1 and weight.tile.rank == 1:
+        weight = expand_dims(weight, (0, *range(2, x.tile.rank)))
+    return where(apply("gt", x, 0), x, apply("mul", weight, x))
+
+
+def glu(x: TileValue, dim: int = -1) -> TileValue:
+    """The first half, gated by the sigmoid of the second."""
+    first, second = dispatch("chunk", (x, 2, dim), {})
+    return apply("mul", first, apply("sigmoid", second))
+
+
+def rrelu(
+    x: TileValue, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> TileValue:
+    """``leaky_relu`` with the mean slope; in training it would be random."""
+    if training:
+        raise errors.UnsupportedTorchArgument(
+            name="F.rrelu", argument="training=True", loc=locate()
+        )
+    return where(apply("ge", x, 0.0), x, apply("mul", x, (lower + upper) / 2))
+
+
 ACTIVATIONS: dict[str, Rule] = {
     "relu": in_wide_type(relu), "relu_": in_wide_type(relu), "gelu": in_wide_type(gelu),
     "silu": in_wide_type(silu), "softplus": in_wide_type(softplus),
@@ -152,5 +194,10 @@ ACTIVATIONS: dict[str, Rule] = {
     "threshold": in_wide_type(threshold), "_threshold": in_wide_type(threshold), "sign": sign,
     "lerp": in_common_type(lerp), "addcmul": in_common_type(addcmul),
     "addcdiv": in_common_type(addcdiv), "hypot": in_common_type(hypot),
-    "masked_fill": masked_fill,
+    "masked_fill": masked_fill, "sgn": sign,
+    "hardsigmoid": in_wide_type(hardsigmoid), "hardswish": in_wide_type(hardswish),
+    "celu": in_wide_type(celu), "selu": in_wide_type(selu), "softsign": in_float_type(softsign),
+    "tanhshrink": in_float_type(lambda x: apply("sub", x, apply("tanh", x))),
+    "softshrink": in_wide_type(softshrink), "hardshrink": in_wide_type(hardshrink),
+    "prelu": in_common_type(prelu), "glu": in_wide_type(glu), "rrelu": in_wide_type(rrelu),
 }  # fmt: skip

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.check_helpers import check_helper
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
+from tilesmith.frontend.guards import has_device_form
 from tilesmith.frontend.helper_globals import globals_read, is_library
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeFloat, RuntimeInt
@@ -52,6 +54,8 @@ class CaptureBorder:
             return value
         items = items_of(value)
         if items is None:
+            if not has_device_form(value):
+                raise errors.CantReadOnDevice(name=source, kind=kind_of(value))
             self._guards.constant(value, source)
             return value
         self._guards.container(value, source)
@@ -86,6 +90,7 @@ class CaptureBorder:
             fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
             self._guards.require(fits, -INT32_LIMIT <= value <= WIDE_LIMIT)
         parameter = self._tracer.parameter(readable(source), source, scalar(dtype))
+        self._tracer.arguments.setdefault(parameter, value)
         result = Scalar(parameter)
         if not self._tracer.options.static_shapes:
             result.as_dim = size_dim(parameter.name, int(value))

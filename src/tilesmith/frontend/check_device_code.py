@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.names import bound_names, read_names
-from tilesmith.frontend.source import LOOP_FUNCTIONS, KernelSource, is_language_call
+from tilesmith.frontend.source import LOOP_FUNCTIONS, KernelSource, is_barrier, is_language_call
 
 _NOT_ALLOWED = {
     ast.Return: "`return`", ast.With: "`with`", ast.Try: "`try`", ast.AsyncWith: "`async with`",
@@ -28,6 +28,7 @@ def check_device_code(source: KernelSource) -> None:
         for node in ast.walk(loop):
             _check_node(node, source)
     _check_loop_functions(source)
+    _check_barriers(source)
     _check_globals(source)
     _check_rebinding(source)
     _check_host_reads(source)
@@ -82,6 +83,13 @@ def _check_loop_functions(source: KernelSource) -> None:
             )
 
 
+def _check_barriers(source: KernelSource) -> None:
+    between = {id(s.value) for s in source.loops if isinstance(s, ast.Expr)}
+    for node in ast.walk(source.tree):
+        if is_barrier(node, source.function) and id(node) not in between:
+            raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
+
+
 def _check_globals(source: KernelSource) -> None:
     declared = {
         name
@@ -101,8 +109,10 @@ def _host_names(source: KernelSource) -> dict[str, ast.AST]:
 
 def _check_rebinding(source: KernelSource) -> None:
     host = _host_names(source)
+    used = read_names([*source.loops, *source.after])
     for name, place in bound_names(source.loops).items():
-        if name in host:
+        # `_` is for what is not wanted, on either side.
+        if name in host and (name != "_" or name in used):
             raise errors.CannotModifyHostVariableOnDevice(name=name, loc=source.location(place))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,16 +18,35 @@ from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.values import Value
 
 
-def known_number(value: TileValue) -> Any:
-    """The value of an expression of block sizes and constants; the trace then holds for it only."""
+def known_number(value: TileValue, *, specializes: bool = False) -> Any:
+    """The value of an expression of block sizes and constants; the trace then holds for it only.
+
+    With ``specializes``, integer arguments become constants of the trace too.
+    """
     tracer = current_tracer("hl.constexpr")
     with tracer.eager():
+        if specializes:
+            for argument in _arguments(tracer, value.value):
+                tracer.arguments[argument] = tracer.host.specialize(tracer.arguments[argument])
         return _evaluate(tracer, value.value).item()
+
+
+def _arguments(tracer: Tracer, value: Value) -> Iterator[Value]:
+    """The integer arguments in an expression."""
+    op = tracer.builder.definition_of(value)
+    if value in tracer.arguments:
+        yield value
+    elif op is not None:
+        for operand in op.operand_values():
+            yield from _arguments(tracer, operand)
 
 
 def _evaluate(tracer: Tracer, value: Value) -> torch.Tensor:
     op = tracer.builder.definition_of(value)
     dtype = to_torch(value.tile.dtype)
+    number = tracer.arguments.get(value)
+    if type(number) is int:
+        return torch.tensor(number, dtype=dtype)
     if isinstance(op, Full):
         return torch.tensor(op.value, dtype=dtype)
     if isinstance(op, BlockSize):

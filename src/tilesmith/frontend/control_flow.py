@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32
-from tilesmith.frontend.emission import apply, as_tile
+from tilesmith.frontend.combine import language_form
+from tilesmith.frontend.emission import apply, as_tile, cast, full, integer
 from tilesmith.frontend.loops import BoundAxis, LoopRange, bind_axis
 from tilesmith.frontend.merging import (
     State,
@@ -37,6 +39,16 @@ def named(name: str, value: Any) -> Any:
     if isinstance(value, TileValue) and not isinstance(value, Scalar) and not value.value.name:
         value.value.name = name
     return value
+
+
+def replaced(function: Any) -> Any:
+    """What device code calls instead of a function of torch, if there is something."""
+    return language_form(function)
+
+
+def updated(value: Any, result: Any) -> Any:
+    """What a name stands for after an in-place method: device values are replaced."""
+    return result if isinstance(value, TileValue) else value
 
 
 def unpack(item: Any, count: int) -> Any:
@@ -77,7 +89,7 @@ def _loop_variable(loop: LoopRange, axes: list[BoundAxis], begins: tuple[Value, 
     variables: list[Any] = []
     for axis, begin in zip(axes, begins):
         is_tile = bool(axis.block) or axis.is_unit_tile
-        tile = Tile(axis.block or None, begin, axis.begin, axis.end)
+        tile = Tile(axis.block or None, begin, axis.begin, axis.end, axis.lengths)
         if axis.block:
             current_tracer("tile").region.tiles[axis.block] = tile
         variables.append(tile if is_tile else Scalar(begin))
@@ -100,14 +112,12 @@ def _trace_grid(
     targets: Sequence[str],
 ) -> State:
     names, state = carried
-    if any(axis.step not in (None, 1) for axis in loop.axes):
-        raise errors.IncorrectTileUsage(
-            problem="a top-level hl.grid with a step", fix="multiply the index inside", loc=locate()
-        )
-    axes = _bind(tracer, loop, targets)
+    strided = _bind(tracer, loop, targets)
+    axes = [_counted(axis, item.step) for axis, item in zip(strided, loop.axes)]
     args = _position_args(axes, targets)
     with tracer.open_region("grid", tuple(axis.block for axis in axes if axis.block)):
-        body(_loop_variable(loop, axes, args), *state)
+        places = tuple(_place(*item).value for item in zip(strided, axes, args))
+        body(_loop_variable(loop, axes, places), *state)
         tracer.builder.effect(Yield)
     region = tracer.take_region(args)
     tracer.builder.effect(
@@ -118,6 +128,26 @@ def _trace_grid(
         body=region,
     )
     return tuple(Unbound(name, errors.CrossRootDeviceValue) for name in names)
+
+
+def _counted(axis: BoundAxis, step: Any) -> BoundAxis:
+    """A grid has no steps: an axis with one counts its indices instead."""
+    if step is None or (isinstance(step, int) and step == 1):
+        return axis
+    assert axis.step is not None
+    step = Scalar(axis.step)
+    last = integer("add", integer("sub", Scalar(axis.end), Scalar(axis.begin)), step)
+    count = integer("floordiv", integer("sub", last, 1), step)
+    zero = full(0, axis.begin.tile.dtype)
+    return replace(axis, begin=zero.value, end=cast(count, axis.end.tile.dtype).value)
+
+
+def _place(strided: BoundAxis, axis: BoundAxis, position: Value) -> Scalar:
+    """The index that a program at a position of the grid stands for."""
+    if axis is strided or strided.step is None:
+        return Scalar(position)
+    offset = integer("mul", Scalar(position), Scalar(strided.step))
+    return integer("add", Scalar(strided.begin), offset)
 
 
 def _trace_loop(
@@ -183,6 +213,13 @@ def run_if(
         TileValue(by_position[i]) if i in by_position else unmerged_value(name, a, b)
         for i, (name, a, b) in enumerate(zip(names, arms[0][0], arms[1][0]))
     )
+
+
+def run_assert(test: Any, message: Callable[[], Any]) -> None:
+    """Run an ``assert`` on values known when compiling."""
+    if isinstance(test, TileValue):
+        raise errors.StatementNotSupported(statement="`assert`", loc=locate())
+    assert test, message()
 
 
 def as_condition(condition: TileValue) -> TileValue:

@@ -10,18 +10,22 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, DType
-from tilesmith.frontend.emission import apply, as_tile, broadcast_to, cast, number_dtype
+from tilesmith.frontend.emission import apply, as_tile, broadcast_to, cast, number_dtype, reshape
 from tilesmith.frontend.emission import full as emit_full
-from tilesmith.frontend.indexing import arange as emit_arange
+from tilesmith.frontend.linear_sizes import length_between
+from tilesmith.frontend.placement import positions_in
 from tilesmith.frontend.sessions import current_tracer
-from tilesmith.frontend.shape import as_dim, as_shape
+from tilesmith.frontend.shape import as_shape
+from tilesmith.frontend.slices import spaced_range
 from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.types import Shape
+from tilesmith.ir.types import Dim, Shape
 
 Rule = Callable[..., Any]
+MOST_NUMBERS = 64
+"""Of a list in device code: each costs a comparison in each lane."""
 
 
 def shape_of(shape: Any, function: str) -> Shape:
@@ -65,39 +69,41 @@ def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) ->
 def arange(
     *bounds: Any, dtype: torch.dtype | None = None, device: Any = None, step: Any = 1
 ) -> TileValue:
-    """``[start, end)`` as an integer tensor; the length must be known or a block size.
+    """``[start, end)`` as an integer tensor; the length must be known or of whole blocks.
 
     Example:
         ``k = hl.arange(tile.block_size)``
     """
     current_tracer("hl.arange")
+    if not 1 <= len(bounds) <= 3:
+        raise errors.InvalidArgumentKind(
+            function="hl.arange", problem=f"{len(bounds)} bounds are given", loc=locate()
+        )
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) > 2 else step
-    result = emit_arange(as_dim(_length(start, end, step), "hl.arange"))
-    if step != 1:
-        result = apply("mul", result, step)
-    if not (isinstance(start, int) and start == 0):
-        result = apply("add", result, start)
+    result = spaced_range(start, _length(start, end, step), step)
     return result if dtype is None else cast(result, from_torch(dtype))
 
 
-def _length(start: Any, end: Any, step: Any) -> Any:
-    if isinstance(end, Tile):
-        return end
-    if all(isinstance(bound, int) for bound in (start, end, step)):
-        return len(range(start, end, step))
-    if isinstance(end, Scalar) and isinstance(start, int) and start == 0 and step == 1:
-        return end
-    if isinstance(end, Scalar) and end.sum_of is not None and step == 1:
-        left, right = end.sum_of
-        same = (
-            isinstance(start, TileValue)
-            and isinstance(left, TileValue)
-            and left.value is start.value
-        )
-        if same:
-            return right
-    raise errors.ShapeSpecializingCall(value="the length of hl.arange", loc=locate())
+def _length(start: Any, end: Any, step: Any) -> Dim:
+    for name, bound in (("start", start), ("end", end), ("step", step)):
+        is_number = isinstance(bound, int) or (name != "step" and isinstance(bound, Scalar))
+        is_tile = name == "end" and isinstance(bound, Tile)
+        if isinstance(bound, bool) or not (is_number or is_tile):
+            raise errors.InvalidArgumentKind(
+                function="hl.arange",
+                problem=f"{name} is {kind_of(bound)}, expected an integer",
+                loc=locate(),
+            )
+    if step == 0:
+        raise errors.InvalidArgumentValue(function="hl.arange", problem="step is 0", loc=locate())
+    end = end.block_size if isinstance(end, Tile) else end
+    if isinstance(start, int) and isinstance(end, int):
+        return Dim.of(len(range(start, end, step)))
+    length = length_between(start, end, step) if step > 0 else None
+    if length is None:
+        raise errors.ShapeSpecializingCall(value="the length of hl.arange", loc=locate())
+    return length
 
 
 def _dtype_of(like: Any, dtype: torch.dtype | None) -> DType:
@@ -118,9 +124,13 @@ def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_:
     """``torch.full_like``."""
     element = _dtype_of(x, dtype)
     shape = as_shape(tuple(x.shape), "full_like")
-    if isinstance(fill_value, TileValue):
-        return broadcast_to(cast(fill_value, element), shape)
-    return emit_full(fill_value, element, shape)
+    return _filled(fill_value, element, shape)
+
+
+def _filled(value: Any, dtype: DType, shape: Shape) -> TileValue:
+    if isinstance(value, TileValue):
+        return broadcast_to(cast(value, dtype), shape)
+    return emit_full(value, dtype, shape)
 
 
 def factory(value: Any) -> Rule:
@@ -146,24 +156,65 @@ def new_full(
     x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any
 ) -> TileValue:
     """``x.new_full``."""
-    return emit_full(fill_value, _dtype_of(x, dtype), as_shape((size,), "new_full"))
+    return _filled(fill_value, _dtype_of(x, dtype), as_shape((size,), "new_full"))
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-    """``torch.tensor(number)``."""
+    """``torch.tensor`` of a number or of short lists of numbers."""
     if isinstance(value, TileValue):
         return value if dtype is None else cast(value, from_torch(dtype))
-    if not isinstance(value, (int, float)):
+    shape, numbers = _flat(value)
+    if not all(isinstance(number, (int, float)) for number in numbers):
         raise errors.UnsupportedTorchArgument(
             name="torch.tensor", argument=kind_of(value), loc=locate()
         )
-    return emit_full(value, number_dtype(value) if dtype is None else from_torch(dtype))
+    if len(numbers) > MOST_NUMBERS:
+        raise errors.UnsupportedTorchArgument(
+            name="torch.tensor", argument=f"a list of {len(numbers)} numbers", loc=locate()
+        )
+    wanted = from_torch(dtype) if dtype is not None else _number_dtype_of(numbers)
+    return reshape(_listed(numbers, wanted), shape)
+
+
+def _number_dtype_of(numbers: list[Any]) -> DType:
+    kinds = [number_dtype(number) for number in numbers] or [F32]
+    return max(kinds, key=lambda dtype: (dtype.is_float, dtype.bits))
+
+
+def _flat(value: Any) -> tuple[Shape, list[Any]]:
+    """The sizes of nested lists and what they hold; a ragged list holds lists."""
+    if not isinstance(value, (list, tuple)):
+        return (), [value]
+    parts = [_flat(item) for item in value]
+    inner = parts[0][0] if parts else ()
+    if any(shape != inner for shape, _ in parts):
+        return (), [value]
+    return (Dim.of(len(parts)), *inner), [number for _, numbers in parts for number in numbers]
+
+
+def _listed(numbers: list[Any], dtype: DType) -> TileValue:
+    """Constants along one axis; there is no memory behind them."""
+    if len(numbers) == 1:
+        return emit_full(numbers[0], dtype)
+    dim = Dim.of(len(numbers))
+    position, result = spaced_range(0, dim, 1), emit_full(numbers[0], dtype, (dim,))
+    for place, number in enumerate(numbers[1:], 1):
+        result = apply("where", apply("eq", position, place), number, result, dtype=dtype)
+    return result
+
+
+def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+    """``torch.eye``: ones where both positions within the value are equal."""
+    element = F32 if dtype is None else from_torch(dtype)
+    shape = as_shape((n, n if m is None else m), "torch.eye")
+    rows, columns = (positions_in(shape, axis) for axis in (0, 1))
+    return cast(apply("eq", rows, columns), element)
 
 
 FACTORIES: dict[str, Rule] = {
     "zeros": factory(0), "ones": factory(1), "empty": factory(0),
     "full": lambda size, fill_value, **kw: full(size, fill_value, kw.get("dtype")),
-    "arange": arange, "tensor": scalar_tensor,
+    "arange": arange, "tensor": scalar_tensor, "eye": eye,
 }  # fmt: skip
 CREATION: dict[str, Rule] = {
     **FACTORIES,

@@ -12,10 +12,11 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, I32
+from tilesmith.frontend.debugging import breakpoint, print_builtin
 from tilesmith.frontend.emission import as_tile, cast
 from tilesmith.frontend.loops import LoopRange, grid
 from tilesmith.frontend.tracer import locate
-from tilesmith.frontend.values import TileValue, dispatch
+from tilesmith.frontend.values import Scalar, TileValue, dispatch
 
 
 def device_range(*bounds: Any) -> LoopRange:
@@ -29,18 +30,26 @@ def _extremum(builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
         items = tuple(values[0]) if len(values) == 1 else values
         if not any(isinstance(item, TileValue) for item in items):
             return builtin(items, **kwargs)
+        if any(isinstance(item, TileValue) and item.tile.rank for item in items):
+            raise errors.InvalidArgumentKind(
+                function=builtin.__name__, problem="a tensor with several elements", loc=locate()
+            )
         result = items[0]
         for item in items[1:]:
-            if isinstance(item, TileValue) and item.tile.rank:
-                raise errors.InvalidArgumentKind(
-                    function=builtin.__name__,
-                    problem="a tensor with several elements",
-                    loc=locate(),
-                )
-            result = dispatch(name, (result, item), {})
+            result = dispatch(name, _of_one_type(result, item), {})
         return result
 
     return combine
+
+
+def _of_one_type(first: Any, second: Any) -> tuple[Any, Any]:
+    """A number beside a loaded scalar takes the scalar's type, as in ``min(lengths[i], 64)``."""
+    for value, other in ((first, second), (second, first)):
+        is_loaded = isinstance(value, TileValue) and not isinstance(value, Scalar)
+        if is_loaded and isinstance(other, (int, float, Scalar)):
+            number = TileValue(cast(as_tile(other), value.tile.dtype).value)
+            return (value, number) if value is first else (number, value)
+    return first, second
 
 
 def _conversion(builtin: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
@@ -50,14 +59,17 @@ def _conversion(builtin: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
     return convert
 
 
-def _print(*_: Any, **__: Any) -> Any:
-    raise errors.BackendUnsupported(
-        operation="print() in device code", backend="triton", loc=locate()
-    )
-
-
-def _breakpoint(*_: Any, **__: Any) -> Any:
-    raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=locate())
+def _zip(*sequences: Any) -> list[tuple[Any, ...]]:
+    """``zip`` of sequences of one length."""
+    lists = [list(sequence) for sequence in sequences]
+    lengths = sorted({len(items) for items in lists})
+    if len(lengths) > 1:
+        raise errors.InvalidArgumentValue(
+            function="zip",
+            problem=f"the sequences have {' and '.join(map(str, lengths))} items",
+            loc=locate(),
+        )
+    return list(zip(*lists))
 
 
 DEVICE_BUILTINS: dict[str, Any] = {
@@ -66,6 +78,7 @@ DEVICE_BUILTINS: dict[str, Any] = {
     "max": _extremum(builtins.max, "maximum"),
     "int": _conversion(builtins.int, I32),
     "float": _conversion(builtins.float, F32),
-    "print": _print,
-    "breakpoint": _breakpoint,
+    "zip": _zip,
+    "print": print_builtin,
+    "breakpoint": breakpoint,
 }

@@ -20,6 +20,7 @@ from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.types import Dim
 
 Rule = Callable[..., Any]
 
@@ -151,7 +152,21 @@ def multiply(left: Operand, right: Operand) -> Any:
     dtype = _weak_dtype(operands) or result_dtype("mul", left, right)
     has_number = any(not isinstance(o, TileValue) or o.is_weak for o in operands)
     wide = compute_dtype(dtype) if has_number else dtype
-    return _weak(cast(apply("mul", left, right, dtype=wide), dtype), operands)
+    result = _weak(cast(apply("mul", left, right, dtype=wide), dtype), operands)
+    if isinstance(result, Scalar):
+        result.as_dim = _product_of_sizes(left, right)
+    return result
+
+
+def _product_of_sizes(left: Operand, right: Operand) -> Dim | None:
+    """``2 * t.block_size`` as a size: the tile's axis, each element of which becomes two."""
+    dims = [o.as_dim for o in (left, right) if isinstance(o, Scalar)]
+    numbers = [Dim.of(o) for o in (left, right) if isinstance(o, int) and o > 0]
+    known = [dim for dim in dims if dim is not None]
+    if len(known) + len(numbers) != 2:
+        return None
+    first, second = [*known, *numbers]
+    return first * second
 
 
 def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -> Any:

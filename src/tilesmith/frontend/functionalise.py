@@ -24,6 +24,8 @@ from typing import cast
 from tilesmith.frontend.names import bound_names
 
 RUNTIME = "__ts"
+REPLACED = frozenset({"associative_scan"})
+"""Names of torch functions that device code has forms of its own for."""
 
 
 def _name(identifier: str) -> ast.Name:
@@ -82,7 +84,9 @@ class Functionaliser(ast.NodeTransformer):
         for statement in statements:
             new = self.visit(statement)
             result.extend(new if isinstance(new, list) else [new])
-            self._bound |= set(bound_names([statement]))
+            # The variable of a loop lives in the body's function only.
+            inside = [statement] if not isinstance(statement, ast.For) else statement.body
+            self._bound |= set(bound_names(inside))
         return result
 
     def _fresh(self, kind: str) -> str:
@@ -186,6 +190,12 @@ class Functionaliser(ast.NodeTransformer):
         )
         return self._at(node, condition, body, self._assign(names, call))
 
+    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+        """An assertion of what is known when compiling is checked then."""
+        self.generic_visit(node)
+        message = _thunk(node.msg or ast.Constant(""))
+        return self._at(node, ast.Expr(_runtime_call("run_assert", node.test, message)))
+
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
         """Assignments hand their name to the value: it names the variable in generated code."""
         self.generic_visit(node)
@@ -231,6 +241,13 @@ class Functionaliser(ast.NodeTransformer):
         operands = [node.left, *node.comparators]
         kinds = _strings(type(op).__name__ for op in node.ops)
         return self._expression(node, _runtime_call("compare_chain", kinds, *operands))
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """A function of torch that does not see proxies is replaced by the one that does."""
+        self.generic_visit(node)
+        if node.attr not in REPLACED or not isinstance(node.ctx, ast.Load):
+            return node
+        return self._expression(node, _runtime_call("replaced", node))
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """Lambdas run as they are, their expressions rewritten."""

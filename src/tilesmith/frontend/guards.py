@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +28,16 @@ class Guard(NamedTuple):
     """Stays alive with the guard, so that its id stays its own."""
 
 
-_COMPARED = (str, bytes, torch.dtype, torch.device, BuiltinFunctionType, type, enum.Enum)
+_COMPARED = (
+    *(str, bytes, range, slice, torch.dtype, torch.device, torch.finfo, torch.iinfo),
+    *(BuiltinFunctionType, type, enum.Enum),
+)
+_USABLE = (*_COMPARED, bool, int, float, complex, ModuleType)
+
+
+def has_device_form(value: Any) -> bool:
+    """Whether device code may use a host value that is no tensor and no container."""
+    return value is None or isinstance(value, _USABLE) or callable(value)
 
 
 def root_of(source: str) -> str:

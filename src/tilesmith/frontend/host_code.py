@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import torch
 
-from tilesmith.frontend.functionalise import Functionaliser
+from tilesmith.frontend.functionalise import RUNTIME, Functionaliser
+from tilesmith.frontend.inplace_calls import rebind_updated_names
 from tilesmith.frontend.names import bound_names, definitely_bound, read_names
 from tilesmith.frontend.source import KernelSource
 
@@ -41,7 +42,7 @@ class SplitKernel:
         parameters = {arg.arg for arg in self.source.tree.args.args}
         return frozenset(parameters - set(bound_names(self.source.before)))
 
-    def host_function(self) -> Callable[..., Any]:
+    def host_function(self) -> FunctionType:
         """Host code as ``f(launch, *arguments)``.
 
         ``launch`` receives the captured values at the launch point.
@@ -106,7 +107,9 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
 
 
 def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
-    body = Functionaliser(captured).block(source.fresh().loops)
+    local = set(bound_names(source.loops)) - set(captured)
+    loops = rebind_updated_names(source.fresh().loops, local, RUNTIME)
+    body = Functionaliser(captured).block(loops)
     tree = _plain_function(source.tree, "__device", body)
     tree.args.args = [ast.arg(name) for name in captured]
     return tree

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.config_values import known_number
+from tilesmith.frontend.host_numbers import RuntimeInt
 from tilesmith.frontend.sessions import current_host_session, find_host_session, find_tracer
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import TileValue
@@ -94,8 +95,14 @@ def register_tunable(name: str, fragment: Any) -> Any:
         raise errors.RegisterTunableArgTypes(
             kind=kind_of(fragment), argument="fragment", loc=locate()
         )
+    for bound in (getattr(fragment, "low", 0), getattr(fragment, "high", 0)):
+        if isinstance(bound, RuntimeInt):
+            raise errors.ConfigSpecFragmentWithSymInt(name=name, bound=bound, loc=locate())
     if is_reserved(name):
         raise errors.TunableNameConflict(name=name, loc=locate())
+    for bound, value in vars(fragment).items():
+        if isinstance(value, RuntimeInt):
+            raise errors.ConfigSpecFragmentWithSymInt(name=name, bound=bound, loc=locate())
     return session.register_tunable(name, fragment)
 
 

@@ -23,13 +23,12 @@ from tilesmith.frontend.emission import (
     full,
     reshape,
 )
-from tilesmith.frontend.sessions import current_tracer
-from tilesmith.frontend.tensors import TensorRef, reference_of_unknown, size_dim
+from tilesmith.frontend.slices import slice_position
+from tilesmith.frontend.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import INT32_LIMIT, locate
-from tilesmith.frontend.values import Scalar, TileValue
-from tilesmith.ir.ops.indexing import Arange
-from tilesmith.ir.types import ONE, Dim, Shape, TileType
+from tilesmith.frontend.values import TileValue
+from tilesmith.ir.types import ONE, Dim, Shape
 from tilesmith.ir.values import Value
 
 
@@ -82,8 +81,8 @@ def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
     fill = [slice(None)] * (ref.ndim - consumed)
     ellipses = [position for position, element in enumerate(elements) if element is Ellipsis]
     if len(ellipses) > 1:
-        raise errors.InvalidIndexingType(
-            kind="more than one `...`", tensor=ref.source, loc=locate()
+        raise errors.TypeInferenceError(
+            problem=f"an index of `{ref.source}` has more than one `...`", loc=locate()
         )
     place = ellipses[0] if ellipses else len(elements)
     elements[place : place + len(ellipses)] = fill
@@ -112,7 +111,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if isinstance(element, Tile):
         return Position(_tile_position(ref, axis, element))
     if isinstance(element, slice):
-        return Position(_slice_position(ref, axis, element))
+        return Position(slice_position(ref, axis, element))
     if isinstance(element, TensorRef):
         raise errors.HostTensorDirectUsage(name=element.source, use="an index", loc=locate())
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
@@ -147,61 +146,6 @@ def _constant_position(ref: TensorRef, axis: int, element: int) -> TileValue:
             tensor=ref.source, dim=axis, index=element, size=extent, loc=locate()
         )
     return full(element, I32 if element <= INT32_LIMIT else I64)
-
-
-def _slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
-    extent = ref.type.shape[axis]
-    if element == slice(None):
-        hint = ref.host_tensor.shape[axis]
-        dim = Dim.of(extent) if isinstance(extent, int) else size_dim(extent, hint)
-        return full(0, I32, (ONE,)) if dim.is_one else arange(dim)
-    step = 1 if element.step is None else element.step
-    if not isinstance(step, int) or step <= 0:
-        raise errors.InvalidSliceStep(step=step, loc=locate())
-    if isinstance(element.stop, Scalar) or isinstance(element.start, Scalar):
-        return _runtime_slice(element)
-    if isinstance(extent, str):
-        extent = _covering_extent(ref, axis, element)
-    start, stop, step = element.indices(extent)
-    dim = Dim.of(len(range(start, stop, step)))
-    indices = full(0, I32, (ONE,)) if dim.is_one else arange(dim)
-    if step != 1:
-        indices = apply("mul", indices, step)
-    return apply("add", indices, start) if start else indices
-
-
-def _covering_extent(ref: TensorRef, axis: int, element: slice) -> int:
-    """A size that a slice of a runtime dimension may be taken from, guarded."""
-    start, stop = element.start or 0, element.stop
-    if stop is None or start < 0 or not start <= stop <= ref.host_tensor.shape[axis]:
-        raise errors.ShapeSpecializingCall(value=f"a slice of {ref.source}", loc=locate())
-    tracer = current_tracer("a slice")
-    tracer.guards.require(f"{ref.source}.size({axis}) >= {stop}", value=True)
-    return stop
-
-
-def _runtime_slice(element: slice) -> TileValue:
-    """``s : s + t.block_size``: a range as long as a block, from a runtime start."""
-    stop = element.stop
-    if isinstance(stop, Scalar) and stop.sum_of is not None and element.step in (None, 1):
-        start, length = stop.sum_of
-        is_same = start is element.start or _same_value(start, element.start)
-        if is_same and isinstance(length, Scalar) and length.as_dim is not None:
-            return apply("add", arange(length.as_dim), start)
-        if is_same and isinstance(length, int):
-            return apply("add", arange(Dim.of(length)), start)
-    raise errors.TensorSliceBound(loc=locate())
-
-
-def _same_value(left: Any, right: Any) -> bool:
-    both = isinstance(left, TileValue) and isinstance(right, TileValue)
-    return left.value is right.value if both else left is right
-
-
-def arange(dim: Dim) -> TileValue:
-    """``[0, 1, ...)`` along a new axis of that dimension."""
-    tracer = current_tracer("arange")
-    return TileValue(tracer.create(Arange, TileType(I32, (dim,))))
 
 
 def _group(positions: list[Position]) -> list[list[Position]]:

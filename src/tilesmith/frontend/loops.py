@@ -14,12 +14,14 @@ from typing import Any
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.config_values import known_number
 from tilesmith.frontend.emission import as_tile, full
-from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.sessions import current_tracer, find_host_session, find_tracer
 from tilesmith.frontend.tensors import TensorRef
 from tilesmith.frontend.tile import Tile
-from tilesmith.frontend.tracer import WIDE_LIMIT, locate
+from tilesmith.frontend.tracer import WIDE_LIMIT, Tracer, locate
 from tilesmith.frontend.values import Scalar, TileValue
+from tilesmith.ir.ops.control_flow import GridBarrier
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 
@@ -35,6 +37,8 @@ class Axis:
     dimension."""
     step: Any = None
     """Set for index axes (``hl.grid``), which have no block."""
+    lengths: TileValue | None = None
+    """Set for ``hl.jagged_tile``: how far the axis reaches in each lane of enclosing tiles."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def tile(begin_or_end: Any, end_or_none: Any = None, /, block_size: Any = None) 
     Example:
         ``for t, u in hl.tile([m, n], block_size=[None, 64]): ...``
     """
-    current_tracer("tile")
+    current_tracer("hl.tile")
     ranges, is_tuple = _ranges(begin_or_end, end_or_none, block_size, "tile")
     return LoopRange(tuple(Axis(a, b, c) for a, b, c in ranges), is_tuple, "tile")
 
@@ -116,8 +120,15 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
     Example:
         ``for i in hl.grid(n): out[i, :] = x[i, :]``
     """
-    current_tracer("grid")
+    current_tracer("hl.grid")
     ranges, is_tuple = _ranges(begin_or_end, end_or_none, step, "grid")
+    for _, _, stride in ranges:
+        if isinstance(stride, int) and stride < 1:
+            raise errors.IncorrectTileUsage(
+                problem=f"the step of a loop is {stride}",
+                fix="loops run upwards: use a positive step and compute the index from it",
+                loc=locate(),
+            )
     return LoopRange(
         tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
     )
@@ -127,12 +138,26 @@ def static_range(
     begin_or_end: int, end_or_none: int | None = None, /, step: int = 1
 ) -> Sequence[int]:
     """Fully unrolled; arguments are compile-time integers and so is the index."""
-    current_tracer("static_range")
+    current_tracer("hl.static_range")
     begin, end = (0, begin_or_end) if end_or_none is None else (begin_or_end, end_or_none)
     for bound in (begin, end, step):
         if isinstance(bound, bool) or not isinstance(bound, int):
             raise errors.StaticRangeBound(found=kind_of(bound), loc=locate())
     return range(begin, end, step)
+
+
+def barrier() -> None:
+    """Between two top-level loops: all programs before it end, and what they wrote is seen after.
+
+    Example:
+        ``hl.barrier()``
+    """
+    tracer = find_tracer()
+    if tracer is None and find_host_session() is None:
+        raise errors.NotInsideKernel(function="hl.barrier")
+    if tracer is None or tracer.regions:
+        raise errors.BarrierOnlyAllowedAtTopLevel(loc=locate())
+    tracer.builder.effect(GridBarrier)
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,7 @@ class BoundAxis:
     step: Value | None
     is_unit_tile: bool = False
     """A tile whose block size is fixed to 1: an index axis whose loop variable is a Tile."""
+    lengths: TileValue | None = None
 
 
 def bind_axis(axis: Axis, name: str) -> BoundAxis:
@@ -166,7 +192,7 @@ def bind_axis(axis: Axis, name: str) -> BoundAxis:
     block = _resolve_block(axis, name)
     if block is None:
         return BoundAxis(begin, end, "", full(1, dtype).value, is_unit_tile=True)
-    return BoundAxis(begin, end, block, None)
+    return BoundAxis(begin, end, block, None, lengths=axis.lengths)
 
 
 def _is_index(bound: TileValue) -> bool:
@@ -183,8 +209,10 @@ def _load_scalar(bound: Any) -> Any:
 
 def _resolve_block(axis: Axis, name: str) -> str | None:
     """The block symbol of an axis (None for a fixed size of 1)."""
-    tracer = current_tracer("tile")
+    tracer = current_tracer("hl.tile")
     size = axis.block_size
+    if isinstance(size, Scalar) and not _names_a_block(tracer, size):
+        size = known_number(size, specializes=True)
     if isinstance(size, Scalar) and isinstance(size.as_dim, Dim) and size.as_dim.symbol:
         block = size.as_dim.symbol
         if block in tracer.bound_blocks():
@@ -203,6 +231,11 @@ def _resolve_block(axis: Axis, name: str) -> str | None:
             loc=locate(),
         )
     return tracer.new_block(name, slot=tracer.next_slot(), extent=_extent(axis)).name
+
+
+def _names_a_block(tracer: Tracer, size: Scalar) -> bool:
+    symbol = size.as_dim.symbol if size.as_dim is not None else None
+    return any(block.name == symbol for block in tracer.blocks)
 
 
 def _extent(axis: Axis) -> int | None:

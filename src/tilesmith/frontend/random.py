@@ -25,10 +25,10 @@ from tilesmith.frontend.emission import (
     full,
     reshape,
 )
-from tilesmith.frontend.indexing import arange
 from tilesmith.frontend.memory import load
 from tilesmith.frontend.philox import WORD_MASK, Counter, Key, philox
 from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.slices import arange
 from tilesmith.frontend.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import INT32_LIMIT, locate
@@ -46,7 +46,7 @@ def rand(shape: Any, seed: Any, device: Any = None, offsets: Any = None) -> Tile
     Example:
         ``keep = hl.rand([t, u], seed=seed) > p``
     """
-    return _uniform(_words("hl.rand", shape, seed, offsets)[0])
+    return uniform(_words("hl.rand", shape, seed, offsets)[0])
 
 
 def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> TileValue:
@@ -59,7 +59,11 @@ def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> T
         raise errors.InvalidArgumentValue(
             function="hl.randint", problem=f"low={low} is not below high={high}", loc=locate()
         )
-    word = _words("hl.randint", shape, seed, None)[0]
+    return whole_numbers(_words("hl.randint", shape, seed, None)[0], low, high)
+
+
+def whole_numbers(word: TileValue, low: Any, high: Any) -> TileValue:
+    """Random words as int32 in [low, high)."""
     magnitude = apply("sub", apply("xor", word, _sign(word)), _sign(word))
     first, end = (as_tile(bound, I64) for bound in (low, high))
     span = cast(apply("sub", end, first), U32)
@@ -72,24 +76,31 @@ def rand4x(seed: Any, offsets: Any, device: Any = None) -> tuple[TileValue, ...]
     Example:
         ``a, b, c, d = hl.rand4x(seed, t.index)``
     """
-    return tuple(map(_uniform, _words("hl.rand4x", None, seed, offsets)))
+    return tuple(map(uniform, _words("hl.rand4x", None, seed, offsets)))
 
 
 def _words(function: str, shape: Any, seed: Any, offsets: Any) -> tuple[TileValue, ...]:
     """The four random words of every element."""
     current_tracer(function)
-    key = _key(function, seed)
+    key = key_of(function, seed)
     if offsets is None:
-        dims = shape_of(shape, function)
-        position = _position([_axis(function, size, dim) for size, dim in zip(shape, dims)])
-    else:
-        position = _integer(function, "offsets", offsets)
-        dims = position.tile.shape if shape is None else shape_of(shape, function)
+        return random_words(function, shape, key)
+    position = _integer(function, "offsets", offsets)
+    dims = position.tile.shape if shape is None else shape_of(shape, function)
     words = philox(_counter(position), key)
     return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
 
 
-def _uniform(word: TileValue) -> TileValue:
+def random_words(function: str, shape: Any, key: Key, series: int = 0) -> tuple[TileValue, ...]:
+    """The four words of every element by its position; other ones in each series."""
+    dims = shape_of(shape, function)
+    position = _position([_axis(function, size, dim) for size, dim in zip(shape, dims)])
+    low, high, _, _ = _counter(position)
+    words = philox((low, high, series, 0), key)
+    return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
+
+
+def uniform(word: TileValue) -> TileValue:
     """31 of the 32 bits, folded at the sign, as a fraction."""
     folded = cast(apply("xor", word, _sign(word)), I32)
     return apply("mul", cast(folded, F32), _SCALE)
@@ -111,7 +122,7 @@ def _integer(function: str, name: str, value: Any) -> TileValue:
     return as_tile(tile)
 
 
-def _key(function: str, seed: Any) -> Key:
+def key_of(function: str, seed: Any) -> Key:
     """The seed as 64 bits; of a tensor, its one element."""
     if isinstance(seed, int):
         return seed & WORD_MASK, (seed >> 32) & WORD_MASK

@@ -1,4 +1,4 @@
-"""Torch's reductions and the normalisations built on them. Half types accumulate in fp32."""
+"""Torch's reductions and softmax. Half types accumulate in fp32."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import BOOL, F32, I64, DType
-from tilesmith.frontend.elementwise import divide, multiply, subtract, truth
+from tilesmith.frontend.elementwise import multiply, subtract, truth
 from tilesmith.frontend.emission import apply, as_tile, cast, expand_dims, full, reduce, reshape
+from tilesmith.frontend.jagged import lengths_along, reset_lanes
+from tilesmith.frontend.placement import positions_in
 from tilesmith.frontend.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import locate
@@ -40,10 +42,14 @@ def _axes(x: TileValue, dim: Any, name: str) -> tuple[int, ...]:
     if dim is None or dim == ():
         return tuple(reversed(range(x.tile.rank)))
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if not x.tile.rank and all(d in (0, -1) for d in dims):
+        # Eager counts a tensor without dimensions as one of size one.
+        return ()
     return tuple(sorted({resolve_axis(x, d, name) for d in dims}, reverse=True))
 
 
 def _reduce_axes(x: TileValue, axes: tuple[int, ...], kind: ReduceKind, keepdim: bool) -> TileValue:
+    x = reset_lanes(x, axes, kind.identity(x.tile.dtype))
     for axis in axes:
         x = reduce(x, axis, kind)
     return expand_dims(x, tuple(sorted(axes))) if keepdim else x
@@ -60,8 +66,13 @@ def _sum_dtype(dtype: DType) -> DType:
     return dtype if dtype.is_float else I64
 
 
-def valid_count(x: TileValue, axes: tuple[int, ...]) -> Any:
-    """How many valid elements each reduction combines: an int, or a scalar for partial tiles."""
+def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> Any:
+    """How many valid elements each reduction combines: an int, or a scalar for partial tiles.
+
+    Lanes of jagged tiles have counts of their own, shaped like the result.
+    """
+    if lengths_along(x.tile.shape, axes):
+        return _reduce_axes(full(1, F32, x.tile.shape), axes, ReduceKind.SUM, keepdim)
     count: Any = 1
     for axis in axes:
         dim = x.tile.shape[axis]
@@ -92,7 +103,7 @@ def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
         )
     axes = _axes(x, dim, "mean")
     total = _reduce_axes(cast(x, compute_dtype(result)), axes, ReduceKind.SUM, keepdim)
-    count = valid_count(x, axes)
+    count = valid_count(x, axes, keepdim)
     if isinstance(count, TileValue):
         count = cast(as_tile(count), total.tile.dtype)
     return cast(_keep_flag(apply("div", total, count), total), result)
@@ -116,16 +127,36 @@ def arg_extremum(kind: ReduceKind) -> Rule:
     """``argmax``/``argmin``: the first position wins ties."""
 
     def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
-        if dim is None and x.tile.rank != 1:
-            raise errors.UnsupportedTorchArgument(
-                name=f"torch.{kind.value}",
-                argument="dim=None on more than one dimension",
-                loc=locate(),
-            )
+        if not x.tile.rank:
+            return full(0, I64)
+        if dim is None and x.tile.rank > 1:
+            return _first_position(x, kind, keepdim)
         axes = _axes(x, 0 if dim is None else dim, kind.value)
         return _reduce_axes(x, axes, kind, keepdim)
 
     return rule
+
+
+def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
+    """The smallest row-major position of the extreme element of all, or of the first NaN."""
+    position, size = full(0, I64), 1
+    for axis in reversed(range(x.tile.rank)):
+        extent = x.tile.shape[axis].constant
+        if extent is None:
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{kind.value}",
+                argument="dim=None on more than one dimension of a tile",
+                loc=locate(),
+            )
+        along = cast(positions_in(x.tile.shape, axis), I64)
+        position = apply("add", apply("mul", along, size), position)
+        size *= extent
+    axes = _axes(x, None, kind.value)
+    best_kind = ReduceKind.MAX if kind is ReduceKind.ARGMAX else ReduceKind.MIN
+    best = _reduce_axes(x, axes, best_kind, keepdim=True)
+    is_best = apply("or", apply("eq", x, best), apply("ne", x, x))
+    positions = apply("where", is_best, position, size, dtype=I64)
+    return _reduce_axes(positions, axes, ReduceKind.MIN, keepdim)
 
 
 class ValuesAndIndices(NamedTuple):
@@ -173,25 +204,68 @@ def truth_reduction(kind: ReduceKind) -> Rule:
 def var_mean(
     x: TileValue,
     dim: Any = None,
-    *,
-    correction: int = 1,
-    keepdim: bool = False,
     unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> tuple[TileValue, TileValue]:
     """``torch.var_mean``: the two-pass form, exact for any extent."""
-    correction = correction if unbiased is None else int(unbiased)
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
     wide = cast(x, compute_dtype(x.tile.dtype))
     axes = _axes(x, dim, "var_mean")
     average = mean(wide, axes, keepdim=True)
     centred = subtract(wide, average)
     total = _reduce_axes(multiply(centred, centred), axes, ReduceKind.SUM, keepdim)
-    count = valid_count(x, axes)
-    degrees = subtract(count, correction) if isinstance(count, TileValue) else count - correction
-    if isinstance(degrees, TileValue):
-        degrees = cast(degrees, total.tile.dtype)
-    variance = apply("div", total, degrees)
+    variance = apply("div", total, _degrees(valid_count(x, axes, keepdim), correction, total))
     kept = average if keepdim else mean(wide, axes)
     return cast(variance, x.tile.dtype), cast(kept, x.tile.dtype)
+
+
+def _degrees(count: Any, correction: float, total: TileValue) -> Any:
+    """Degrees of freedom, never less than none."""
+    if not isinstance(count, TileValue):
+        return float(max(0, count - correction))
+    return apply("maximum", cast(subtract(count, correction), total.tile.dtype), 0.0)
+
+
+def std_mean(x: TileValue, *args: Any, **kwargs: Any) -> tuple[TileValue, TileValue]:
+    """``torch.std_mean``."""
+    dtype = x.tile.dtype
+    variance, average = var_mean(cast(x, compute_dtype(dtype)), *args, **kwargs)
+    return cast(apply("sqrt", variance), dtype), cast(average, dtype)
+
+
+class MinAndMax(NamedTuple):
+    """What ``torch.aminmax`` gives."""
+
+    min: TileValue
+    max: TileValue
+
+
+def aminmax(x: TileValue, *, dim: Any = None, keepdim: bool = False) -> MinAndMax:
+    """``torch.aminmax``."""
+    smallest, largest = extremum(ReduceKind.MIN), extremum(ReduceKind.MAX)
+    return MinAndMax(smallest(x, dim, keepdim), largest(x, dim, keepdim))
+
+
+def nansum(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.nansum``: NaN counts as zero."""
+    if x.tile.dtype.is_float:
+        x = apply("where", apply("ne", x, x), 0.0, x, dtype=x.tile.dtype)
+    return sum_(x, dim, keepdim, dtype=dtype)
+
+
+def nanmean(
+    x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> TileValue:
+    """``torch.nanmean``: the mean of what is not NaN."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    wide = cast(x, compute_dtype(result))
+    count = sum_(cast(apply("eq", wide, wide), wide.tile.dtype), dim, keepdim)
+    return cast(apply("div", nansum(wide, dim, keepdim), count), result)
 
 
 def softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
@@ -238,61 +312,6 @@ def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
     return apply("sub", x, extremum(ReduceKind.MAX)(x, dim, keepdim=True))
 
 
-def layer_norm(
-    x: TileValue, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> TileValue:
-    """``F.layer_norm`` over the trailing axes."""
-    axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    variance, average = var_mean(wide, axes, correction=0, keepdim=True)
-    scale = apply("rsqrt", apply("add", variance, eps))
-    return _affine(apply("mul", apply("sub", wide, average), scale), weight, bias, x)
-
-
-def rms_norm(
-    x: TileValue, normalized_shape: Any, weight: Any = None, eps: float | None = None
-) -> TileValue:
-    """``F.rms_norm`` over the trailing axes."""
-    axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    epsilon = 2.0 ** (1 - wide.tile.dtype.precision) if eps is None else eps
-    mean_square = mean(multiply(wide, wide), axes, keepdim=True)
-    return _affine(
-        apply("mul", wide, apply("rsqrt", apply("add", mean_square, epsilon))), weight, None, x
-    )
-
-
-def _affine(y: TileValue, weight: Any, bias: Any, like: TileValue) -> TileValue:
-    if weight is not None:
-        y = apply("mul", y, weight)
-    if bias is not None:
-        y = apply("add", y, bias)
-    return cast(y, like.tile.dtype)
-
-
-def norm(
-    x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> TileValue:
-    """``torch.norm`` for p = 1, 2 and inf."""
-    x = x if dtype is None else cast(x, from_torch(dtype))
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    if p == 1:
-        result = sum_(apply("abs", wide), dim, keepdim)
-    elif p in (2, "fro"):
-        result = apply("sqrt", sum_(multiply(wide, wide), dim, keepdim))
-    elif p == float("inf"):
-        result = extremum(ReduceKind.MAX)(apply("abs", wide), dim, keepdim)
-    else:
-        raise errors.UnsupportedTorchArgument(name="torch.norm", argument=f"p={p}", loc=locate())
-    return cast(result, x.tile.dtype)
-
-
-def normalize(x: TileValue, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> TileValue:
-    """``F.normalize``."""
-    length = norm(cast(x, compute_dtype(x.tile.dtype)), p, dim, keepdim=True)
-    return cast(divide(cast(x, length.tile.dtype), apply("maximum", length, eps)), x.tile.dtype)
-
-
 REDUCTIONS: dict[str, Rule] = {
     "sum": sum_, "mean": mean, "prod": prod, "amax": extremum(ReduceKind.MAX),
     "amin": extremum(ReduceKind.MIN),
@@ -301,14 +320,10 @@ REDUCTIONS: dict[str, Rule] = {
     "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),
     "any": truth_reduction(ReduceKind.ANY), "all": truth_reduction(ReduceKind.ALL),
     "count_nonzero": lambda x, dim=None: sum_(cast(truth(x), I64), dim),
-    "nansum": lambda x, dim=None, keepdim=False: sum_(
-        apply("where", apply("isnan", x), 0.0, x, dtype=x.tile.dtype), dim, keepdim
-    ),
-    "var_mean": var_mean,
-    "var": lambda x, dim=None, **kw: var_mean(x, dim, **kw)[0],
-    "std": lambda x, dim=None, **kw: cast(
-        apply("sqrt", var_mean(cast(x, compute_dtype(x.tile.dtype)), dim, **kw)[0]), x.tile.dtype
-    ),
+    "nansum": nansum, "nanmean": nanmean, "aminmax": aminmax,
+    "var_mean": var_mean, "std_mean": std_mean,
+    "var": lambda *args, **kwargs: var_mean(*args, **kwargs)[0],
+    "std": lambda *args, **kwargs: std_mean(*args, **kwargs)[0],
+    "softmin": lambda x, *args, **kwargs: softmax(apply("neg", x), *args, **kwargs),
     "softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp,
-    "layer_norm": layer_norm, "rms_norm": rms_norm, "norm": norm, "normalize": normalize,
 }  # fmt: skip

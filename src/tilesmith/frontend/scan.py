@@ -1,4 +1,4 @@
-"""Running combinations: ``torch.cumsum`` and its like, ``hl.cumsum``, ``hl.associative_scan``."""
+"""Running sums, products and extremes: ``torch.cumsum`` and its like, ``hl.cumsum``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,20 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.dtypes import I32, I64, DType
+from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.emission import apply, cast, expand_dims, full
-from tilesmith.frontend.indexing import arange
+from tilesmith.frontend.jagged import reset_lanes
 from tilesmith.frontend.promotion import compute_dtype
 from tilesmith.frontend.reduction import ValuesAndIndices, resolve_axis
 from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.slices import arange
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.ops.scan import Scan
-from tilesmith.ir.types import scalar
-from tilesmith.ir.values import Value
 
 Rule = Callable[..., Any]
-
-_KINDS = {
-    "add": ReduceKind.SUM,
-    "mul": ReduceKind.PROD,
-    "maximum": ReduceKind.MAX,
-    "minimum": ReduceKind.MIN,
-}
-"""What a scan with that scalar function is called."""
 
 
 def scan(x: TileValue, dim: Any, kind: ReduceKind, *, reverse: bool = False) -> TileValue:
@@ -40,6 +30,7 @@ def scan(x: TileValue, dim: Any, kind: ReduceKind, *, reverse: bool = False) -> 
     # Bools are ordered like the integers 0 and 1.
     dtype = I32 if x.tile.dtype.is_bool else x.tile.dtype
     wide = cast(x, dtype if is_exact else compute_dtype(dtype))
+    wide = reset_lanes(wide, (axis,), kind.identity(wide.tile.dtype))
     value = current_tracer(kind.value).create(
         Scan, wide.tile, x=wide.value, axis=axis, kind=kind.value, reverse=bool(reverse)
     )
@@ -52,6 +43,8 @@ def _cumulative(kind: ReduceKind) -> Rule:
     def rule(x: TileValue, dim: Any, *, dtype: Any = None) -> TileValue:
         natural = x.tile.dtype if x.tile.dtype.is_float else I64
         result = natural if dtype is None else from_torch(dtype)
+        if not x.tile.rank and dim in (0, -1):
+            return cast(x, result)
         return cast(scan(cast(x, compute_dtype(result)), dim, kind), result)
 
     return rule
@@ -61,6 +54,8 @@ def _cumulative_extreme(kind: ReduceKind) -> Rule:
     """``torch.cummax``/``torch.cummin``: of equal elements the last position, as in eager."""
 
     def rule(x: TileValue, dim: Any) -> ValuesAndIndices:
+        if not x.tile.rank and dim in (0, -1):
+            return ValuesAndIndices(x, full(0, I64))
         axis = resolve_axis(x, dim, f"cum{kind.value}")
         values = scan(x, axis, kind)
         is_new = apply("eq", x, values)
@@ -93,51 +88,13 @@ def cumprod(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
     return scan(_checked(x, "hl.cumprod"), dim, ReduceKind.PROD, reverse=reverse)
 
 
-def associative_scan(combine_fn: Any, input: Any, dim: int, reverse: bool = False) -> TileValue:
-    """Running combination along ``dim`` by a function that adds, multiplies, or takes an extreme.
-
-    Example:
-        ``out[t, :] = hl.associative_scan(torch.maximum, x[t, :], dim=1)``
-    """
-    function = "hl.associative_scan"
-    if isinstance(input, (tuple, list)):
-        raise errors.BackendUnsupported(
-            operation=f"{function} of a tuple of tensors", backend="any", loc=locate()
-        )
-    x = _checked(input, function, counts_bools=False)
-    fn = _recognise(getattr(combine_fn, "fn", combine_fn), x.tile.dtype)
-    if fn is None:
-        raise errors.BackendUnsupported(
-            operation=f"{function} with a combine function that is no plain sum, product, "
-            "torch.maximum or torch.minimum of its two arguments",
-            backend="any",
-            loc=locate(),
-        )
-    return scan(x, dim, _KINDS[fn], reverse=reverse)
-
-
-def _checked(x: Any, function: str, *, counts_bools: bool = True) -> TileValue:
+def _checked(x: Any, function: str) -> TileValue:
     current_tracer(function)
     if not isinstance(x, TileValue):
         raise errors.InvalidArgumentKind(
             function=function, problem=f"{kind_of(x)} is no device value", loc=locate()
         )
-    return cast(x, I64) if counts_bools and x.tile.dtype.is_bool else x
-
-
-def _recognise(combine: Callable[..., Any], dtype: DType) -> str | None:
-    """The scalar function that a combine function applies to its arguments, if it is one op."""
-    tracer = current_tracer("hl.associative_scan")
-    with tracer.open_region("combine"):
-        arguments = tuple(Value(scalar(dtype), name, locate()) for name in ("left", "right"))
-        result = combine(*map(TileValue, arguments))
-    ops = tracer.take_region(arguments).ops
-    if len(ops) != 1 or not isinstance(result, TileValue):
-        return None
-    (op,) = ops
-    if not isinstance(op, Elementwise) or set(op.args) != set(arguments):
-        return None
-    return op.fn if op.fn in _KINDS else None
+    return cast(x, I64) if x.tile.dtype.is_bool else x
 
 
 SCANS: dict[str, Rule] = {

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.dividing_axes import divide_axes
 from tilesmith.frontend.emission import as_tile, broadcast_to, expand_dims, permute, reshape
+from tilesmith.frontend.linear_sizes import length_between
+from tilesmith.frontend.placement import along, gather, pick, take_range
+from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import locate
-from tilesmith.frontend.values import Scalar, TileValue, shape_text
+from tilesmith.frontend.values import Scalar, TileValue, shape_text, size_of_dim
 from tilesmith.ir.types import ONE, Dim, Shape
 
 Rule = Callable[..., Any]
@@ -30,6 +33,9 @@ def as_dim(size: Any, operation: str) -> Dim:
     if isinstance(size, Scalar) and size.as_dim is not None:
         return size.as_dim
     if isinstance(size, Scalar):
+        dim = length_between(0, size)
+        if dim is not None and dim.constant is None:
+            return dim
         raise errors.ShapeSpecializingAllocation(
             size=size._value.name or "a runtime value", loc=locate()
         )
@@ -46,25 +52,93 @@ def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
 
 
 def subscript(x: TileValue, index: Any) -> TileValue:
-    """``x[:, None]``: only new axes, full slices and ``...``."""
+    """``x[:, None]``, ``x[0]``, ``x[..., 2:5]``: new axes, positions, slices of constant axes."""
+    current_tracer("hl.subscript")
     elements = list(index) if isinstance(index, (tuple, list)) else [index]
     taken = sum(element is not None and element is not Ellipsis for element in elements)
-    if Ellipsis in [e for e in elements if e is Ellipsis]:
-        place = next(i for i, e in enumerate(elements) if e is Ellipsis)
-        elements[place : place + 1] = [slice(None)] * (x.tile.rank - taken)
-    for element in elements:
-        if element is not None and not _is_full_slice(element):
-            raise _unsupported_index(element)
     if taken > x.tile.rank:
         raise errors.RankMismatch(
             tensor=x.value.name or "the value", rank=x.tile.rank, given=taken, loc=locate()
         )
-    return expand_dims(x, tuple(i for i, element in enumerate(elements) if element is None))
+    places = [i for i, element in enumerate(elements) if element is Ellipsis]
+    if places:
+        elements[places[0] : places[0] + 1] = [slice(None)] * (x.tile.rank - taken)
+    axis = 0
+    for element in elements:
+        x, kept = _subscript_axis(x, axis, element)
+        axis += kept
+    return x
 
 
-def _is_full_slice(element: Any) -> bool:
-    is_slice = isinstance(element, slice)
-    return is_slice and element.start is None and element.stop is None and element.step is None
+def _subscript_axis(x: TileValue, axis: int, element: Any) -> tuple[TileValue, int]:
+    """One element of a subscript applied, and how many axes of the result it stands for."""
+    if element is None:
+        return expand_dims(x, (axis,)), 1
+    if isinstance(element, slice):
+        return _slice(x, axis, element), 1
+    if isinstance(element, int) and not isinstance(element, bool):
+        return select(x, axis, element), 0
+    if isinstance(element, TileValue) and element.tile.dtype.is_integer:
+        return _pick_told(x, axis, element)
+    raise _unsupported_index(element)
+
+
+def _slice(x: TileValue, axis: int, element: slice) -> TileValue:
+    if element == slice(None):
+        return x
+    bounds = (element.start, element.stop, element.step)
+    if not all(bound is None or isinstance(bound, int) for bound in bounds):
+        raise errors.TensorSliceBound(loc=locate())
+    if element.step is not None and element.step <= 0:
+        raise errors.InvalidSliceStep(step=element.step, loc=locate())
+    size = constant_size(x, axis, "a slice of a device value")
+    return take_range(x, axis, range(*element.indices(size)))
+
+
+def _pick_told(x: TileValue, axis: int, index: TileValue) -> tuple[TileValue, int]:
+    """``x[i]`` with a number or a line of positions computed on the device."""
+    rank = index.tile.rank
+    if rank > 1:
+        raise _unsupported_index(index)
+    check_gathered(x, axis, "indexing a device value")
+    positions = index if rank else reshape(index, (ONE,))
+    found = gather(x, along(positions, axis, x.tile.rank), axis)
+    return (found, 1) if rank else (pick(found, axis, 0), 0)
+
+
+def constant_size(x: TileValue, axis: int, function: str) -> int:
+    """The size of an axis that must be known."""
+    size = x.tile.shape[axis].constant
+    if size is None:
+        raise errors.BackendUnsupported(
+            operation=f"{function} along the tile axis {x.tile.shape[axis]}, whose size varies,",
+            backend="any",
+            fix="index the host tensor where it is loaded; axes of constant size can be cut",
+            loc=locate(),
+        )
+    return size
+
+
+def check_gathered(x: TileValue, axis: int, function: str) -> None:
+    """Elements are found by position where an axis counts from one end to the other."""
+    if any(isinstance(factor, str) for factor in x.tile.shape[axis].factors[1:]):
+        raise errors.BackendUnsupported(
+            operation=f"{function} along the merged axis {x.tile.shape[axis]}",
+            backend="any",
+            fix="do it before merging the axes",
+            loc=locate(),
+        )
+
+
+def select(x: TileValue, dim: int, index: int) -> TileValue:
+    """``torch.select``: one position of a constant axis."""
+    axis = normalise(dim, x.tile.rank, "select", x)
+    size = constant_size(x, axis, "picking a position")
+    if not -size <= index < size:
+        raise errors.IndexOutOfRange(
+            tensor=x.value.name or "the value", dim=axis, index=index, size=size, loc=locate()
+        )
+    return pick(x, axis, index % size)
 
 
 def _unsupported_index(element: Any) -> errors.BaseError:
@@ -73,14 +147,16 @@ def _unsupported_index(element: Any) -> errors.BaseError:
             operation="indexing with a bool tensor", loc=locate()
         )
     return errors.BackendUnsupported(
-        operation="indexing a device value with anything but `:`, `None` and `...`",
+        operation=f"indexing a device value with {kind_of(element)}",
         backend="triton",
-        fix="index the host tensor where it is loaded, or pick with torch.where and a reduction",
+        fix="use `:`, `None`, `...`, integers, slices or a line of integers; or index the host "
+        "tensor where it is loaded",
         loc=locate(),
     )
 
 
-def _normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:
+def normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:
+    """A dimension argument counted from 0."""
     if not -rank <= axis < rank:
         raise errors.ReductionDimInvalidForShape(
             operation=operation, dim=axis, shape=shape_text(x.tile.shape), loc=locate()
@@ -90,45 +166,26 @@ def _normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:
 
 def unsqueeze(x: TileValue, dim: int) -> TileValue:
     """Insert one axis."""
-    return expand_dims(x, (_normalise(dim, x.tile.rank + 1, "unsqueeze", x),))
+    return expand_dims(x, (normalise(dim, x.tile.rank + 1, "unsqueeze", x),))
 
 
 def squeeze(x: TileValue, dim: Any = None) -> TileValue:
     """Remove axes of size 1."""
     rank = x.tile.rank
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
-    axes = {_normalise(axis, rank, "squeeze", x) for axis in dims}
+    axes = {normalise(axis, rank, "squeeze", x) for axis in dims}
     shape = tuple(d for i, d in enumerate(x.tile.shape) if i not in axes or not d.is_one)
     return reshape(x, shape)
 
 
-def _factors(shape: Shape) -> tuple[list[str], int]:
-    symbols = sorted(symbol for dim in shape for symbol in dim.symbols)
-    return symbols, prod(f for dim in shape for f in dim.factors if isinstance(f, int))
-
-
-def _infer_missing(x: TileValue, known: Shape) -> Dim:
-    """The dimension that ``-1`` stands for."""
-    symbols, constant = _factors(x.tile.shape)
-    known_symbols, known_constant = _factors(known)
-    for symbol in known_symbols:
-        if symbol not in symbols:
-            raise _reshape_error(x, known)
-        symbols.remove(symbol)
-    if known_constant == 0 or constant % known_constant:
-        raise _reshape_error(x, known)
-    result = Dim.of(constant // known_constant)
-    for dim in x.tile.shape:
-        for symbol in dim.symbols:
-            if symbol in symbols:
-                symbols.remove(symbol)
-                result = Dim.of(symbol) if result.is_one else Dim.of(symbol) * result
-    return result
-
-
-def _reshape_error(x: TileValue, shape: Shape) -> errors.BaseError:
+def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
     return errors.ShapeMismatch(
-        operation="reshape", left=shape_text(x.tile.shape), right=shape_text(shape), loc=locate()
+        operation="reshape",
+        left=shape_text(x.tile.shape),
+        right=f"[{', '.join('-1' if dim is None else str(dim) for dim in wanted)}]",
+        note="a reshape may merge tile axes with others, but neither split nor reorder them",
+        fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1)",
+        loc=locate(),
     )
 
 
@@ -136,38 +193,20 @@ def view(x: TileValue, *sizes: Any) -> TileValue:
     """``reshape``/``view`` with sizes that may be tiles, block sizes, ints or one ``-1``."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    missing = [i for i, size in enumerate(sizes) if isinstance(size, int) and size == -1]
-    known = tuple(as_dim(size, "reshape") for i, size in enumerate(sizes) if i not in missing)
-    shape = list(known)
-    if missing:
-        shape.insert(missing[0], _infer_missing(x, known))
-    result = tuple(shape)
-    if len(missing) > 1 or _factors(result) != _factors(x.tile.shape):
-        raise _reshape_error(x, result)
-    _check_padding(x, result)
-    return reshape(x, result)
-
-
-def _check_padding(x: TileValue, shape: Shape) -> None:
-    """Merging or splitting an axis that a backend pads would mix padding into the data."""
-    unchanged = [dim for dim in x.tile.shape if not dim.is_one] == [
-        dim for dim in shape if not dim.is_one
+    wanted = [
+        None if isinstance(size, int) and size == -1 else as_dim(size, "reshape") for size in sizes
     ]
-    sizes = [f for dim in (*x.tile.shape, *shape) for f in dim.factors if isinstance(f, int)]
-    if not unchanged and any(size & (size - 1) for size in sizes):
-        raise errors.BackendUnsupported(
-            operation=f"reshaping {shape_text(x.tile.shape)} to {shape_text(shape)}: merging or "
-            "splitting an axis whose size is no power of two",
-            backend="triton",
-            loc=locate(),
-        )
+    shape = divide_axes(x.tile.shape, wanted) if wanted.count(None) < 2 else None
+    if shape is None:
+        raise _reshape_error(x, wanted)
+    return reshape(x, shape)
 
 
 def transpose(x: TileValue, dim0: int, dim1: int) -> TileValue:
     """Swap two axes."""
     rank = x.tile.rank
     order = list(range(rank))
-    first, second = (_normalise(d, rank, "transpose", x) for d in (dim0, dim1))
+    first, second = (normalise(d, rank, "transpose", x) for d in (dim0, dim1))
     order[first], order[second] = order[second], order[first]
     return permute(x, tuple(order))
 
@@ -181,7 +220,7 @@ def permute_axes(x: TileValue, *dims: Any) -> TileValue:
     """``permute``."""
     if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
         dims = tuple(dims[0])
-    order = tuple(_normalise(d, x.tile.rank, "permute", x) for d in dims)
+    order = tuple(normalise(d, x.tile.rank, "permute", x) for d in dims)
     if sorted(order) != list(range(x.tile.rank)):
         raise errors.InvalidArgumentValue(
             function="permute", problem=f"{list(dims)} is no permutation", loc=locate()
@@ -204,13 +243,37 @@ def expand(x: TileValue, *sizes: Any) -> TileValue:
 def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
     """Merge neighbouring axes."""
     rank = x.tile.rank
-    first, last = (_normalise(d, rank, "flatten", x) for d in (start_dim, end_dim))
+    first, last = (normalise(d, rank, "flatten", x) for d in (start_dim, end_dim))
     merged = ONE
     for dim in x.tile.shape[first : last + 1]:
         merged = merged * dim
-    shape = (*x.tile.shape[:first], merged, *x.tile.shape[last + 1 :])
-    _check_padding(x, shape)
-    return reshape(x, shape)
+    return reshape(x, (*x.tile.shape[:first], merged, *x.tile.shape[last + 1 :]))
+
+
+def unflatten(x: TileValue, dim: int, sizes: Any) -> TileValue:
+    """Split one axis into several."""
+    axis = normalise(dim, x.tile.rank, "unflatten", x)
+    before, after = ([size_of_dim(d) for d in part] for part in split_at(x.tile.shape, axis))
+    return view(x, *before, *sizes, *after)
+
+
+def split_at(shape: Shape, axis: int) -> tuple[Shape, Shape]:
+    """The axes before and after one."""
+    return shape[:axis], shape[axis + 1 :]
+
+
+def move_axes(x: TileValue, source: Any, destination: Any) -> TileValue:
+    """``movedim``: some axes to given places, the others in order."""
+    rank = x.tile.rank
+    given = [[d] if isinstance(d, int) else list(d) for d in (source, destination)]
+    old, new = ([normalise(d, rank, "movedim", x) for d in dims] for dims in given)
+    if len(old) != len(new) or len({*old}) < len(old) or len({*new}) < len(new):
+        raise errors.InvalidArgumentValue(
+            function="movedim", problem=f"{source} cannot go to {destination}", loc=locate()
+        )
+    others = iter(axis for axis in range(rank) if axis not in old)
+    placed = dict(zip(new, old))
+    return permute(x, tuple(placed[i] if i in placed else next(others) for i in range(rank)))
 
 
 SHAPES: dict[str, Rule] = {
@@ -218,8 +281,9 @@ SHAPES: dict[str, Rule] = {
     "reshape": view,
     "transpose": transpose, "swapaxes": transpose, "swapdims": transpose, "permute": permute_axes,
     "t": reverse_axes, "T": reverse_axes, "mT": lambda x: transpose(x, -2, -1),
-    "expand": expand, "broadcast_to": expand, "flatten": flatten,
+    "expand": expand, "broadcast_to": expand, "flatten": flatten, "ravel": flatten,
+    "unflatten": unflatten, "movedim": move_axes, "moveaxis": move_axes, "select": select,
     "expand_as": lambda x, other: broadcast_to(x, as_tile(other).tile.shape),
-    "view_as": lambda x, other: reshape(x, other.tile.shape),
-    "reshape_as": lambda x, other: reshape(x, other.tile.shape),
+    "view_as": lambda x, other: view(x, other.shape),
+    "reshape_as": lambda x, other: view(x, other.shape),
 }  # fmt: skip

@@ -10,8 +10,9 @@ from typing import Any
 
 from tilesmith.diagnostics import errors, location
 from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.frontend.unroll_host_loops import unroll_host_loops
 
-LOOP_FUNCTIONS = ("tile", "grid")
+LOOP_FUNCTIONS = ("tile", "grid", "jagged_tile")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class KernelSource:
 
     @property
     def loops(self) -> list[ast.stmt]:
-        """The top-level device loops."""
+        """The top-level device loops and the barriers between them."""
         return self.tree.body[self.num_before : self.num_before + self.num_loops]
 
     @property
@@ -101,6 +102,7 @@ def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
         statement = statement.body[0]
     if not isinstance(statement, ast.FunctionDef):
         raise errors.SourceNotAvailable(function=function.__name__)
+    statement.body = unroll_host_loops(statement.body, lambda node: _is_device_loop(node, function))
     return statement
 
 
@@ -134,6 +136,11 @@ def is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[.
     return isinstance(target, ast.Attribute) and ast.unparse(target.value).endswith(".language")
 
 
+def is_barrier(node: ast.AST, function: Callable[..., Any]) -> bool:
+    """Whether a node calls ``hl.barrier``."""
+    return is_language_call(node, ("barrier",), function)
+
+
 def _is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
     return isinstance(statement, ast.For) and is_language_call(
         statement.iter, LOOP_FUNCTIONS, function
@@ -150,9 +157,6 @@ def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) 
 
 
 def _reject_between(statement: ast.stmt, function: Callable[..., Any]) -> None:
-    is_call = isinstance(statement, ast.Expr)
-    if is_call and is_language_call(statement.value, ("barrier",), function):
-        raise errors.BackendUnsupported(
-            operation="hl.barrier()", backend="triton", loc=location_of_node(statement, function)
-        )
+    if isinstance(statement, ast.Expr) and is_barrier(statement.value, function):
+        return
     raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))

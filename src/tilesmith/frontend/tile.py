@@ -27,12 +27,21 @@ class Tile(TorchOperand):
 
     user_name = "a tile"
 
-    def __init__(self, block: str | None, begin: Value, first: Value, end: Value) -> None:
+    def __init__(
+        self,
+        block: str | None,
+        begin: Value,
+        first: Value,
+        end: Value,
+        lengths: TileValue | None = None,
+    ) -> None:
         self.block = block
         """Name of the block symbol; None when the block size is fixed to 1."""
         self._begin = begin
         self._first = first
         self._end = end
+        self.lengths = lengths
+        """How far a jagged tile reaches in each lane of enclosing tiles."""
 
     @property
     def dim(self) -> Dim:
@@ -144,7 +153,7 @@ def tile_id(tile: Tile) -> Scalar:
 
 
 def _checked(tile: Any, function: str) -> Tile:
-    current_tracer(function)
+    current_tracer(f"hl.{function}")
     if not isinstance(tile, Tile):
         raise errors.IncorrectTileUsage(
             problem=f"hl.{function} takes a tile, not {kind_of(tile)}",

@@ -14,36 +14,66 @@ from torch.overrides import TorchFunctionMode
 
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.activations import ACTIVATIONS
+from tilesmith.frontend.aliases import ALIASES
+from tilesmith.frontend.combine_functions import COMBINERS
 from tilesmith.frontend.creation import CREATION, FACTORIES
+from tilesmith.frontend.einsum import einsum
 from tilesmith.frontend.elementwise import ELEMENTWISE, bitcast
-from tilesmith.frontend.matmul import MATMULS
+from tilesmith.frontend.float_parts import FLOAT_PARTS
+from tilesmith.frontend.losses import LOSSES
 from tilesmith.frontend.memory import MEMORY
 from tilesmith.frontend.merging import Unbound
+from tilesmith.frontend.moved_elements import MOVES
+from tilesmith.frontend.normalization import NORMALIZATIONS
+from tilesmith.frontend.norms import NORMS
+from tilesmith.frontend.pointwise import POINTWISE
+from tilesmith.frontend.rearrangement import REARRANGEMENTS
 from tilesmith.frontend.reduction import REDUCTIONS
+from tilesmith.frontend.running_logs import RUNNING_LOGS
 from tilesmith.frontend.scan import SCANS
+from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.shape import SHAPES
+from tilesmith.frontend.sorting import SORTS
+from tilesmith.frontend.special_functions import SPECIAL_FUNCTIONS
 from tilesmith.frontend.tensors import TensorRef
 from tilesmith.frontend.tile import Tile
+from tilesmith.frontend.torch_products import MATMULS
+from tilesmith.frontend.torch_random import RANDOM, RANDOM_FACTORIES
 from tilesmith.frontend.tracer import Tracer, locate
 from tilesmith.frontend.values import TileValue
 
-TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_RULES: dict[str, Callable[..., Any]] = {
     **ELEMENTWISE,
+    **POINTWISE,
+    **FLOAT_PARTS,
+    **SPECIAL_FUNCTIONS,
     **ACTIVATIONS,
     **REDUCTIONS,
+    **NORMS,
+    **NORMALIZATIONS,
+    **LOSSES,
     **SCANS,
+    **RUNNING_LOGS,
     **SHAPES,
+    **REARRANGEMENTS,
+    **MOVES,
+    **SORTS,
     **MATMULS,
+    "einsum": einsum,
     **CREATION,
+    **RANDOM,
     **MEMORY,
 }
+TORCH_FUNCTIONS = {**_RULES, **{name: _RULES[row] for name, row in ALIASES.items()}}
 _METADATA = frozenset(
     {"size", "stride", "dim", "numel", "element_size", "is_floating_point", "__get__"}
 )
-_ACCEPTS_HOST_TENSORS = frozenset(name for name in (*CREATION, *MEMORY))
+_ACCEPTS_HOST_TENSORS = frozenset(
+    {*CREATION, *RANDOM_FACTORIES, *MEMORY, "rand_like", "randn_like"}
+)
 _DATA_DEPENDENT = frozenset({"nonzero", "masked_select", "unique", "argwhere"})
-_RANDOM = frozenset({"rand", "randn", "randint", "rand_like", "randn_like", "dropout"})
-_REMAPPING = frozenset({"flip", "roll", "rot90", "fliplr", "flipud"})
+_RANDOM = frozenset({"randperm", "normal", "multinomial", "poisson"})
+_REMAPPING = frozenset({"rot90"})
 
 
 def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -55,10 +85,11 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if rule is None:
         raise _unsupported(name)
     _reject_unbound((*args, *kwargs.values()))
+    _reject_in_combination(name, args)
     if name not in _ACCEPTS_HOST_TENSORS:
         for arg in (*args, *kwargs.values()):
             _reject_host_value(arg, name)
-    if name in ("view",) and len(args) == 2 and isinstance(args[1], torch.dtype):
+    if name == "view" and isinstance((*args, *kwargs.values())[-1], torch.dtype):
         rule = bitcast
     if kwargs:
         kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
@@ -66,10 +97,33 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             raise errors.UnsupportedTorchArgument(
                 name=f"torch.{name}", argument="out=", loc=locate()
             )
-    return rule(*args, **kwargs)
+        for position, key in enumerate(_POSITIONAL):
+            if len(args) == position and key in kwargs:
+                args = (*args, kwargs.pop(key))
+    return _call(rule, name, args, kwargs)
+
+
+def _call(rule: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+    try:
+        return rule(*args, **kwargs)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None:
+            raise
+        # The rule was not entered: it has no such parameter, or there is one too few.
+        raise errors.UnsupportedTorchArgument(
+            name=f"torch.{name}", argument=f"these arguments ({_complaint(error)})", loc=locate()
+        ) from None
+
+
+def _complaint(error: TypeError) -> str:
+    """What Python says about the arguments, without the rule's own name."""
+    return str(error).partition("() ")[2] or str(error)
 
 
 _PARAMETER_ALIASES = {"axis": "dim", "keepdims": "keepdim"}
+_POSITIONAL = ("input", "other")
+"""Operands by keyword; the rules know them by position."""
 
 
 def _reject_unbound(args: tuple[Any, ...]) -> None:
@@ -78,6 +132,20 @@ def _reject_unbound(args: tuple[Any, ...]) -> None:
             arg.fail()
         if isinstance(arg, tuple):
             _reject_unbound(arg)
+
+
+def _reject_in_combination(name: str, args: tuple[Any, ...]) -> None:
+    """Combine functions see single elements: what combines many has no meaning there."""
+    regions = current_tracer(name).regions
+    kind = regions[-1].kind if regions else ""
+    is_pairwise = name in ("max", "min") and len(args) > 1 and isinstance(args[1], TileValue)
+    if kind in COMBINERS and name in _NOT_POINTWISE and not is_pairwise:
+        raise errors.NotAllowedInHelperFunction(
+            operation=f"torch.{name}", function=kind, loc=locate()
+        )
+
+
+_NOT_POINTWISE = frozenset((*REDUCTIONS, *SCANS, *MATMULS, *REARRANGEMENTS, *MOVES, *SORTS))
 
 
 def _reject_host_value(arg: Any, name: str) -> None:
@@ -91,7 +159,7 @@ def _reject_host_value(arg: Any, name: str) -> None:
         )
 
 
-_TAKES_SIZES = frozenset({"view", "reshape", "expand", "broadcast_to", "subscript"})
+_TAKES_SIZES = frozenset({"view", "reshape", "unflatten", "expand", "broadcast_to", "subscript"})
 
 
 def _unsupported(name: str) -> errors.BaseError:
@@ -136,7 +204,8 @@ class DeviceMode(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if self._tracer.is_eager or name in _METADATA:
             return func(*args, **kwargs)
-        if name in FACTORIES or _mentions_device_value((*args, *kwargs.values())):
+        is_factory = name in FACTORIES or name in RANDOM_FACTORIES
+        if is_factory or _mentions_device_value((*args, *kwargs.values())):
             return dispatch(name, args, kwargs)
         tensor = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
         if tensor is None:

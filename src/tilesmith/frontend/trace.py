@@ -6,6 +6,8 @@ Gives the IR and what it depends on.
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,10 +19,13 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
+from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CaptureBorder
+from tilesmith.frontend.combine import language_form
 from tilesmith.frontend.containers import items_of, rebuilt
 from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
+from tilesmith.frontend.device_math import DeviceMath
 from tilesmith.frontend.functionalise import RUNTIME
 from tilesmith.frontend.guards import Guard, GuardList
 from tilesmith.frontend.host_code import SplitKernel
@@ -28,11 +33,16 @@ from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_mode import BlockSizeMode, RuntimeSizeMode
 from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
 from tilesmith.frontend.host_session import HostSession
+from tilesmith.frontend.host_watch import HostWatch
+from tilesmith.frontend.names import read_names
 from tilesmith.frontend.scratch_arguments import ArgumentCopier, may_change_arguments
 from tilesmith.frontend.sessions import running_host, tracing
 from tilesmith.frontend.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.tracer import TraceOptions, Tracer
 from tilesmith.ir.function import Function
+
+_UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
+"""What Python says when the numbers of names and values differ."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,11 @@ class TraceRequest:
     constants: frozenset[int] = frozenset()
     """Positions of arguments that are compile-time constants."""
     options: TraceOptions = field(default_factory=TraceOptions)
+    device: torch.device | None = None
+    """Where the kernel runs."""
     block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
     tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    warnings: WarningLog = field(default_factory=WarningLog)
     volatile: frozenset[str] = frozenset()
     """Where captured numbers stand that are known to change from call to call."""
 
@@ -95,7 +108,8 @@ def trace_kernel(request: TraceRequest) -> Trace:
     ]
     mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))
     try:
-        with running_host(session), BlockSizeMode(), mode, _same_random_numbers():
+        watch = HostWatch(request.warnings, host.__code__, request.device)
+        with running_host(session), BlockSizeMode(), mode, watch, _same_random_numbers():
             host(launch, *arguments)
     except _Traced as traced:
         return traced.trace
@@ -146,10 +160,14 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     kernel = request.kernel
     tracer = Tracer(kernel.source.tree.name, session, request.options, dispatch)
     tracer.guards = GuardList(kernel.keyed)
+    tracer.warnings = request.warnings
     overrides = {RUNTIME: control_flow, **_builtins_for(kernel)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
         border = CaptureBorder(tracer, request.volatile)
-        device_values = [border.wrap(v, name) for name, v in zip(kernel.captured, values)]
+        device_values = [
+            language_form(_wrap(border, kernel, name, v))
+            for name, v in zip(kernel.captured, values)
+        ]
         border.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)
     body = tracer.take_region(())
@@ -160,10 +178,24 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     return Trace(function, session, guards, constants, tuple(dict.fromkeys(tracer.equal_sizes)))
 
 
+def _wrap(border: CaptureBorder, kernel: SplitKernel, name: str, value: Any) -> Any:
+    """The device form of a captured value; an error shows the line that reads it."""
+    try:
+        return border.wrap(value, name)
+    except errors.CantReadOnDevice as error:
+        place = read_names(kernel.source.loops)[name]
+        raise error.located(kernel.source.location(place)) from None
+
+
 def _builtins_for(kernel: SplitKernel) -> dict[str, Any]:
-    """Device forms of builtins, where the user's module does not define the name itself."""
+    """Device forms of torch functions, and of builtins that the module does not define itself."""
     module = kernel.source.function.__globals__
-    return {name: value for name, value in DEVICE_BUILTINS.items() if name not in module}
+    forms = {name: language_form(value) for name, value in module.items()}
+    return {
+        **{name: form for name, form in forms.items() if form is not module[name]},
+        **{name: DeviceMath() for name, value in module.items() if value is math},
+        **{name: value for name, value in DEVICE_BUILTINS.items() if name not in module},
+    }
 
 
 @contextmanager
@@ -181,6 +213,11 @@ def _located_errors() -> Iterator[None]:
         raise _undefined(getattr(error, "name", None) or str(error), loc) from error
     except Exception as error:
         loc = _place_in_user_code(error.__traceback__)
+        counts = re.search(_UNPACKING, str(error))
+        if counts is not None:
+            raise errors.FailedToUnpackTupleAssign(
+                needed=counts["needed"], given=counts["given"] or "more", loc=loc
+            ) from None
         raise errors.TorchOpTracingError.wrapping(
             error, function=loc.function or "device code", loc=loc
         ) from error

@@ -15,6 +15,7 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation, capture_location
+from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.dtypes import I32, I64, DType
 from tilesmith.frontend.guards import GuardList
 from tilesmith.frontend.host_session import HostSession
@@ -44,6 +45,8 @@ class TraceOptions:
     static_shapes: bool = True
     dot_precision: str = "ieee"
     index_dtype: DType | None = None
+    is_interpreted: bool = False
+    """Whether the reference interpreter will run the kernel: it can stop in a debugger."""
 
 
 @dataclass
@@ -81,11 +84,17 @@ class Tracer:
     )
     """Tensors in closure cells of callable arguments, by identity, and how the launcher finds
     them."""
+    arguments: dict[Value, int] = field(default_factory=dict[Value, int])
+    """What integer arguments are in this call, by parameter; plain ints once specialised."""
     guards: GuardList = field(default_factory=lambda: GuardList(frozenset()))
     """What must still hold when the trace is used again."""
     equal_sizes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Launch expressions of sizes that were equal when traced and share a symbol: checked at
     launch."""
+    warnings: WarningLog = field(default_factory=WarningLog)
+    """Where remarks on the kernel go."""
+    random_calls: int = 0
+    """How many calls of torch's random functions there are so far."""
     is_eager: bool = False
     """Set while torch is only asked a question (a result type), not traced."""
     _alias_groups: dict[int, int] = field(default_factory=dict[int, int])
@@ -98,6 +107,10 @@ class Tracer:
             yield
         finally:
             self.is_eager = before
+
+    def warn(self, warning: type[errors.BaseWarning], **details: object) -> None:
+        """Remark on the user's line that runs right now; printed once for each place."""
+        self.warnings.warn(warning, loc=locate(), **details)
 
     def create(self, cls: type[Op], result_type: Type, **fields: object) -> Value:
         """Append an op with one result."""
@@ -200,8 +213,11 @@ class Tracer:
         strides = tuple(self.extent_of(tensor, source, "stride", i) for i in range(tensor.dim()))
         span = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride()) if n > 0)
         is_wide = span > INT32_LIMIT
-        if is_wide and self.options.index_dtype == I32:
-            raise errors.InputTensorNumelExceedsIndexType(index_dtype="int32", tensor=source)
+        if self.options.index_dtype == I32:
+            if tensor.numel() > INT32_LIMIT:
+                raise errors.InputTensorNumelExceedsIndexType(index_dtype="int32", tensor=source)
+            if is_wide:
+                raise errors.IndexOffsetOutOfRangeForInt32(tensor=source, offset=span)
         return TensorType(from_torch(tensor.dtype), shape, strides, self._alias(tensor), is_wide)
 
     def _alias(self, tensor: torch.Tensor) -> int:

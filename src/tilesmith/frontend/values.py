@@ -13,6 +13,7 @@ import torch
 from typing_extensions import override
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.location import is_subscript
 from tilesmith.dtypes import I32
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import OpenRegion, locate
@@ -107,6 +108,11 @@ class TileValue(TorchOperand):
         raise errors.DataDependentCondition(loc=locate())
 
     def __index__(self) -> int:
+        loc = locate()
+        if is_subscript(loc):
+            raise errors.InvalidSequenceSubscription(
+                sequence=loc.text.rpartition("[")[0] or "the sequence", index=self.user_name
+            )
         raise errors.ShapeSpecializingCall(value=self._value.name or str(self.tile), loc=locate())
 
     __int__ = __float__ = __index__  # type: ignore[assignment]
@@ -136,7 +142,7 @@ class Scalar(TileValue):
     """
 
     user_name = "a runtime number"
-    __slots__ = ("_make", "as_dim", "double", "sum_of")
+    __slots__ = ("_is_made", "_make", "as_dim", "double", "sum_of")
 
     def __init__(
         self,
@@ -148,6 +154,7 @@ class Scalar(TileValue):
         made = value if isinstance(value, Value) else None
         super().__init__(made or Value(tile_type or scalar(I32)))
         self._make = None if isinstance(value, Value) else value
+        self._is_made = made is not None
         self.as_dim = dim
         self.sum_of: tuple[Any, Any] | None = None
         """The two summands when this is a sum: lets ``s : s + t.block_size`` be recognised as a
@@ -158,10 +165,14 @@ class Scalar(TileValue):
     @property
     @override
     def value(self) -> Value:
-        if self._make is not None:
+        region = self._region
+        is_gone = not self._is_made or (region is not None and not region.is_open)
+        if self._make is not None and is_gone:
+            # It is the same number everywhere, so a loop that used it first does not own it.
             self._value = self._make()
-            self._make = None
-            self._region = current_tracer("a device value").regions[-1]
+            self._is_made = True
+            regions = current_tracer("a device value").regions
+            self._region = regions[-1] if regions else None
         return super().value
 
     @property
@@ -236,6 +247,22 @@ def _install_operators() -> None:
     ):
         setattr(TileValue, f"__{name}__", unary(table_name))
     TileValue.__getitem__ = forward("subscript")  # type: ignore[attr-defined]
+    for name in ("floor", "ceil", "trunc", "round"):
+        setattr(TileValue, f"__{name}__", _to_integer(name))
+    TileValue.__divmod__ = lambda a, b: (a // b, a % b)  # type: ignore[attr-defined, operator]
+    TileValue.__rdivmod__ = lambda b, a: (a // b, a % b)  # type: ignore[attr-defined, operator]
+
+
+def _to_integer(name: str) -> Callable[..., Any]:
+    """What Python's rounding functions ask of a number."""
+
+    def rounded(self: TileValue, *digits: Any) -> Any:
+        if digits and digits[0] is not None:
+            return dispatch(name, (self, *digits), {})
+        is_whole = not self.tile.dtype.is_float
+        return self if is_whole else dispatch(name, (self,), {}).to(torch.int32)
+
+    return rounded
 
 
 _install_operators()

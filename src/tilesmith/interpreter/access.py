@@ -168,11 +168,24 @@ class GatherAccess:
 
     def has_duplicates(self, tensor: torch.Tensor) -> bool:
         """Whether two lanes mean the same element."""
+        offsets = self._offsets(tensor)
+        return torch.unique(offsets).numel() < offsets.numel()
+
+    def find_duplicate(self, tensor: torch.Tensor) -> tuple[int, ...] | None:
+        """The index of the first element that two lanes mean."""
+        offsets = self._offsets(tensor)
+        found, counts = torch.unique(offsets, return_counts=True)
+        if found.numel() == offsets.numel():
+            return None
+        lane = int((offsets == found[counts > 1][0]).nonzero()[0])
+        return tuple(int(index[lane]) for index in self.lanes())
+
+    def _offsets(self, tensor: torch.Tensor) -> torch.Tensor:
         lanes = self.lanes()
         offsets = torch.zeros_like(lanes[0])
         for lane, stride in zip(lanes, tensor.stride()):
             offsets += lane * stride
-        return torch.unique(offsets).numel() < offsets.numel()
+        return offsets
 
 
 def _as_movable(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ _COMBINE: dict[str, Callable[..., torch.Tensor]] = {
     "max": SCALAR_FUNCTIONS_TORCH["maximum"],
     "min": SCALAR_FUNCTIONS_TORCH["minimum"],
     "xchg": lambda _, value: value,
+    "cas": lambda old, value, expected: torch.where(old == expected, value, old),
 }
 # Types for which torch adds to repeated indices.
 _ACCUMULATING = frozenset(
@@ -35,33 +36,38 @@ def evaluate_atomic(op: Atomic, frame: Frame) -> Tile:
         return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
     if frame.races is not None:
         frame.races.update(op, tensor, access)
-    value = frame.tensor(op.value).to(tensor.dtype).expand(access.lengths)
+    operands = [
+        frame.tensor(operand).to(tensor.dtype).expand(access.lengths)
+        for operand in (op.value, op.expected)
+        if operand is not None
+    ]
     if isinstance(access, SliceAccess) or not access.has_duplicates(tensor):
         previous = access.read(tensor).clone()
-        access.write(tensor, _COMBINE[op.kind](previous, value))
+        access.write(tensor, _COMBINE[op.kind](previous, *operands))
     elif (
         op.kind == "add" and op.result not in frame.prepared.used and tensor.dtype in _ACCUMULATING
     ):
         previous = tensor.new_zeros(access.lengths)
-        access.write(tensor, value, accumulate=True)
+        access.write(tensor, operands[0], accumulate=True)
     else:
-        previous = _one_by_one(op, tensor, access, value)
+        previous = _one_by_one(op, tensor, access, operands)
     return from_tensor(previous, target)
 
 
 def _one_by_one(
-    op: Atomic, tensor: torch.Tensor, access: GatherAccess, value: torch.Tensor
+    op: Atomic, tensor: torch.Tensor, access: GatherAccess, operands: list[torch.Tensor]
 ) -> torch.Tensor:
     combine = _COMBINE[op.kind]
-    values = value.reshape(-1) if access.mask is None else value[access.mask]
+    mask = access.mask
+    lanes = [x.reshape(-1) if mask is None else x[mask] for x in operands]
     indices = zip(*(lane.tolist() for lane in access.lanes()))
     before: list[torch.Tensor] = []
-    for index, lane in zip(indices, values):
+    for index, *values in zip(indices, *lanes):
         element = tensor[index]
         before.append(element.clone())
-        element.copy_(combine(element, lane))
-    if access.mask is None:
+        element.copy_(combine(element, *values))
+    if mask is None:
         return torch.stack(before).reshape(access.lengths)
     previous = tensor.new_zeros(access.lengths)
-    previous[access.mask] = torch.stack(before)
+    previous[mask] = torch.stack(before)
     return previous

@@ -9,18 +9,25 @@ from itertools import product
 from tilesmith.interpreter.cropping import fit, paste
 from tilesmith.interpreter.frame import Frame, Tile
 from tilesmith.interpreter.prepare import LoopPlan
-from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.values import Value
 
 
 def evaluate_grid(op: Grid, frame: Frame) -> None:
     """Run the programs one after the other; the first axis varies slowest."""
     for starts in _tiles(op, [1] * op.blocks.count(""), frame):
+        frame.program = starts
         if frame.races is not None:
             frame.races.begin_program(starts)
         frame.run(op.body)
     if frame.races is not None:
         frame.races.end_grid()
+
+
+def evaluate_grid_barrier(op: GridBarrier, frame: Frame) -> None:
+    """Nothing to wait for; what follows does not race with what went before."""
+    if frame.races is not None:
+        frame.races.barrier()
 
 
 def evaluate_loop(op: Loop, frame: Frame) -> None:

@@ -47,10 +47,10 @@ def evaluate_cast(op: Cast, frame: Frame) -> Tile:
         if result is not None:
             return result
     tensor = frame.as_tensor(tile, op.x.tile)
-    return from_tensor(_convert(tensor, target, is_bitcast=op.bitcast), target)
+    return from_tensor(convert(tensor, target, is_bitcast=op.bitcast), target)
 
 
-def _convert(tensor: torch.Tensor, target: TileType, *, is_bitcast: bool) -> torch.Tensor:
+def convert(tensor: torch.Tensor, target: TileType, *, is_bitcast: bool) -> torch.Tensor:
     dtype = to_torch(target.dtype)
     return tensor.view(dtype) if is_bitcast else tensor.to(dtype)
 

@@ -44,6 +44,8 @@ class Frame:
         """Tensor parameters whose storage this function writes: reading them must copy."""
         self.checked = checked
         self.races: RaceDetector | None = None
+        self.program: tuple[int, ...] = ()
+        """The first indices of the tiles of the program that runs."""
         self.device = torch.device("cpu")
 
     def run(self, region: Region) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import torch
 
-from tilesmith.diagnostics.errors import OutOfBoundsAccess
+from tilesmith.diagnostics.errors import DuplicateStoreIndicesError, OutOfBoundsAccess
 from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
 from tilesmith.interpreter.frame import Frame, Tile, from_tensor
+from tilesmith.interpreter.stacked_access import load_elsewhere, store_elsewhere
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
 
@@ -19,6 +20,8 @@ AccessOp = Load | Store | Atomic
 def evaluate_load(op: Load, frame: Frame) -> Tile:
     """Read; a value must not change with later stores, so tensors that are written get copied."""
     target, tensor = op.result.tile, frame.values[op.tensor]
+    if op.bases is not None:
+        return from_tensor(load_elsewhere(op, frame), target)
     access = resolve_access(op, target.shape, frame)
     if access is None:
         return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
@@ -33,12 +36,25 @@ def evaluate_load(op: Load, frame: Frame) -> Tile:
 def evaluate_store(op: Store, frame: Frame) -> None:
     """Write the lanes that are not masked off."""
     tensor = frame.values[op.tensor]
+    if op.bases is not None:
+        store_elsewhere(op, frame)
+        return
     access = resolve_access(op, op.value.tile.shape, frame)
     if access is None:
         return
     if frame.races is not None:
+        _check_duplicates(op, tensor, access)
         frame.races.write(op, tensor, access)
     access.write(tensor, frame.tensor(op.value))
+
+
+def _check_duplicates(op: Store, tensor: torch.Tensor, access: Access) -> None:
+    """Lanes of one store have no order: the last one to write an element may be any."""
+    index = access.find_duplicate(tensor) if isinstance(access, GatherAccess) else None
+    if index is not None:
+        raise DuplicateStoreIndicesError(
+            tensor=op.tensor.name, index=str(index).replace(",)", ")"), loc=op.loc
+        )
 
 
 def evaluate_program_barrier(op: ProgramBarrier, frame: Frame) -> None:

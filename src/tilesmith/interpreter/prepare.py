@@ -9,7 +9,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.memory import Atomic, Store
 from tilesmith.ir.traversal import count_uses, walk, walk_function
-from tilesmith.ir.types import TileType
+from tilesmith.ir.types import TensorType, TileType
 from tilesmith.ir.values import Value
 
 
@@ -42,9 +42,17 @@ def prepare_function(function: Function) -> PreparedFunction:
     return PreparedFunction(
         function,
         {op: _plan_loop(op) for op in ops if isinstance(op, Loop)},
-        frozenset(op.tensor for op in ops if isinstance(op, (Store, Atomic))),
+        _stored(function, ops),
         frozenset(count_uses(function.body)),
     )
+
+
+def _stored(function: Function, ops: list[Operation]) -> frozenset[Value]:
+    # A store to computed addresses may write any tensor.
+    if any(isinstance(op, Store) and op.bases is not None for op in ops):
+        tensors = (parameter.value for parameter in function.parameters)
+        return frozenset(value for value in tensors if isinstance(value.type, TensorType))
+    return frozenset(op.tensor for op in ops if isinstance(op, (Store, Atomic)))
 
 
 def _plan_loop(loop: Loop) -> LoopPlan:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.traits import Trait
@@ -99,8 +99,8 @@ class _Verifier:
         self._visible = outside
 
     def _check_op(self, op: Operation, owner: Operation | None) -> None:
-        if isinstance(op, Grid) and owner is not None:
-            raise _InvalidError(f"a grid stands inside a {owner.name}", op)
+        if isinstance(op, (Grid, GridBarrier)) and owner is not None:
+            raise _InvalidError(f"a {op.name} stands inside a {owner.name}", op)
         for value in op.operand_values():
             if value not in self._visible:
                 state = "out of scope" if value in self._defined else "not defined"

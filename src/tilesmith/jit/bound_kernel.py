@@ -15,6 +15,7 @@ from tilesmith.artifacts import Artifact
 from tilesmith.compiler.compile import compile_to_native, compile_to_triton
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.split_tiles import split_tile_sizes
+from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
 from tilesmith.jit.code_forms import check_form, show_native
 from tilesmith.jit.definition import KernelDefinition
@@ -52,15 +53,18 @@ class BoundKernel:
     ) -> None:
         self.definition = definition
         self.target = target
-        self._variants = VariantStore(
+        request = TraceRequest(
             definition.split,
             arguments,
             definition.constant_positions(arguments),
             definition.trace_options,
+            device,
+            warnings=definition.warnings,
         )
+        self._variants = VariantStore(request)
         self._specs = SpecStore(allow_warp_specialize=self.settings.allow_warp_specialize)
         launchers = LauncherMaker(definition, self._specs, target, device)
-        self._executables = ExecutableStore(definition, self._variants, launchers)
+        self._executables = ExecutableStore(definition, self._variants, launchers, device)
         self._chosen: Config | None = None
         """What ``set_config`` was given."""
         self._active: Executable | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.warning_log import WarningLog, find_warnings
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.check_decorators import check_decorators
 from tilesmith.frontend.check_device_code import check_device_code
@@ -17,6 +18,7 @@ from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.source import parse_kernel
 from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.jit.check_definition import check_definition
+from tilesmith.jit.runners import is_interpreted
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
@@ -36,13 +38,17 @@ class KernelDefinition:
         self.parameters = tuple(self.signature.parameters)
         self.settings = settings
         self.configs = list(configs)
+        self.warnings = WarningLog(find_warnings(settings.ignore_warnings))
         self.constexprs = frozenset(
             position
             for position, parameter in enumerate(self.signature.parameters.values())
             if _is_constexpr(parameter.annotation)
         )
         self.trace_options = TraceOptions(
-            settings.static_shapes, settings.dot_precision, _INDEX_DTYPES[settings.index_dtype]
+            settings.static_shapes,
+            settings.dot_precision,
+            _INDEX_DTYPES[settings.index_dtype],
+            is_interpreted=is_interpreted(settings),
         )
 
     @functools.cached_property

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from tilesmith.compiler.whole_tiles import whole_tile_sizes
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.host_session import HostSession
+from tilesmith.frontend.host_watch import HostWatch, may_compute
 from tilesmith.frontend.sessions import running_host
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.launchers import Launcher, LauncherMaker
@@ -46,7 +49,11 @@ class ExecutableStore:
     """Makes and runs executables of one specialization."""
 
     def __init__(
-        self, definition: KernelDefinition, variants: VariantStore, launchers: LauncherMaker
+        self,
+        definition: KernelDefinition,
+        variants: VariantStore,
+        launchers: LauncherMaker,
+        device: torch.device,
     ) -> None:
         self._definition = definition
         self._variants = variants
@@ -55,6 +62,9 @@ class ExecutableStore:
         self._session = variants.default.trace.session
         self._needs_session = self._session.is_used
         self._known: dict[tuple[Config | None, Runner], Executable] = {}
+        self._device = device
+        self._is_watched = not may_compute(definition.split.source.after)
+        """Whether the torch calls after the loops have been looked at, in a first run."""
 
     def get(self, config: Config | None, runner: Runner) -> Executable:
         """The executable of a config (None: tensors as whole tiles), made on first use."""
@@ -67,6 +77,11 @@ class ExecutableStore:
 
     def run(self, executable: Executable, args: tuple[Any, ...]) -> Any:
         """Run host code with the executable at its launch point."""
+        if not self._is_watched:
+            self._is_watched = True
+            log = self._definition.warnings
+            with HostWatch(log, self._host.__code__, self._device):
+                return self.run(executable, args)
         try:
             if self._needs_session:
                 return self._run_with_session(executable, args)

@@ -15,6 +15,7 @@ from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization import check_devices, check_layouts, find_device
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -99,6 +100,7 @@ class Kernel:
         return self._bound.get(key) if target is None else self._bound_elsewhere.get((target, key))
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
+        check_modes(self.settings)
         device = find_device(arguments)
         if device is None:
             raise errors.NoTensorArgs(function=self.name)

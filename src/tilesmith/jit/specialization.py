@@ -20,6 +20,7 @@ from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
 
 INT32_LIMIT = 2**31 - 1
+_STATEFUL_NODES = ("call_module", "get_attr")
 INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))
 """Arguments outside need 64-bit parameters; there is room for an index to run past its end."""
 
@@ -77,6 +78,8 @@ class KeyMaker:
             return ("constexpr", self.constants.key(argument.value, name))
         if isinstance(argument, FunctionType):
             return self._function_key(argument, name)
+        if isinstance(argument, torch.fx.GraphModule):
+            return _graph_key(argument)
         if isinstance(argument, BuiltinFunctionType) or _is_torch_callable(argument):
             return ("builtin", argument)
         items = items_of(argument)
@@ -111,6 +114,14 @@ class KeyMaker:
                 held.append(self.constants.key(content, f"{name} (captured)"))
         # Equal code may stand in two modules, where its globals differ.
         return (function.__code__, id(function.__globals__), *held)
+
+
+def _graph_key(graph: torch.fx.GraphModule) -> Hashable:
+    """The calls of a graph; modules and attributes would be state that no key covers."""
+    state = [f"{n.op} {n.target}" for n in graph.graph.nodes if n.op in _STATEFUL_NODES]
+    if state:
+        raise errors.GraphModuleUnsupportedOps(ops=state)
+    return ("graph", graph.code, tuple(node.target for node in graph.graph.nodes))
 
 
 def _is_torch_callable(argument: Any) -> bool:

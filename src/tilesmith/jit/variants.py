@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilesmith.compiler.check_loops import check_loops
+from tilesmith.compiler.check_products import check_products
 from tilesmith.compiler.compile import optimise
 from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
-from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.ir.function import Function
 from tilesmith.jit.argument_template import ArgumentTemplate
 from tilesmith.runtime.arguments import compile_guard
@@ -57,19 +56,12 @@ class Variant:
 class VariantStore:
     """All traces of one specialization, made on demand."""
 
-    def __init__(
-        self,
-        kernel: SplitKernel,
-        arguments: tuple[Any, ...],
-        constants: frozenset[int],
-        options: TraceOptions,
-    ) -> None:
-        self._kernel = kernel
-        self._template = ArgumentTemplate(arguments)
-        self._constants = constants
-        self._options = options
+    def __init__(self, request: TraceRequest) -> None:
+        # The template stands for the arguments, which must not be kept alive.
+        self._request = replace(request, arguments=())
+        self._template = ArgumentTemplate(request.arguments)
         self._volatile: frozenset[str] = frozenset()
-        self.default = self._trace(arguments, {}, {})
+        self.default = self._trace(request.arguments, {}, {})
         self._variants = [self.default]
 
     def find(self, config: Config) -> Variant:
@@ -91,17 +83,19 @@ class VariantStore:
     def note_changes(self, captured: tuple[Any, ...]) -> None:
         """Numbers taken for constants that these captured values change are runtime numbers."""
         for variant in self._variants:
-            self._volatile |= variant.changed_numbers(self._kernel.captured, captured)
+            self._volatile |= variant.changed_numbers(self._request.kernel.captured, captured)
 
     def _trace(
         self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]
     ) -> Variant:
-        request = TraceRequest(
-            self._kernel, arguments, self._constants, self._options, blocks, tunables
+        request = replace(
+            self._request, arguments=arguments, block_sizes=blocks, tunables=tunables
         )
         trace = self._trace_volatile(request) if self._volatile else trace_kernel(request)
         check_loops(trace.function)
-        return Variant(trace, optimise(trace.function))
+        function = optimise(trace.function)
+        check_products(function, request.warnings)
+        return Variant(trace, function)
 
     def _trace_volatile(self, request: TraceRequest) -> Trace:
         """Numbers that change are parameters, unless device code needs them as constants."""

@@ -202,4 +202,7 @@ def _drop_parameters(function: Function) -> Function:
     values = set(_values_of(function))
     named = {symbol for value in values for symbol in _symbols_of(value.type)}
     kept = tuple(p for p in function.parameters if p.value in values or p.value.name in named)
-    return function if len(kept) == len(function.parameters) else replace(function, parameters=kept)
+    sizes = tuple(size for size in function.sizes if size.name in named)
+    if (len(kept), len(sizes)) == (len(function.parameters), len(function.sizes)):
+        return function
+    return replace(function, parameters=kept, sizes=sizes)

@@ -246,6 +246,8 @@ class _Flattening:
         copy = replace(op, indices=indices, mask=mask)
         if isinstance(copy, (Store, Atomic)):
             copy = replace(copy, value=self._values.get(copy.value, copy.value))
+        if isinstance(copy, Atomic) and copy.expected is not None:
+            copy = replace(copy, expected=self._values.get(copy.expected, copy.expected))
         self._builder.insert(replace(copy, results=tuple(map(self._define, op.results))))
 
     def _lift(self, value: Value, shape: Shape) -> Value:

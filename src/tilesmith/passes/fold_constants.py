@@ -10,6 +10,7 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
+from tilesmith.ir.ops.rearrangement import Gather, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.rewriting import Definitions, Replacement, Rule, apply_rules
 from tilesmith.ir.traits import Trait
@@ -70,7 +71,7 @@ def _fold_cast(op: Operation, defined_by: Definitions) -> Replacement | None:
 
 
 def _fold_view(op: Operation, defined_by: Definitions) -> Replacement | None:
-    if not isinstance(op, (Broadcast, ExpandDims, Reshape, Permute)):
+    if not isinstance(op, (Broadcast, ExpandDims, Reshape, Permute, Select, Gather)):
         return None
     return _full(op, find_constant(op.x, defined_by))
 

@@ -101,7 +101,8 @@ class _Forwarding:
                 _forget_overwritten(access, stored)
             if isinstance(op, Atomic) and op.order in ("acquire", "acq_rel"):
                 stored.clear()
-            if isinstance(op, Store) and op.mask is None and _names_each_element_once(access):
+            is_plain = isinstance(op, Store) and op.mask is None and access.tensor is not None
+            if is_plain and _names_each_element_once(access):
                 stored.append(access)
 
 

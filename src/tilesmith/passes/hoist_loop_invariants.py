@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tilesmith.analysis.effects import is_pure
 from tilesmith.analysis.scopes import bound_blocks, shape_symbols
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, rewrite_function
 from tilesmith.ir.values import Value
 
@@ -73,7 +73,7 @@ def _split(
 
 
 def _is_movable(op: Operation, defined_by: dict[Value, Operation]) -> bool:
-    if Trait.PURE not in op.traits or op.regions():
+    if not is_pure(op) or op.regions():
         return False
     # A loop may run no iteration at all, and an integer division by zero traps on CPUs.
     if isinstance(op, Elementwise) and op.fn in _DIVISIONS and op.result.tile.dtype.is_integer:

@@ -11,10 +11,12 @@ from tilesmith.analysis.scopes import bound_blocks
 from tilesmith.dtypes import BOOL
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.combine import ReduceWith
 from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.traversal import definitions
@@ -49,6 +51,7 @@ def mask_partial_tiles(function: Function) -> Function:
 
     A dot's operands are reset to 0 along the contracted axis, both of them since 0 * NaN is
     NaN. A scan's operand needs it only where invalid lanes come first: in reverse, as a rule.
+    What is sorted is reset to the greatest integer, so that invalid lanes stay at the end.
     A carried value with an axis of the loop's own block keeps its old content in lanes
     beyond the end of an iteration's tile.
     """
@@ -82,7 +85,11 @@ class _Masking:
 
     def _mask_op(self, op: Operation) -> Iterator[Operation]:
         if isinstance(op, Reduce) or (isinstance(op, Scan) and op.needs_neutral_lanes):
-            yield from self._mask_reduce(op)
+            yield from self._mask_operand(op, op.reduction.identity(op.x.tile.dtype))
+        elif isinstance(op, ReduceWith):
+            yield from self._mask_combined(op)
+        elif isinstance(op, Sort):
+            yield from self._mask_operand(op, op.x.tile.dtype.highest)
         elif isinstance(op, Dot):
             yield from self._mask_dot(op)
         elif isinstance(op, Loop):
@@ -99,13 +106,21 @@ class _Masking:
         held = self._lanes[op].get(value, Lanes((None,) * value.tile.rank)).axes[axis]
         return held is None or held != normalize(neutral, value.tile.dtype)
 
-    def _mask_reduce(self, op: Reduce | Scan) -> Iterator[Operation]:
-        fill = op.reduction.identity(op.x.tile.dtype)
+    def _mask_operand(self, op: Reduce | Scan | Sort, fill: Constant) -> Iterator[Operation]:
         if self._needs_mask(op, op.x, op.axis, fill):
             mask = _make_mask(op.x, fill, (op.axis,))
             yield mask
             op = replace(op, x=mask.result)
         yield op
+
+    def _mask_combined(self, op: ReduceWith) -> Iterator[Operation]:
+        xs = list(op.xs)
+        for position, (value, other) in enumerate(zip(op.xs, op.others or ())):
+            if self._needs_mask(op, value, op.axis, other):
+                mask = _make_mask(value, other, (op.axis,))
+                yield mask
+                xs[position] = mask.result
+        yield replace(op, xs=tuple(xs)) if xs != list(op.xs) else op
 
     def _mask_dot(self, op: Dot) -> Iterator[Operation]:
         new: dict[str, Value] = {}

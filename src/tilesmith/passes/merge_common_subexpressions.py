@@ -9,6 +9,8 @@ from tilesmith.analysis.effects import (
     AliasGroup,
     alias_group,
     groups_written_in,
+    is_elsewhere,
+    is_pure,
     written_groups,
 )
 from tilesmith.analysis.scopes import bound_blocks, shape_symbols
@@ -17,7 +19,6 @@ from tilesmith.ir.operation import OPERAND, OPERANDS, Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import Substitution
 from tilesmith.ir.values import Value
 
@@ -46,7 +47,9 @@ class _Memory:
         self._everything = 0
         self._groups: dict[AliasGroup, int] = {}
 
-    def version(self, group: AliasGroup) -> tuple[int, int]:
+    def version(self, group: AliasGroup | None) -> tuple[int, int]:
+        if group is None:
+            return self._everything, sum(self._groups.values())
         return self._everything, self._groups.get(group, 0)
 
     def change(self, groups: Iterable[AliasGroup] | None) -> None:
@@ -84,6 +87,9 @@ class _Merger:
     def _merge_inside(self, op: Operation) -> Operation:
         if not op.regions():
             return op
+        if is_pure(op):
+            # A combination of elements knows nothing but its arguments.
+            return op.with_regions(tuple(_Merger().merge(r, frozenset()) for r in op.regions()))
         repeats = isinstance(op, (Grid, Loop, While))
         inner: list[Region] = []
         for region in op.regions():
@@ -124,10 +130,10 @@ class _Merger:
     def _key(self, op: Operation) -> Hashable | None:
         if op.regions():
             return None
-        if Trait.PURE in op.traits:
+        if is_pure(op):
             return _expression_key(op, ())
         if isinstance(op, Load):
-            version = self._memory.version(alias_group(op.tensor))
+            version = self._memory.version(None if is_elsewhere(op) else alias_group(op.tensor))
             return (version, _expression_key(op, ("slot",)))
         return None
 

@@ -15,7 +15,7 @@ from tilesmith.analysis.memory_conflicts import (
 from tilesmith.analysis.scopes import values_defined_in
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop, While
 from tilesmith.ir.ops.memory import Load, ProgramBarrier
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.values import Value
@@ -71,7 +71,7 @@ class _Ordering:
             return False, self._visit_branches(op, pending)
         accesses = find_accesses(op, self._defined_by)
         needs_barrier = _must_order_any(pending, accesses)
-        if needs_barrier or isinstance(op, ProgramBarrier):
+        if needs_barrier or isinstance(op, (ProgramBarrier, GridBarrier)):
             pending.clear()
         pending.extend(accesses)
         return needs_barrier, op

@@ -11,6 +11,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.rearrangement import Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.rewriting import Definitions, Replacement, Rule, apply_rules
 from tilesmith.ir.types import Shape
@@ -273,6 +274,15 @@ def _permute_of_permute(op: Operation, defined_by: Definitions) -> Replacement |
     return (replace(op, x=inner.x, order=tuple(inner.order[axis] for axis in op.order)),)
 
 
+def _select_of_join(op: Operation, defined_by: Definitions) -> Replacement | None:
+    if not isinstance(op, Select):
+        return None
+    pair = defined_by(op.x)
+    if not isinstance(pair, Join) or op.axis != pair.result.tile.rank - 1:
+        return None
+    return pair.rhs if op.position else pair.lhs
+
+
 def _mask_without_axes(op: Operation, defined_by: Definitions) -> Replacement | None:
     return op.x if isinstance(op, Mask) and not op.axes else None
 
@@ -329,6 +339,7 @@ RULES: tuple[Rule, ...] = (
     _reshape_of_view,  # reshape(reshape(x)) = reshape(x)
     _reshape_that_expands,  # reshape(x: [m], [m, 1]) = expand(x)
     _permute_of_permute,  # permute(permute(x, p), q) = permute(x, p[q])
+    _select_of_join,  # split(join(x, y)) = x, y
     _mask_without_axes,  # mask(x, axes=()) = x
     _mask_of_mask,  # mask(mask(x, a), b) = mask(x, a) (one fill, b within a)
 )

@@ -13,10 +13,14 @@ from typing import Any
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
+from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Gather, Select, Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
@@ -157,11 +161,13 @@ class _Squeezer(_Axes):
             Broadcast: self._broadcast,
             Permute: self._permute,
             Reduce: self._reduce,
-            Scan: self._scan,
+            **dict.fromkeys((Scan, Sort, Select, ReduceWith, ScanWith), self._along_axis),
+            Gather: self._gather,
             Dot: self._dot,
             Load: self._access,
             Store: self._access,
             Atomic: self._access,
+            **dict.fromkeys((Print, Breakpoint, InlineTriton, InlineAsm), self._foreign),
         }
 
     def region(self, region: Region) -> Region:
@@ -179,6 +185,27 @@ class _Squeezer(_Axes):
         if any(new is not old for new, old in zip(results, op.results)):
             current = replace(current, results=results)
         self._append(current)
+
+    def _foreign(self, op: Operation) -> None:
+        """What shows tiles to the user, or to code of the user's own, shows all their axes."""
+        current = op.with_operands(self._restored)
+        shapes = [tuple(map(self._dim, old.tile.shape)) for old in op.results]
+        made = tuple(v.like(v.tile.with_shape(shape)) for v, shape in zip(op.results, shapes))
+        self._append(replace(current, results=made))
+        for old, new in zip(op.results, made):
+            final = self._squeezed_value(old)
+            if final.type == new.type:
+                self._new[old] = new
+            else:
+                self._append(Reshape(x=new, results=(final,), loc=op.loc))
+
+    def _restored(self, value: Value) -> Value:
+        new = self._get(value)
+        axes = self._dropped(value.tile.shape) if isinstance(value.type, TileType) else ()
+        if not axes:
+            return new
+        shape = tuple(map(self._dim, value.tile.shape))
+        return self._insert(new, shape, lambda **fields: ExpandDims(x=new, axes=axes, **fields))
 
     def _tile_index(self, op: TileIndex) -> None:
         if op.block not in self._units:
@@ -232,18 +259,40 @@ class _Squeezer(_Axes):
         else:
             self._new[op.result] = self._cast(self._get(op.x), op.result)
 
-    def _scan(self, op: Scan) -> None:
-        axis = self._renumber((op.axis,), op.x.tile.shape)
+    def _gather(self, op: Gather) -> None:
+        """An axis that only the tile or only its positions lose comes back for the gather."""
+        shape, positions = op.x.tile.shape, op.index.tile.shape
+        if self._renumber((op.axis,), shape) and self._renumber((op.axis,), positions):
+            (axis,) = self._renumber((op.axis,), shape)
+            self._generic(replace(op, axis=axis))
+            return
+        axis = sum(other not in self._dropped(shape) for other in range(op.axis))
+        x, index = self._with_axis(op.x, op.axis, axis), self._with_axis(op.index, op.axis, axis)
+        final = self._squeezed_value(op.result)
+        found = self._insert(
+            final, index.tile.shape, lambda **fields: Gather(x=x, index=index, axis=axis, **fields)
+        )
+        self._append(Reshape(x=found, results=(final,), loc=op.loc))
+
+    def _with_axis(self, value: Value, old: int, new: int) -> Value:
+        squeezed = self._get(value)
+        if old not in self._dropped(value.tile.shape):
+            return squeezed
+        shape = (*squeezed.tile.shape[:new], ONE, *squeezed.tile.shape[new:])
+        return self._insert(squeezed, shape, lambda **f: ExpandDims(x=squeezed, axes=(new,), **f))
+
+    def _along_axis(self, op: Scan | Sort | Select | ReduceWith | ScanWith) -> None:
+        xs = tuple(op.operand_values())
+        axis = self._renumber((op.axis,), xs[0].tile.shape)
         if axis:
             self._generic(replace(op, axis=axis[0]))
         else:
-            self._new[op.result] = self._get(op.x)
+            self._new.update(zip(op.results, map(self._get, xs)))
 
     def _access(self, op: Load | Store | Atomic) -> None:
         accessed = (op.result if isinstance(op, Load) else op.value).tile.shape
-        fitted = {value: self._fit_index(value, accessed) for value in op.indices}
-        if op.mask is not None:
-            fitted[op.mask] = self._fit_index(op.mask, accessed)
+        parts = (*op.indices, op.mask, None if isinstance(op, Atomic) else op.bases)
+        fitted = {part: self._fit_index(part, accessed) for part in parts if part is not None}
         current = op.with_operands(lambda value: fitted.get(value, self._get(value)))
         self._append(replace(current, results=tuple(map(self._squeezed_value, op.results))))
 

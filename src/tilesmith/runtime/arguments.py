@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 
 def compile_reader(
     captured: Sequence[str], expressions: Sequence[str], constants: Sequence[Any] = ()
@@ -21,7 +23,7 @@ def compile_reader(
     """
     listed = "".join(f"{expression}, " for expression in expressions)
     text = f"lambda {', '.join(captured)}: ({listed})"
-    return eval(text, {"__constants__": tuple(constants), "float": float})
+    return eval(text, {"__constants__": tuple(constants), "float": float, "torch": torch})
 
 
 def compile_guard(

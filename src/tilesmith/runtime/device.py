@@ -32,9 +32,12 @@ def resolve_target(target: str | Target) -> Target:
 
 @lru_cache(maxsize=64)
 def get_num_sm(device: torch.device, *, reserved_sms: int = 0) -> int:
-    """Number of streaming multiprocessors (compute units on AMD) less the reserved ones.
+    """Number of streaming multiprocessors (compute units on AMD, cores of a CPU), at least 1.
 
-    At least 1.
+    The reserved ones are not counted.
     """
-    count = torch.cuda.get_device_properties(device).multi_processor_count
+    if device.type == "cuda":
+        count = torch.cuda.get_device_properties(device).multi_processor_count
+    else:
+        count = target_of(device).num_sms
     return max(1, count - reserved_sms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.dtypes import DType
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, TileIndex
@@ -128,6 +129,7 @@ def _reuse(structure: Structure, site: Site, indices: tuple[Value, ...]) -> int:
 def _access_fact(structure: Structure, site: Site, op: Access) -> AccessFact:
     value = op.result if isinstance(op, Load) else op.value
     tensor = op.tensor.tensor
+    patterns = tuple(classify_index(structure, index) for index in op.indices)
     return AccessFact(
         slot=op.slot,
         kind=op.name,
@@ -135,7 +137,7 @@ def _access_fact(structure: Structure, site: Site, op: Access) -> AccessFact:
         dtype=tensor.dtype,
         shape=value.tile.shape,
         strides=tensor.strides,
-        patterns=tuple(classify_index(structure, index) for index in op.indices),
+        patterns=tuple(GATHER for _ in patterns) if is_elsewhere(op) else patterns,
         has_mask=op.mask is not None,
         reuse=_reuse(structure, site, op.indices),
     )

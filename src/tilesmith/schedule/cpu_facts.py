@@ -48,7 +48,9 @@ def largest_streamed_bytes(structure: Structure) -> int:
 
 def _is_plain(structure: Structure, op: Store) -> bool:
     patterns = [classify_index(structure, index) for index in op.indices]
-    if op.mask is not None or any(pattern.kind == "gather" for pattern in patterns):
+    if op.mask is not None or op.bases is not None:
+        return False
+    if any(pattern.kind == "gather" for pattern in patterns):
         return False
     strides = zip(op.tensor.tensor.strides, patterns)
     return any(stride == 1 and pattern.kind != "scalar" for stride, pattern in strides)

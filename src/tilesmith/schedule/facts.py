@@ -10,14 +10,18 @@ from math import prod
 
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Store
+from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, TileType
 from tilesmith.schedule.access_facts import AccessFact, collect_access_facts
 from tilesmith.schedule.structure import Site, Structure
+
+Combining = Reduce | Scan | ReduceWith | ScanWith | Sort
 
 
 @dataclass(frozen=True)
@@ -153,10 +157,11 @@ def _matmul_fact(structure: Structure, site: Site, dot: Dot) -> MatmulFact:
 
 
 def _reduction_facts(structure: Structure, rollable: tuple[Dim, ...]) -> tuple[ReductionFact, ...]:
-    by_dim: dict[Dim, list[Reduce | Scan]] = {}
+    by_dim: dict[Dim, list[Combining]] = {}
     # A scan holds its rows like a reduction that cannot be rolled.
-    for op in (*structure.ops(Reduce), *structure.ops(Scan)):
-        by_dim.setdefault(op.x.tile.shape[op.axis], []).append(op)
+    for kind in (Reduce, Scan, ReduceWith, ScanWith, Sort):
+        for op in structure.ops(kind):
+            by_dim.setdefault(_operand(op).shape[op.axis], []).append(op)
     return tuple(
         _reduction_fact(structure, dim, ops, rollable)
         for dim, ops in by_dim.items()
@@ -164,8 +169,16 @@ def _reduction_facts(structure: Structure, rollable: tuple[Dim, ...]) -> tuple[R
     )
 
 
+def _operand(op: Combining) -> TileType:
+    return (op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x).tile
+
+
+def _function(op: Combining) -> str:
+    return op.kind if isinstance(op, (Reduce, Scan)) else op.name
+
+
 def _reduction_fact(
-    structure: Structure, dim: Dim, ops: list[Reduce | Scan], rollable: tuple[Dim, ...]
+    structure: Structure, dim: Dim, ops: list[Combining], rollable: tuple[Dim, ...]
 ) -> ReductionFact:
     axis = axis_of(structure, dim)
     stores = [op for op in structure.ops(Store) if dim in op.value.tile.shape]
@@ -175,8 +188,8 @@ def _reduction_fact(
     return ReductionFact(
         axis=axis,
         kind=kind,
-        functions=tuple(dict.fromkeys(op.kind for op in ops)),
-        dtype=ops[0].x.tile.dtype,
+        functions=tuple(dict.fromkeys(_function(op) for op in ops)),
+        dtype=_operand(ops[0]).dtype,
         is_reread=len(ops) + len(stores) > 1,
         loc=ops[0].loc,
     )

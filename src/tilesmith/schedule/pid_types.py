@@ -36,7 +36,7 @@ def find_disallowed(structure: Structure, has_barrier: bool = False) -> dict[str
         # The host does not know how many programs there are.
         for name in ("flat", "xyz"):
             reasons[name] = "the range of the top-level loop is read from a tensor"
-    if has_barrier:
+    if has_barrier or structure.has_barrier:
         for name in ("flat", "xyz", "persistent_interleaved"):
             reasons[name] = "hl.barrier() needs all programs resident, each with its own tiles"
     return reasons

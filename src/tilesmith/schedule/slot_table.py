@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
@@ -36,6 +37,7 @@ LOAD_CACHE = ("", ".cg")
 STORE_CACHE = ("", ".cs", ".wt")
 TRISTATE = (None, False, True)
 DEFAULT_CHUNK = 4096
+_SUMS = (Reduce, Scan, ReduceWith, ScanWith)
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def _can_unroll(structure: Structure, entry: RangeEntry) -> bool:
     """Unrolling the program loop copies all loops inside; Triton fails on some unrolled sums."""
     if entry.is_persistent_loop:
         return not structure.loops
-    return not any(isinstance(op, (Reduce, Scan)) for op in walk(entry.loop.body))
+    return not any(isinstance(op, _SUMS) for op in walk(entry.loop.body))
 
 
 def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
@@ -259,7 +261,10 @@ def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, 
     built_in = {
         "num_warps": (warps, searched_warps),
         "num_stages": (IntegerFragment(1, 8, 1), stages),
-        "num_sm_multiplier": (PowerOfTwoFragment(1, 128), PowerOfTwoFragment(1, 16)),
+        # A barrier needs all programs resident: one on each multiprocessor always is.
+        "num_sm_multiplier": (_only(1), None)
+        if kernel.structure.has_barrier
+        else (PowerOfTwoFragment(1, 128), PowerOfTwoFragment(1, 16)),
         "waves_per_eu": (IntegerFragment(0, 4), None),
         "matrix_instr_nonkdim": (EnumFragment((0, 16, 32)), None if has_dots else _only(0)),
         "xcd_remap": (BooleanFragment(), None),

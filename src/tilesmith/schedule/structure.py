@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
@@ -75,6 +75,11 @@ class Structure:
     def ops(self, cls: type[Op]) -> tuple[Op, ...]:
         """All ops of a class, in program order."""
         return tuple(site.op for site in self.sites if isinstance(site.op, cls))
+
+    @property
+    def has_barrier(self) -> bool:
+        """Whether programs wait for each other between two grids."""
+        return bool(self.ops(GridBarrier))
 
     @cached_property
     def grids(self) -> tuple[Grid, ...]:

@@ -99,3 +99,20 @@ def count_visible(x: torch.Tensor, seen: torch.Tensor, counts: torch.Tensor) -> 
         hl.store(x, [tile_m, tile_n], -values, extra_mask=is_seen)
         hl.atomic_max(counts, [tile_n], values.amax(0))
     return counts
+
+
+def first_of_equals(left, right):
+    is_left = left[0] >= right[0]
+    return torch.where(is_left, left[0], right[0]), torch.where(is_left, left[1], right[1])
+
+
+@helion.kernel
+def combine_rows_and_columns(x: torch.Tensor, decay: float) -> tuple[torch.Tensor, torch.Tensor]:
+    places = torch.empty([x.size(0)], dtype=torch.int64, device=x.device)
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        row = x[tile, :]
+        index = hl.arange(x.size(1), dtype=torch.int64)[None, :].expand_as(row)
+        _, places[tile] = hl.reduce(first_of_equals, (row, index), 1, (float("-inf"), 0))
+        out[tile, :] = hl.associative_scan(lambda a, b: a * decay + b, row, 0, reverse=True)
+    return places, out

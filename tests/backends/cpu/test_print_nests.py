@@ -101,6 +101,8 @@ CASES = (
          {"block_sizes": [32]}),
     Case("two_grids", shown_kernels.flags_and_positions, (f32(20, 50),), {"block_sizes": [4, 32]}),
     Case("reversed_scan", shown_kernels.running_sums, (f32(20, 50),), {"block_sizes": [4]}),
+    Case("combinations", shown_kernels.combine_rows_and_columns, (f32(20, 50), 0.5),
+         {"block_sizes": [4]}),
     Case("reshape", shown_kernels.pair_up, (bf16(20, 64),), {"block_sizes": [4]}),
 )  # fmt: skip
 

@@ -19,8 +19,15 @@ _FUNCTIONS = {"add": "add", "and": "and", "or": "or", "xor": "xor", "max": "maxi
 _FUNCTIONS["min"] = "minimum"
 
 
-def emit_atomic(b: Builder, op: Atomic, pointer: Register, x: Register) -> Register:
+_FAILURE_ORDERS = {"release": "monotonic", "acq_rel": "acquire"}
+
+
+def emit_atomic(
+    b: Builder, op: Atomic, pointer: Register, x: Register, expected: Register | None = None
+) -> Register:
     """Update the element at ``pointer``; gives what was there, in register form."""
+    if expected is not None:
+        return _swap_if_equal(b, op, pointer, expected, x)
     dtype = op.tensor.tensor.dtype
     order = _ORDERS[op.order]
     if op.kind == "xchg" or dtype.is_integer:
@@ -38,12 +45,24 @@ def _instruction(kind: str, dtype: DType) -> str:
     return f"u{kind}" if is_unsigned else kind
 
 
+def _swap_if_equal(
+    b: Builder, op: Atomic, pointer: Register, expected: Register, x: Register
+) -> Register:
+    dtype = op.tensor.tensor.dtype
+    order = _ORDERS[op.order]
+    old, new = (to_memory(b, dtype, value) for value in (expected, x))
+    pair = b.new(LType("{ " + f"{old.type}, i1" + " }"))
+    failed = _FAILURE_ORDERS.get(order, order)
+    b.emit(f"{pair.text} = cmpxchg {pointer}, {old}, {new} {order} {failed}")
+    return to_register(b, dtype, b.value(old.type, f"extractvalue {pair}, 0"))
+
+
 def _compare_and_swap(b: Builder, op: Atomic, pointer: Register, x: Register) -> Register:
     dtype = op.tensor.tensor.dtype
     bits = LType(f"i{dtype.bits}")
     element = memory_element(dtype)
     order = _ORDERS[op.order]
-    read_order = {"release": "monotonic", "acq_rel": "acquire"}.get(order, order)
+    read_order = _FAILURE_ORDERS.get(order, order)
     first = b.value(bits, f"load atomic {bits}, {pointer} monotonic, align {dtype.bits // 8}")
 
     def attempt(state: tuple[Register, ...]) -> list[Register]:

@@ -6,16 +6,24 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
 from tilesmith.backends.cpu.print_nests import print_plan
+from tilesmith.diagnostics import errors
+from tilesmith.interpreter.inline import refusal
 from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.ops.debugging import Breakpoint
+from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
+from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "cpu"
+REFUSED_OPS = (Breakpoint, InlineTriton, InlineAsm)
+"""Ops that native code has an error for."""
 
 
 def emit(function: Function, schedule: Schedule) -> Artifact:
     """The artifact that runs ``function`` as ``schedule`` says."""
+    _refuse_foreign_code(function)
     units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
     function = squeeze_unit_axes(function, units)
     grids = plan_function(function, schedule)
@@ -30,6 +38,14 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
         target=schedule.target,
         llvm=KernelEmitter(function, schedule, grids).emit(name),
     )
+
+
+def _refuse_foreign_code(function: Function) -> None:
+    for op in walk_function(function):
+        if isinstance(op, Breakpoint):
+            raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
+        if isinstance(op, (InlineTriton, InlineAsm)):
+            raise refusal(op, NAME)
 
 
 def _launch_parameter(parameter: Parameter) -> LaunchParameter:

@@ -6,7 +6,7 @@ from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.memory_access import Lanes
 from tilesmith.backends.cpu.nest_frame import NestFrame, flatten, is_known_multiple, unflatten
 from tilesmith.backends.cpu.reductions import State
-from tilesmith.backends.cpu.registers import INDEX, Register, index, lane_numbers
+from tilesmith.backends.cpu.registers import Register, index
 
 
 def emit_columns(frame: NestFrame) -> None:
@@ -26,11 +26,9 @@ def emit_columns(frame: NestFrame) -> None:
     if is_known_multiple(length, end):
         return
     rest = b.subtract(length, end)
-    limit = b.splat(rest, width)
 
     def tail() -> None:
-        mask = b.compare("slt", lane_numbers(INDEX, width), limit)
-        columns.reduce(end, 1, mask)
+        columns.reduce(end, 1, b.first_lanes(rest, width))
 
     b.if_else(b.compare("sgt", rest, index(0)), tail)
 

@@ -1,8 +1,8 @@
 """Where an element of a tile lies, in terms of the loops around it.
 
-A coordinate is an axis of the loop nest, zero (an axis of one element), or a digit of a
-reinterpreted position (behind a reshape). ``operands_at`` follows coordinates through ops whose
-results are computed on demand.
+A coordinate is an axis of the loop nest, zero (an axis of one element), a digit of a
+reinterpreted position (behind a reshape), a fixed position, or one that a tile says.
+``operands_at`` follows coordinates through ops whose results are computed on demand.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
@@ -40,7 +41,22 @@ class Digit:
     axis: int
 
 
-Coord = Axis | Zero | Digit
+@dataclass(frozen=True)
+class Fixed:
+    """A position known in advance."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """The position that an element of a tile of integers says."""
+
+    value: Value
+    coords: tuple[Coord, ...]
+
+
+Coord = Axis | Zero | Digit | Fixed | Told
 Coords = tuple[Coord, ...]
 ZERO = Zero()
 Place = tuple[Value, Coords]
@@ -48,6 +64,7 @@ Place = tuple[Value, Coords]
 
 VIRTUAL_OPS = (
     Elementwise, Cast, Full, TileIndex, Arange, Mask, Load, ExpandDims, Broadcast, Reshape, Permute,
+    Join, Select, Gather,
 )  # fmt: skip
 """Ops whose results need no memory: their elements are computed where they are used."""
 
@@ -72,14 +89,30 @@ def operands_at(op: Operation, coords: Coords) -> list[Place]:
         return [(op.x, _of_view(op, coords))]
     if isinstance(op, Load):
         return access_places(op, op.result.tile.shape, coords)
+    if isinstance(op, (Join, Select, Gather)):
+        return _rearranged(op, coords)
     return [(op.begin, ())] if isinstance(op, TileIndex) else []
 
 
+def _rearranged(op: Join | Select | Gather, coords: Coords) -> list[Place]:
+    """One side of a join where it is known which; the positions of a gather before its element."""
+    if isinstance(op, Join):
+        sides = [(op.lhs, coords[:-1]), (op.rhs, coords[:-1])]
+        last = coords[-1]
+        return [sides[last.position]] if isinstance(last, Fixed) else sides
+    if isinstance(op, Select):
+        size = op.x.tile.shape[op.axis]
+        picked = ZERO if size.is_one else Fixed(op.position)
+        return [(op.x, (*coords[: op.axis], picked, *coords[op.axis :]))]
+    told = ZERO if op.x.tile.shape[op.axis].is_one else Told(op.index, coords)
+    moved = (*coords[: op.axis], told, *coords[op.axis + 1 :])
+    return [(op.index, coords), (op.x, moved)]
+
+
 def access_places(op: Load | Store | Atomic, shape: Shape, coords: Coords) -> list[Place]:
-    """The elements of the indices, then of the mask, behind one accessed element."""
-    parts = list(op.indices)
-    if op.mask is not None:
-        parts.append(op.mask)
+    """The elements of the indices, then of an address or expected value, last of the mask."""
+    extra = op.expected if isinstance(op, Atomic) else op.bases
+    parts = [*op.indices, *(part for part in (extra, op.mask) if part is not None)]
     return [(part, aligned(part, shape, coords)) for part in parts]
 
 
@@ -117,6 +150,6 @@ def axes_of(coord: Coord) -> frozenset[int]:
     """The loops a coordinate moves with."""
     if isinstance(coord, Axis):
         return frozenset((coord.number,))
-    if isinstance(coord, Digit):
+    if isinstance(coord, (Digit, Told)):
         return frozenset().union(*map(axes_of, coord.coords))
     return frozenset()

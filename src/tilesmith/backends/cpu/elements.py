@@ -18,7 +18,9 @@ from tilesmith.backends.cpu.coordinates import (
     Coord,
     Coords,
     Digit,
+    Fixed,
     Place,
+    Told,
     access_places,
     operands_at,
 )
@@ -33,6 +35,8 @@ from tilesmith.backends.cpu.lanes import (
 )
 from tilesmith.backends.cpu.memory_access import Elements, Lanes, offset_of, read
 from tilesmith.backends.cpu.registers import (
+    INDEX,
+    POINTER,
     Register,
     index,
     memory_element,
@@ -46,6 +50,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Dim, Extent
 from tilesmith.ir.values import Value
@@ -68,6 +73,8 @@ class ElementEmitter:
         self.buffers: dict[Value, Buffer] = {}
         self.spilled: dict[Value, Store] = {}
         self.lengths: dict[str, Register] = {}
+        self.program: tuple[Value, ...] = ()
+        """The first indices of the program's tiles."""
         self.lanes = Lanes(1)
         self.loops: dict[int, Lane] = {}
         self._memos: list[dict[Place, Lane]] = [{}]
@@ -119,6 +126,10 @@ class ElementEmitter:
         self._memos[-1][place] = found
         return found
 
+    def assume(self, value: Value, x: Register) -> None:
+        """Let a scalar be this register until the scope ends, be it one per lane."""
+        self._memos[-1][value, ()] = from_register(x)
+
     def register(self, place: Place) -> Register:
         """An element in register form: a scalar if it is the same in all lanes."""
         return register_of(self.b, self.get(place), place[0].tile.dtype, self.lanes.width)
@@ -141,7 +152,20 @@ class ElementEmitter:
         """A position along an axis, as 64-bit lanes."""
         if isinstance(coord, Axis):
             return self.loops[coord.number]
-        return self._digit(coord) if isinstance(coord, Digit) else Strided(index(0), index(0))
+        if isinstance(coord, Told):
+            return self._told(coord)
+        if isinstance(coord, Digit):
+            return self._digit(coord)
+        return Strided(index(coord.position if isinstance(coord, Fixed) else 0), index(0))
+
+    def _told(self, coord: Told) -> Lane:
+        lane = self.get((coord.value, coord.coords))
+        if isinstance(lane, Uniform):
+            return Strided(self.b.index_of(lane.x), index(0))
+        if isinstance(lane, Strided) and lane.bits == 64:
+            return lane
+        whole = register_of(self.b, lane, coord.value.tile.dtype, self.lanes.width)
+        return Vector(cast(self.b, coord.value.tile.dtype, I64, whole))
 
     def _digit(self, coord: Digit) -> Lane:
         parts: list[tuple[Lane, Register]] = []
@@ -182,10 +206,14 @@ class ElementEmitter:
         """The tensor's memory and the position of the accessed element in it."""
         tensor = op.tensor.tensor
         shape = (op.result if isinstance(op, Load) else op.value).tile.shape
-        places = access_places(op, shape, coords)[: len(op.indices)]
+        places = access_places(op, shape, coords)
         strides = map(self.extent, tensor.strides)
         parts = [(self.get(place), stride) for place, stride in zip(places, strides)]
-        memory = Elements(self.scalars[op.tensor], memory_element(tensor.dtype))
+        pointer = self.scalars[op.tensor]
+        if not isinstance(op, Atomic) and op.bases is not None:
+            base = self.register(places[len(op.indices)])
+            pointer = self.b.convert("inttoptr", base, POINTER)
+        memory = Elements(pointer, memory_element(tensor.dtype))
         return memory, offset_of(self.b, parts, self.lanes.width)
 
     def prefetch(self, op: Load, memory: Elements, position: Strided) -> None:
@@ -261,7 +289,7 @@ def _full(e: ElementEmitter, op: Full, coords: Coords) -> Lane:
 def _tile_index(e: ElementEmitter, op: TileIndex, coords: Coords) -> Lane:
     lane = e.coordinate(coords[0])
     begin = e.b.index_of(e.scalars[op.begin])
-    return _shift(e, lane, begin)
+    return _narrowed(e, _shift(e, lane, begin), op.result)
 
 
 def _shift(e: ElementEmitter, lane: Lane, by: Register) -> Lane:
@@ -271,12 +299,31 @@ def _shift(e: ElementEmitter, lane: Lane, by: Register) -> Lane:
 
 
 def _arange(e: ElementEmitter, op: Arange, coords: Coords) -> Lane:
-    return e.coordinate(coords[0])
+    return _narrowed(e, e.coordinate(coords[0]), op.result)
+
+
+def _narrowed(e: ElementEmitter, lane: Lane, value: Value) -> Lane:
+    """Positions that are no longer evenly spaced are numbers of their own type."""
+    if not isinstance(lane, Vector):
+        return lane
+    return Vector(cast(e.b, I64, value.tile.dtype, lane.x))
 
 
 def _view(e: ElementEmitter, op: Operation, coords: Coords) -> Lane:
-    (place,) = operands_at(op, coords)
-    return e.get(place)
+    return e.get(operands_at(op, coords)[-1])
+
+
+def _join(e: ElementEmitter, op: Join, coords: Coords) -> Lane:
+    places = operands_at(op, coords)
+    if len(places) == 1:
+        return e.get(places[0])
+    width = e.lanes.width
+    side = register_of(e.b, e.coordinate(coords[-1]), I64, width)
+    lhs, rhs = map(e.register, places)
+    is_first = e.b.compare("eq", side, number(INDEX, 0, side.lanes))
+    if side.type.is_vector or lhs.type.is_vector or rhs.type.is_vector:
+        is_first, lhs, rhs = (e.b.splat(x, width) for x in (is_first, lhs, rhs))
+    return from_register(e.b.select(is_first, lhs, rhs))
 
 
 def _block_size(e: ElementEmitter, op: BlockSize, coords: Coords) -> Lane:
@@ -291,5 +338,6 @@ ELEMENT_RULES: dict[type[Operation], Callable[[ElementEmitter, Any, Coords], Lan
     TileIndex: _tile_index,
     Arange: _arange,
     BlockSize: _block_size,
-    **dict.fromkeys((Mask, ExpandDims, Broadcast, Reshape, Permute), _view),
+    Join: _join,
+    **dict.fromkeys((Mask, ExpandDims, Broadcast, Reshape, Permute, Select, Gather), _view),
 }

@@ -126,9 +126,11 @@ class KernelEmitter:
         steps = self._begin(b, grid.tiles, scratch)
         elements = steps.elements
         elements.spilled = grid.program.spilled
+        elements.program = grid.op.body.args
         self._allocate(grid, elements, scratch)
         steps.products.packed = self._find_packed(b, grid)
-        for op in self._function.body.ops:
+        ops = self._function.body.ops
+        for op in ops[: ops.index(grid.op)]:
             if not isinstance(op, Grid):
                 steps.scalar(op)
         counts = self._counts(grid.op, elements)

@@ -14,11 +14,20 @@ class Module:
     def __init__(self) -> None:
         self._declarations: dict[str, str] = {}
         self._functions: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
 
     def declare(self, name: str, result: LType | None, arguments: Sequence[LType]) -> None:
         """Make an external function or intrinsic known."""
         types = ", ".join(map(str, arguments))
         self._declarations[name] = f"declare {result or 'void'} @{name}({types})"
+
+    def declare_variadic(self, name: str, result: LType, first: LType) -> None:
+        """Make an external function known that takes any arguments after the first."""
+        self._declarations[name] = f"declare {result} @{name}({first}, ...)"
+
+    def text_constant(self, content: str) -> str:
+        """The name of a string in memory, ended by a zero."""
+        return self._texts.setdefault(content, f"@text{len(self._texts)}")
 
     def has(self, name: str) -> bool:
         """Whether a function of that name was added."""
@@ -30,8 +39,15 @@ class Module:
 
     def text(self) -> str:
         """The whole module."""
-        parts = [*self._declarations.values(), *self._functions.values()]
+        constants = [_text_definition(name, text) for text, name in self._texts.items()]
+        parts = [*constants, *self._declarations.values(), *self._functions.values()]
         return "\n".join([*parts, "!0 = !{i32 1}", ""])
+
+
+def _text_definition(name: str, content: str) -> str:
+    data = content.encode() + bytes(1)
+    spelled = "".join(f"\\{byte:02X}" for byte in data)
+    return f'{name} = private constant [{len(data)} x i8] c"{spelled}"'
 
 
 class InstructionWriter:
@@ -116,6 +132,13 @@ class InstructionWriter:
         if not self.module.has(name):
             self.module.declare(name, None, [argument.type for argument in arguments])
         self.emit(f"call void @{name}({', '.join(map(str, arguments))})")
+
+    def print_formatted(self, form: str, arguments: Sequence[Register]) -> None:
+        """C's ``printf``."""
+        pointer = LType("ptr")
+        self.module.declare_variadic("printf", LType("i32"), pointer)
+        listed = [Register(self.module.text_constant(form), pointer), *arguments]
+        self.value(LType("i32"), f"call i32 (ptr, ...) @printf({', '.join(map(str, listed))})")
 
     def intrinsic(self, name: str, *arguments: Register) -> Register:
         """An intrinsic overloaded on the type it maps to itself: ``fma``, ``sqrt``, ``maximum``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.analysis.effects import alias_group
+from tilesmith.analysis.effects import alias_group, is_elsewhere
 from tilesmith.backends.cpu.coordinates import access_places, own_coords, space_of
 from tilesmith.backends.cpu.matrix_views import find_matrix, find_stored
 from tilesmith.backends.cpu.nests import IfStep, LoopStep, Nest, Program, Step, WhileStep
@@ -22,13 +22,14 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
 
 _MAX_ROUNDS = 4
-_VIEWS = (ExpandDims, Broadcast, Reshape, Permute, Mask)
+_VIEWS = (ExpandDims, Broadcast, Reshape, Permute, Mask, Select)
 """Ops that move elements and cost nothing themselves."""
 
 
@@ -177,10 +178,46 @@ def _find_spills(
         ]
         # The store of the tile itself before one that will overwrite it.
         own = [op for op in fitting if op.value is value]
-        others = [op for op in fitting if op.value not in values]
+        others = [
+            op
+            for op in fitting
+            if op.value not in values and _is_last_reader(op, value, region, tiles)
+        ]
         for op in (*own, *others)[:1]:
             found[value] = op
             stores.remove(op)
+    return found
+
+
+def _is_last_reader(op: Store, value: Value, region: Region, tiles: VirtualTiles) -> bool:
+    """Whether all that reads the tile comes before the store, which reads at its own place only."""
+    here = (op.value, own_coords(op.value.tile.shape))
+    if any(place[0] is value and place[1] != here[1] for place in tiles.closure(here).leaves):
+        return False
+    reached, readers = {value}, list[Operation]()
+    for user in region.ops:
+        if reached.isdisjoint(_read_by(user)):
+            continue
+        if user.results and not any(map(tiles.is_stored, user.results)):
+            reached.update(user.results)
+        elif user is not op:
+            readers.append(user)
+    before = _all_behind(op, region)
+    return all(reader in before for reader in readers)
+
+
+def _read_by(op: Operation) -> set[Value]:
+    inner = (nested for region in op.regions() for nested in walk(region))
+    return {value for reader in (op, *inner) for value in reader.operand_values()}
+
+
+def _all_behind(op: Operation, region: Region) -> set[Operation]:
+    """The ops of the region whose results an op needs, directly or not."""
+    needed, found = _read_by(op), set[Operation]()
+    for earlier in reversed(region.ops):
+        if not needed.isdisjoint(earlier.results):
+            found.add(earlier)
+            needed |= _read_by(earlier)
     return found
 
 
@@ -188,6 +225,8 @@ def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
     """Plain stores that are the only access of their tensor and hit no element twice."""
     accesses = [op for op in walk(region) if isinstance(op, (Load, Store, Atomic))]
     groups = [alias_group(op.tensor) for op in accesses]
+    if any(map(is_elsewhere, accesses)):
+        return []
     return [
         op
         for op in region.ops

@@ -63,6 +63,9 @@ def _access_score(
 ) -> int:
     strides = op.tensor.tensor.strides
     steps = [tiles.derivative(place, axis) for place in places[: len(op.indices)]]
+    has_bases = not isinstance(op, Atomic) and op.bases is not None
+    if has_bases and axis in tiles.axes(places[len(op.indices)]):
+        return _BROKEN
     if all(step == 0 for step in steps):
         return 0
     moved = [(step, stride) for step, stride in zip(steps, strides) if step != 0]

@@ -49,7 +49,9 @@ def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
             return None
         (place,) = operands_at(op, place[1])
         op = tiles.definitions.get(place[0])
-    if not isinstance(op, Load) or op.mask is not None or tiles.is_stored(place[0]):
+    if not isinstance(op, Load) or tiles.is_stored(place[0]):
+        return None
+    if op.mask is not None or op.bases is not None:
         return None
     places = access_places(op, op.result.tile.shape, place[1])
     rank = sum(not dim.is_one for dim in value.tile.shape)

@@ -26,10 +26,15 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of one kind in memory, counted from a pointer."""
+    """Elements of one kind in memory, counted from a pointer, or from one in each lane."""
 
     pointer: Register
     element: str
+
+    def has_neighbours(self, position: Lane) -> bool:
+        """Whether the lanes go through memory element by element."""
+        is_dense = isinstance(position, Strided) and position.step.constant == 1
+        return is_dense and not self.pointer.type.is_vector
 
 
 def read(
@@ -37,13 +42,13 @@ def read(
 ) -> Lane:
     """The elements at a position; 0 where ``explicit`` does not hold."""
     element = memory.element
-    if _is_single(position, lanes.width):
+    if not memory.pointer.type.is_vector and _is_single(position, lanes.width):
         scalar = explicit is None or not explicit.type.is_vector
         if scalar:
             return Uniform(_read_one(b, memory, _single(b, position), explicit))
     kind = LType(element, lanes.width)
     mask = lanes.mask(b, explicit)
-    if isinstance(position, Strided) and position.step.constant == 1:
+    if isinstance(position, Strided) and memory.has_neighbours(position):
         pointer = b.offset(memory.pointer, position.base, element)
         if mask is None:
             return Vector(b.load(pointer, kind))
@@ -68,7 +73,7 @@ def write(
         return
     x = b.splat(x, lanes.width)
     mask = lanes.mask(b, explicit)
-    if isinstance(position, Strided) and position.step.constant == 1:
+    if isinstance(position, Strided) and memory.has_neighbours(position):
         pointer = b.offset(memory.pointer, position.base, element)
         if mask is None:
             b.store(x, pointer)

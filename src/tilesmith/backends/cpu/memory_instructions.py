@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.backends.cpu.instructions import InstructionWriter
-from tilesmith.backends.cpu.registers import POINTER, LType, Register
+from tilesmith.backends.cpu.registers import POINTER, LType, Register, lane_numbers
 
 _ALIGNMENT = LType("i32")
 """Of masked accesses, as an operand: every LLVM up to 22 reads that form, older ones no other."""
@@ -51,6 +51,16 @@ class MemoryInstructions(InstructionWriter):
         self.module.declare(name, None, [x.type, LType(POINTER), _ALIGNMENT, mask.type])
         address = f"{pointer}, i32 {_alignment(x.type)}"
         self.emit(f"call void @{name}({x}, {address}, {mask})")
+
+    def first_lanes(self, count: Register, width: int) -> Register:
+        """The mask of the first ``count`` lanes."""
+        if count.constant == 1:
+            # LLVM 22 writes four bytes for a masked store of one narrow lane if it knows the mask.
+            place = self.alloca(count.type.element, 1)
+            self.emit(f"store volatile {count}, {place}")
+            count = self.value(count.type, f"load volatile {count.type}, {place}")
+        numbers = lane_numbers(count.type.element, width)
+        return self.compare("slt", numbers, self.splat(count, width))
 
     def gather(self, pointers: Register, mask: Register, other: Register) -> Register:
         """Read one element per lane where the mask holds; elsewhere ``other``."""

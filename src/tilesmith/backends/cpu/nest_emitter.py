@@ -21,14 +21,14 @@ class NestEmitter:
 
     def __init__(self, elements: ElementEmitter, width: int, options: CpuOptions) -> None:
         self._elements = elements
-        self._width = width
+        self.width = width
         self._options = options
 
     def emit(self, nest: Nest) -> None:
         """All loops of a nest."""
         is_plain = nest.layout.form is Form.ONE_BY_ONE or nest.layout.vector_axis < 0
         own = [root.place[0] for root in nest.roots if root.is_own_keep]
-        with self._elements.nest(own, 1 if is_plain else self._width):
+        with self._elements.nest(own, 1 if is_plain else self.width):
             self._elements.prefetched = nest.prefetched
             _OuterLoops(NestFrame(self._elements, nest, self._options)).emit()
 

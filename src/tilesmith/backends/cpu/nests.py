@@ -13,9 +13,12 @@ from tilesmith.backends.cpu.coordinates import Place, access_places
 from tilesmith.backends.cpu.packed_operands import PackedOperand, PackedTensor
 from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
+from tilesmith.ir.ops.debugging import Print
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Shape
@@ -122,6 +125,27 @@ class ScanStep:
 
 
 @dataclass(frozen=True, eq=False)
+class CombineStep:
+    """A combination of the user's own along one axis, element by element."""
+
+    op: ReduceWith | ScanWith
+
+
+@dataclass(frozen=True, eq=False)
+class PrintStep:
+    """Lines about the elements of some values, at this very moment."""
+
+    op: Print
+
+
+@dataclass(frozen=True, eq=False)
+class SortStep:
+    """The lines of a buffer put in order where they lie."""
+
+    op: Sort
+
+
+@dataclass(frozen=True, eq=False)
 class LoopStep:
     """A sequential loop; carried tiles live in buffers."""
 
@@ -147,7 +171,18 @@ class IfStep:
     otherwise: list[Step]
 
 
-Step = Nest | ScalarStep | DotStep | ScanStep | LoopStep | WhileStep | IfStep
+Step = (
+    Nest
+    | ScalarStep
+    | DotStep
+    | ScanStep
+    | CombineStep
+    | PrintStep
+    | LoopStep
+    | WhileStep
+    | IfStep
+    | SortStep
+)
 
 
 @dataclass(eq=False)

@@ -15,23 +15,29 @@ from tilesmith.backends.cpu.carried_tiles import (
 )
 from tilesmith.backends.cpu.coordinates import VIRTUAL_OPS, own_coords
 from tilesmith.backends.cpu.nests import (
+    CombineStep,
     DotStep,
     IfStep,
     LoopStep,
+    PrintStep,
     Program,
     Root,
     ScalarStep,
     ScanStep,
+    SortStep,
     Step,
     WhileStep,
 )
 from tilesmith.backends.cpu.step_order import StepOrder
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
+from tilesmith.ir.ops.debugging import Print
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
+from tilesmith.ir.ops.rearrangement import Select, Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.traversal import count_uses, walk
@@ -79,16 +85,34 @@ class RegionPlanner:
             self._visit_access(op)
         elif isinstance(op, Reduce):
             self._visit_reduction(op)
+        elif isinstance(op, (Scan, ReduceWith, ScanWith, Print)):
+            self._visit_whole(op)
+        elif isinstance(op, Sort):
+            self.keep(op.x, op.result)
+            self._order.append(SortStep(op), (), op.results)
+        else:
+            self._visit_value(op)
+
+    def _visit_value(self, op: Operation) -> None:
+        """A scalar is computed where it stands, a tile where it is used unless it is kept."""
+        if isinstance(op, Select) and not op.result.tile.rank:
+            self._order.append_reading(ScalarStep(op), (op.x,), op.results)
         elif not op.results or not op.result.tile.rank:
             self._order.append(
                 ScalarStep(op), find_accesses(op, self._tiles.definitions), op.results
             )
-        elif isinstance(op, VIRTUAL_OPS):
-            if op.result in self._tiles.kept:
-                self.keep(op.result, op.result)
-        elif isinstance(op, Scan):
-            self._program.buffers[op.result] = None
-            self._order.append_reading(ScanStep(op), tuple(op.operand_values()), op.results)
+        elif isinstance(op, VIRTUAL_OPS) and op.result in self._tiles.kept:
+            self.keep(op.result, op.result)
+
+    def _visit_whole(self, op: Scan | ReduceWith | ScanWith | Print) -> None:
+        """An op that goes through whole tiles by itself, after everything before it."""
+        used = [value for value in op.results if value in self._program.used and value.tile.rank]
+        self._program.buffers.update(dict.fromkeys(used))
+        if isinstance(op, Print):
+            step: Step = PrintStep(op)
+        else:
+            step = ScanStep(op) if isinstance(op, Scan) else CombineStep(op)
+        self._order.append_reading(step, tuple(op.operand_values()), op.results)
 
     def _visit_access(self, op: Store | Atomic) -> None:
         root = Root(op, (op.value, own_coords(op.value.tile.shape)))

@@ -40,7 +40,9 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
         return
     for root in nest.roots:
         for (_, coords), op in root.closure(tiles).nodes.items():
-            if isinstance(op, Load) and _is_contiguous(op, coords, nest, tiles):
+            if not isinstance(op, Load) or op.bases is not None:
+                continue
+            if _is_contiguous(op, coords, nest, tiles):
                 yield op
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.backends.cpu.atomics import emit_atomic
 from tilesmith.backends.cpu.buffers import Buffer
 from tilesmith.backends.cpu.casts import to_memory
-from tilesmith.backends.cpu.coordinates import Coords
+from tilesmith.backends.cpu.coordinates import Coords, access_places
 from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.memory_access import Lanes, write
@@ -85,11 +85,16 @@ def emit_masked_atomic(
     condition = elements.explicit_mask(op, coords)
     assert isinstance(position, Strided)
     pointer = b.offset(memory.pointer, position.base, memory.element)
+    operands = [value]
+    if op.expected is not None:
+        places = access_places(op, op.value.tile.shape, coords)
+        operands.append(elements.register(places[len(op.indices)]))
     if condition is None:
-        old = emit_atomic(b, op, pointer, value)
+        old = emit_atomic(b, op, pointer, *operands)
     else:
         zero = number(value.type.element, 0)
-        (old,) = b.if_else(condition, lambda: [emit_atomic(b, op, pointer, value)], lambda: [zero])
+        update = lambda: [emit_atomic(b, op, pointer, *operands)]  # noqa: E731
+        (old,) = b.if_else(condition, update, lambda: [zero])
     if not op.result.tile.rank:
         elements.scalars[op.result] = old
         return

@@ -9,7 +9,7 @@ from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.memory_access import Lanes
 from tilesmith.backends.cpu.nest_frame import NestFrame, flatten, is_known_multiple, unflatten
 from tilesmith.backends.cpu.reductions import State
-from tilesmith.backends.cpu.registers import INDEX, Register, index, lane_numbers
+from tilesmith.backends.cpu.registers import INDEX, Register, index
 from tilesmith.ir.ops.memory import Store
 
 _CACHE_LINE = 64
@@ -53,7 +53,7 @@ class _Row:
                 if root.is_keep or not isinstance(root.op, Store):
                     continue
                 memory, position = self._e.address(root.op, root.place[1])
-                if not isinstance(position, Strided) or position.step.constant != 1:
+                if not isinstance(position, Strided) or not memory.has_neighbours(position):
                     return None
                 pointer = self._b.offset(memory.pointer, position.base, memory.element)
                 number = self._b.convert("ptrtoint", pointer, INDEX)
@@ -109,10 +109,9 @@ class _Row:
     def _tail(self, begin: Register, length: Register, states: list[State]) -> list[State]:
         """The last, shorter vector."""
         rest = self._b.subtract(length, begin)
-        numbers = lane_numbers(INDEX, self._width)
 
         def masked() -> list[Register]:
-            mask = self._b.compare("slt", numbers, self._b.splat(rest, self._width))
+            mask = self._b.first_lanes(rest, self._width)
             return flatten(self._step(begin, states, mask))
 
         if rest.constant is not None:

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.backends.cpu.casts import to_memory
+from tilesmith.backends.cpu.combinations import emit_combination
 from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.memory_access import write
 from tilesmith.backends.cpu.nest_emitter import NestEmitter
 from tilesmith.backends.cpu.nests import (
+    CombineStep,
     DotStep,
     IfStep,
     LoopStep,
     Nest,
+    PrintStep,
     ScalarStep,
+    SortStep,
     Step,
     WhileStep,
 )
+from tilesmith.backends.cpu.prints import emit_print
 from tilesmith.backends.cpu.products import ProductEmitter
 from tilesmith.backends.cpu.registers import Register, number, register_element
 from tilesmith.backends.cpu.roots import emit_masked_atomic
 from tilesmith.backends.cpu.scans import emit_scan
+from tilesmith.backends.cpu.sorts import emit_sort
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.control_flow import GridBarrier, Loop
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.values import Value
 
@@ -64,6 +70,12 @@ class StepEmitter:
             self._while(step)
         elif isinstance(step, IfStep):
             self._if(step)
+        elif isinstance(step, SortStep):
+            emit_sort(self._e, step.op)
+        elif isinstance(step, CombineStep):
+            emit_combination(self._e, step.op, self._nests.width)
+        elif isinstance(step, PrintStep):
+            emit_print(self._e, step.op)
         else:
             emit_scan(self._e, step.op)
 
@@ -74,7 +86,7 @@ class StepEmitter:
                 self._store(op)
             elif isinstance(op, Atomic):
                 emit_masked_atomic(self._e, op, (), self._e.register((op.value, ())))
-            elif not isinstance(op, ProgramBarrier):
+            elif not isinstance(op, (ProgramBarrier, GridBarrier)):
                 self._e.scalars[op.result] = self._e.register((op.result, ()))
 
     def _store(self, op: Store) -> None:

@@ -10,6 +10,8 @@ from tilesmith.ir.ops.memory import Store
 
 def is_injective(op: Store, tiles: VirtualTiles) -> bool:
     """Whether different elements go to different places: each axis moves an index of its own."""
+    if op.bases is not None:
+        return False
     shape = op.value.tile.shape
     places = access_places(op, shape, own_coords(shape))[: len(op.indices)]
     moved: list[int] = []

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from tilesmith.backends.cpu.coordinates import (
     VIRTUAL_OPS,
     Axis,
+    Coord,
     Place,
+    Told,
     Zero,
     axes_of,
     operands_at,
@@ -21,6 +23,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.rearrangement import Join
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 
@@ -85,7 +88,7 @@ class VirtualTiles:
         found = self._axes.get(place)
         if found is None:
             op = self.definitions[place[0]]
-            if isinstance(op, (TileIndex, Arange)):
+            if isinstance(op, (TileIndex, Arange, Join)):
                 found = _axes_of_coords(place)
             else:
                 parts = [self.axes(operand) for operand in operands_at(op, place[1])]
@@ -100,15 +103,20 @@ class VirtualTiles:
             return 0
         op = self.definitions.get(value)
         if isinstance(op, (TileIndex, Arange)):
-            return 1 if isinstance(coords[0], Axis) else None
-        if self.is_stored(value) or isinstance(op, Load) or op is None:
+            return self._of_coordinate(coords[0], axis)
+        if self.is_stored(value) or isinstance(op, (Load, Join)) or op is None:
             return None
         places = operands_at(op, coords)
         if isinstance(op, Elementwise):
             return self._of_function(op, places, axis)
         if isinstance(op, Cast) and not (op.x.tile.dtype.is_integer and op.dtype.is_integer):
             return None
-        return self.derivative(places[0], axis)
+        return self.derivative(places[-1], axis)
+
+    def _of_coordinate(self, coord: Coord, axis: int) -> int | None:
+        if isinstance(coord, Told):
+            return self.derivative((coord.value, coord.coords), axis)
+        return 1 if isinstance(coord, Axis) else None
 
     def _of_function(self, op: Elementwise, places: list[Place], axis: int) -> int | None:
         parts = [self.derivative(place, axis) for place in places]
@@ -153,6 +161,8 @@ class VirtualTiles:
 
     def is_gather(self, op: Load) -> bool:
         """Whether some index comes from memory."""
+        if op.bases is not None and op.bases.tile.rank:
+            return True
         return any(
             isinstance(self.definitions.get(value), Load) and value.tile.rank
             for index in op.indices

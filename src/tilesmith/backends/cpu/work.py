@@ -5,12 +5,15 @@ from __future__ import annotations
 from math import prod
 
 from tilesmith.backends.cpu.nests import (
+    CombineStep,
     DotStep,
     IfStep,
     LoopStep,
     Nest,
+    PrintStep,
     Program,
     ScanStep,
+    SortStep,
     Step,
     WhileStep,
 )
@@ -38,7 +41,11 @@ def _work(step: Step, schedule: Schedule) -> int:
         contracted = schedule.physical(step.op.lhs.tile.shape[-1])
         numel = _numel(step.op.result.tile.shape, schedule)
         return numel * contracted // _FLOPS_PER_ELEMENT
-    if isinstance(step, ScanStep):
+    if isinstance(step, PrintStep):
+        return sum(_numel(value.tile.shape, schedule) for value in step.op.values)
+    if isinstance(step, CombineStep):
+        return _numel(step.op.xs[0].tile.shape, schedule) * len(step.op.xs)
+    if isinstance(step, (ScanStep, SortStep)):
         return _numel(step.op.result.tile.shape, schedule)
     if isinstance(step, (LoopStep, WhileStep)):
         return _ITERATIONS * sum(_work(inner, schedule) for inner in step.body)

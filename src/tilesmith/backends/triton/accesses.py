@@ -13,11 +13,14 @@ from tilesmith.backends.triton.expressions import (
     broadcast_shapes,
     call,
     literal,
+    method,
     multiply,
 )  # fmt: skip
 from tilesmith.backends.triton.joined_indices import index_terms
 from tilesmith.backends.triton.masks import conjunction
+from tilesmith.backends.triton.names import triton_dtype
 from tilesmith.dtypes import I64
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 
@@ -38,10 +41,13 @@ def _wide_enough(expr: Expr, index: Value, is_unit: bool, is_wide: bool) -> Expr
     return convert(expr, index.tile.dtype, I64)
 
 
-def pointer(emitter: Emitter, tensor: Value, indices: tuple[Value, ...]) -> Expr:
+def pointer(emitter: Emitter, op: Load | Store | Atomic) -> Expr:
     """The address of every accessed lane."""
-    base = emitter.expr(tensor)
-    elements = offset(emitter, tensor, indices)
+    base = emitter.expr(op.tensor)
+    if not isinstance(op, Atomic) and op.bases is not None:
+        kind = f"tl.pointer_type({triton_dtype(op.tensor.tensor.dtype)})"
+        base = method(emitter.exact(op.bases), "to", kind)
+    elements = offset(emitter, op.tensor, op.indices)
     return base if elements.constant == 0 else binary("+", base, elements)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.grid_barriers import COOPERATIVE, has_barriers, with_counter
 from tilesmith.backends.triton.helper_functions import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.host_expressions import HostExpressions
 from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
@@ -37,7 +38,7 @@ def emit(
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
     units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
-    function = squeeze_unit_axes(function, units)
+    function = with_counter(squeeze_unit_axes(function, units))
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
@@ -91,6 +92,8 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     if schedule.target.kind == "hip":
         chosen = {name: schedule.backend_options.get(name, 0) for name in _HIP_OPTIONS}
         options.update({name: value for name, value in chosen.items() if value})
+    if has_barriers(emitter.function):
+        options[COOPERATIVE] = True
     if emitter.spelling.needs.has_allocator:
         options["needs_allocator"] = True
     return options
@@ -126,6 +129,8 @@ class _Module:
         self._write_head(writer)
         for name in self._needs.helpers:
             writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}")
+        for text in self._needs.definitions:
+            writer.line(f"\n\n{text.strip()}")
         writer.line("")
         writer.line("")
         writer.line("@triton.jit")

@@ -64,6 +64,11 @@ def _typed(emitter: Emitter, arg: Expr, dtype: DType) -> Expr:
     return call("tl.full", "[]", arg, triton_dtype(dtype))
 
 
+def _negated(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    # Triton's unary minus is 0 - x, which makes -(0.0) a positive zero.
+    return binary("*", args[0], literal(-1.0))
+
+
 def _infix(operator: str) -> Form:
     return lambda emitter, args, dtype: binary(operator, args[0], args[1])
 
@@ -167,7 +172,7 @@ def _rounding(template: Template) -> Template:
 
 
 SCALAR_TEMPLATES: dict[str, Template] = {
-    "neg": Template(_prefix("-")),
+    "neg": Template(_negated, integer=_prefix("-")),
     "abs": Template(_function("tl.abs")),
     "floor": _rounding(_language("floor")),
     "ceil": _rounding(_language("ceil")),

@@ -37,7 +37,13 @@ from tilesmith.schedule.schedule import Schedule
 Rules = Mapping[type[Operation], Callable[["Emitter", Any], None]]
 
 # What an unnamed value is called, by the op that makes it.
-_NAME_HINTS = {"dot": "product", "loop": "carried", "if": "chosen"}
+_NAME_HINTS = {
+    "dot": "product",
+    "loop": "carried",
+    "if": "chosen",
+    "reduce_with": "combined",
+    "scan_with": "running",
+}
 
 
 class Emitter:

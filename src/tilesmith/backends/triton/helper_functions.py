@@ -88,6 +88,18 @@ def _integer_power(base, exponent):
     return tl.where(exponent < 0, inverse, result)
 """
 
+# Every thread's writes come before the count, and the count before every thread's reads. Only the
+# first thread touches the counter; what it sees is handed to all.
+_WAIT_FOR_ALL = """
+@triton.jit
+def _wait_for_all(counter, arrivals):
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < arrivals:
+        pass
+    tl.debug_barrier()
+"""
+
 HELPER_FUNCTIONS = {
     "_nan_max": _NAN_MAX,
     "_nan_min": _NAN_MIN,
@@ -99,6 +111,7 @@ HELPER_FUNCTIONS = {
     "_float_modulo": _FLOAT_MODULO,
     "_float_floor_divide": _FLOAT_FLOOR_DIVIDE,
     "_integer_power": _INTEGER_POWER,
+    "_wait_for_all": _WAIT_FOR_ALL,
 }
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, add, broadcast_shapes, call, literal
+from tilesmith.backends.triton.expressions import (
+    Expr,
+    add,
+    binary,
+    broadcast_shapes,
+    call,
+    literal,
+    multiply,
+)  # fmt: skip
 from tilesmith.dtypes import I32
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.types import Dim
@@ -35,9 +43,23 @@ def emit_arange(emitter: Emitter, op: Arange) -> None:
     lanes = (
         emitter.scope.slice_axis(dim).indices(emitter.spelling)
         if is_slice
-        else _lanes(emitter, dim)
+        else _positions(emitter, dim)
     )
     emitter.define(op.result, convert(lanes, I32, op.result.tile.dtype))
+
+
+def _positions(emitter: Emitter, dim: Dim) -> Expr:
+    """The positions of the lanes of a merged axis, whose factors may each be padded."""
+    lanes = _lanes(emitter, dim)
+    total, below, counted = literal(0), 1, 1
+    for number, factor in reversed(list(enumerate(dim.factors))):
+        logical = emitter.schedule.symbols[factor] if isinstance(factor, str) else factor
+        physical = emitter.schedule.physical(Dim.of(factor))
+        digit = lanes if below == 1 else binary("//", lanes, literal(below))
+        digit = binary("%", digit, literal(physical)) if number else digit
+        total = add(multiply(digit, literal(counted)), total)
+        below, counted = below * physical, counted * logical
+    return lanes if below == counted else total
 
 
 def _lanes(emitter: Emitter, dim: Dim) -> Expr:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.expressions import Expr, add, literal, multiply, subtract
+from tilesmith.backends.triton.grid_barriers import split_at_barriers
 from tilesmith.backends.triton.host_expressions import HostExpressions, ceiling_quotient
 from tilesmith.backends.triton.program_ids import PERSISTENT, grid_order, is_xyz
 from tilesmith.ir.function import Function
@@ -36,7 +37,14 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
     if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
         return (str(programs),)
     # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.
-    return (f"min({programs}, {_num_tiles(grids, schedule, host)})",)
+    phases = [
+        [op for op in phase if isinstance(op, Grid)]
+        for phase in split_at_barriers(function.body.ops)
+    ]
+    each = (str(_num_tiles(phase, schedule, host)) for phase in phases if phase)
+    counts = list(dict.fromkeys(each))
+    tiles = counts[0] if len(counts) == 1 else f"max({', '.join(counts)})"
+    return (f"min({programs}, {tiles})",)
 
 
 def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> Expr:

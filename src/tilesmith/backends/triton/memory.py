@@ -1,9 +1,10 @@
-"""Rules for loads, stores, atomics and barriers: the form a schedule asks for, or pointers."""
+"""Rules for loads, stores and barriers: the form a schedule asks for, or pointers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.accesses import access_mask, cover, pointer
 from tilesmith.backends.triton.block_accesses import BlockAccess, find_block_access, restore_ones
 from tilesmith.backends.triton.block_pointers import (
@@ -13,33 +14,26 @@ from tilesmith.backends.triton.block_pointers import (
 )  # fmt: skip
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, call, literal
-from tilesmith.backends.triton.names import triton_dtype
 from tilesmith.backends.triton.tensor_descriptors import (
     find_descriptor,
     from_descriptor,
     to_descriptor,
 )  # fmt: skip
-from tilesmith.dtypes import BF16, F16, F32, I32
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import AccessOptions
 
-_DESCRIPTOR_ATOMICS = {
-    "add": (F32, F16, BF16, I32),
-    **dict.fromkeys(("and", "or", "xor", "min", "max"), (I32,)),
-}
 
-
-def _options(table: Mapping[int, AccessOptions], slot: int) -> AccessOptions:
+def access_options(table: Mapping[int, AccessOptions], slot: int) -> AccessOptions:
+    """What the schedule says about an access, or the plain form."""
     return table.get(slot, AccessOptions())
 
 
-def _find_block(
+def find_block(
     emitter: Emitter, op: Load | Store | Atomic, shape: Shape, indexing: str
 ) -> BlockAccess | None:
     """The access as a block, where the schedule wants one and no lane is masked explicitly."""
-    if indexing == "pointer" or op.mask is not None:
+    if indexing == "pointer" or op.mask is not None or is_elsewhere(op):
         return None
     access = find_block_access(emitter, op.tensor, op.indices, shape)
     if access is None or indexing != "block_ptr":
@@ -50,8 +44,8 @@ def _find_block(
 def emit_load(emitter: Emitter, op: Load) -> None:
     """Read a tile; lanes outside it read as 0."""
     shape = op.result.tile.shape
-    options = _options(emitter.schedule.accesses, op.slot)
-    access = _find_block(emitter, op, shape, options.indexing)
+    options = access_options(emitter.schedule.accesses, op.slot)
+    access = find_block(emitter, op, shape, options.indexing)
     expr = None
     if access is not None and options.indexing == "tensor_descriptor":
         descriptor = find_descriptor(emitter, access)
@@ -75,7 +69,7 @@ def _load_block(emitter: Emitter, op: Load, access: BlockAccess) -> Expr:
 
 
 def _load_pointers(emitter: Emitter, op: Load) -> Expr:
-    address = pointer(emitter, op.tensor, op.indices)
+    address = pointer(emitter, op)
     mask = access_mask(emitter, op.result.tile.shape, op.mask)
     arguments = [str(address)]
     if mask is not None:
@@ -93,7 +87,7 @@ def _other(emitter: Emitter, op: Load) -> Expr:
 
 
 def _hints(emitter: Emitter, op: Load) -> list[str]:
-    options = _options(emitter.schedule.accesses, op.slot)
+    options = access_options(emitter.schedule.accesses, op.slot)
     eviction = op.eviction or (options.eviction and f"evict_{options.eviction}")
     hints = [f'eviction_policy="{eviction}"'] if eviction else []
     if options.cache_modifier:
@@ -103,8 +97,8 @@ def _hints(emitter: Emitter, op: Load) -> list[str]:
 
 def emit_store(emitter: Emitter, op: Store) -> None:
     """Write a tile; lanes outside it are left alone."""
-    options = _options(emitter.schedule.accesses, op.slot)
-    access = _find_block(emitter, op, op.value.tile.shape, options.indexing)
+    options = access_options(emitter.schedule.accesses, op.slot)
+    access = find_block(emitter, op, op.value.tile.shape, options.indexing)
     cache = [f'cache_modifier="{options.cache_modifier}"'] if options.cache_modifier else []
     if access is not None and options.indexing == "tensor_descriptor":
         descriptor = find_descriptor(emitter, access)
@@ -128,54 +122,11 @@ def _store_block(emitter: Emitter, op: Store, access: BlockAccess, cache: list[s
 
 def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     shape = op.value.tile.shape
-    address = cover(emitter, pointer(emitter, op.tensor, op.indices), shape)
+    address = cover(emitter, pointer(emitter, op), shape)
     mask = access_mask(emitter, shape, op.mask)
     masked = [] if mask is None else [f"mask={mask}"]
     value = str(emitter.expr(op.value))
     emitter.writer.statement("tl.store", [str(address), value, *masked, *cache])
-
-
-def emit_atomic(emitter: Emitter, op: Atomic) -> None:
-    """Read-modify-write; the previous values are kept only when they are used."""
-    if not emitter.uses.positions(op.result) and _emit_descriptor_atomic(emitter, op):
-        return
-    shape = op.result.tile.shape
-    address = cover(emitter, pointer(emitter, op.tensor, op.indices), shape)
-    mask = access_mask(emitter, shape, op.mask)
-    arguments = [str(address), str(_typed(emitter, op.value))]
-    if mask is not None:
-        arguments.append(f"mask={mask}")
-    arguments.append(f'sem="{op.order}"')
-    if emitter.uses.positions(op.result):
-        emitter.define(op.result, call(f"tl.atomic_{op.kind}", *arguments, shape=shape))
-    else:
-        emitter.writer.statement(f"tl.atomic_{op.kind}", arguments)
-
-
-def _typed(emitter: Emitter, value: Value) -> Expr:
-    expr = emitter.expr(value)
-    if not expr.is_untyped:
-        return expr
-    return call("tl.full", "[]", expr, triton_dtype(value.tile.dtype))
-
-
-def _emit_descriptor_atomic(emitter: Emitter, op: Atomic) -> bool:
-    indexing = _options(emitter.schedule.atomics, op.slot).indexing
-    dtype = op.value.tile.dtype
-    is_possible = (
-        indexing == "tensor_descriptor"
-        and emitter.schedule.target.has_tensor_descriptors
-        and op.order == "relaxed"
-        and dtype in _DESCRIPTOR_ATOMICS.get(op.kind, ())
-    )
-    access = _find_block(emitter, op, op.value.tile.shape, indexing) if is_possible else None
-    descriptor = None if access is None else find_descriptor(emitter, access)
-    if access is None or descriptor is None:
-        return False
-    value = to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
-    arguments = [descriptor.offsets(), str(value)]
-    emitter.writer.statement(f"{descriptor.name}.atomic_{op.kind}", arguments)
-    return True
 
 
 def emit_program_barrier(emitter: Emitter, op: ProgramBarrier) -> None:

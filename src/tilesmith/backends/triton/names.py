@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import keyword
 import re
+from collections.abc import Iterable
 
 from tilesmith.dtypes import (
     BF16,
@@ -61,6 +63,15 @@ def axis_suffix(block: str) -> str:
     return f"_{suffix}" if suffix else ""
 
 
+def names_bound(source: str) -> set[str]:
+    """Names that Python source binds at its top level or assigns anywhere."""
+    nodes = list(ast.walk(ast.parse(source)))
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    aliases = [a for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names]
+    functions = {n.name for n in nodes if isinstance(n, ast.FunctionDef)}
+    return stored | functions | {a.asname or a.name.partition(".")[0] for a in aliases}
+
+
 class NamePool:
     """Hands out each identifier once."""
 
@@ -75,6 +86,10 @@ class NamePool:
             name, counter = f"{stem}_{counter}", counter + 1
         self._taken.add(name)
         return name
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Never hand out these."""
+        self._taken.update(names)
 
     def release(self, name: str) -> None:
         """Let a name that is out of scope be used again."""

@@ -23,6 +23,7 @@ from tilesmith.backends.triton.expressions import (
     multiply,
     subtract,
 )  # fmt: skip
+from tilesmith.backends.triton.grid_barriers import split_at_barriers
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid
@@ -43,15 +44,16 @@ def is_xyz(pid_type: str, grids: Sequence[Grid]) -> bool:
 
 
 def emit_body(emitter: Emitter) -> None:
-    """The whole device function: scalars first, then the top-level loops."""
-    ops = emitter.function.body.ops
-    grids = [op for op in ops if isinstance(op, Grid)]
+    """The whole device function: between barriers, scalars first, then the top-level loops."""
     emitter.top = emitter.writer.reserve()
     emitter.scope.reserve_slices()
-    for op in ops:
-        if not isinstance(op, Grid):
-            emitter.op(op)
-    _emit_grids(emitter, grids)
+    for phase in split_at_barriers(emitter.function.body.ops):
+        grids = [op for op in phase if isinstance(op, Grid)]
+        for op in phase:
+            if not isinstance(op, Grid):
+                emitter.op(op)
+        if grids:
+            _emit_grids(emitter, grids)
 
 
 def emit_grid(emitter: Emitter, op: Operation) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from tilesmith.backends.triton.atomics import emit_atomic
+from tilesmith.backends.triton.combine import emit_reduce_with, emit_scan_with
 from tilesmith.backends.triton.control_flow import emit_if, emit_loop, emit_while, emit_yield
+from tilesmith.backends.triton.debugging import emit_breakpoint, emit_print
 from tilesmith.backends.triton.elementwise import emit_cast, emit_elementwise
 from tilesmith.backends.triton.emit import Rules
+from tilesmith.backends.triton.grid_barriers import emit_grid_barrier
 from tilesmith.backends.triton.indexing import (
     emit_arange,
     emit_block_size,
@@ -12,27 +16,37 @@ from tilesmith.backends.triton.indexing import (
     emit_mask,
     emit_tile_index,
 )  # fmt: skip
+from tilesmith.backends.triton.inline import emit_inline_asm, emit_inline_triton
 from tilesmith.backends.triton.matmul import emit_dot
 from tilesmith.backends.triton.memory import (
-    emit_atomic,
     emit_load,
     emit_program_barrier,
     emit_store,
 )  # fmt: skip
 from tilesmith.backends.triton.program_ids import emit_grid
+from tilesmith.backends.triton.rearrangement import (
+    emit_gather,
+    emit_join,
+    emit_select,
+    emit_sort,
+)  # fmt: skip
 from tilesmith.backends.triton.reduction import emit_reduce
+from tilesmith.backends.triton.reshape import emit_reshape
 from tilesmith.backends.triton.scan import emit_scan
 from tilesmith.backends.triton.shape import (
     emit_broadcast,
     emit_expand_dims,
     emit_permute,
-    emit_reshape,
 )  # fmt: skip
-from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
+from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
@@ -52,13 +66,24 @@ RULES: Rules = {
     Dot: emit_dot,
     Reduce: emit_reduce,
     Scan: emit_scan,
+    ReduceWith: emit_reduce_with,
+    ScanWith: emit_scan_with,
     ExpandDims: emit_expand_dims,
     Broadcast: emit_broadcast,
     Reshape: emit_reshape,
     Permute: emit_permute,
+    Join: emit_join,
+    Select: emit_select,
+    Gather: emit_gather,
+    Sort: emit_sort,
     Grid: emit_grid,
+    GridBarrier: emit_grid_barrier,
     Loop: emit_loop,
     While: emit_while,
     If: emit_if,
+    Print: emit_print,
+    Breakpoint: emit_breakpoint,
+    InlineTriton: emit_inline_triton,
+    InlineAsm: emit_inline_asm,
     Yield: emit_yield,
 }

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilesmith.backends.triton.expressions import Expr, Precedence, call, literal
-from tilesmith.backends.triton.names import NamePool, identifier, triton_dtype
+from tilesmith.backends.triton.names import NamePool, identifier, names_bound, triton_dtype
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import BOOL, F32, I32
 from tilesmith.ir.function import Function
+from tilesmith.ir.ops.inline import InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim, Extent, TileType
@@ -31,6 +32,8 @@ class Needs:
     parameters: set[Value] = field(default_factory=set[Value])
     helpers: dict[str, None] = field(default_factory=dict[str, None])
     """Module-level functions, in order of first use."""
+    definitions: dict[str, None] = field(default_factory=dict[str, None])
+    """Module-level source that stems from the user's own, in order of first use."""
     has_libdevice: bool = False
     has_allocator: bool = False
 
@@ -42,6 +45,9 @@ class Spelling:
         self.function = function
         self.schedule = schedule
         self.names = NamePool()
+        for op in walk_function(function):
+            if isinstance(op, InlineTriton):
+                self.names.reserve(names_bound(op.definitions))
         self.needs = Needs()
         self._symbol_names: dict[str, str] = {}
         self._dot_sizes = {

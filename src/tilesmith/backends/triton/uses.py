@@ -150,8 +150,8 @@ def _is_inlined(op: Operation, uses: Uses, starts: set[Value]) -> bool:
         return True
     if isinstance(op, _ALWAYS_INLINED) or (isinstance(op, TileIndex) and op.begin in starts):
         return True
-    places = uses.positions(op.result)
-    if len(places) != 1:
+    places = [place for value in op.results for place in uses.positions(value)]
+    if len(places) != 1 or len(op.results) != 1:
         return False
     if isinstance(op, (Elementwise, Cast)) and op.result.tile.rank == 0:
         return True

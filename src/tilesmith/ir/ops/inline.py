@@ -7,7 +7,7 @@ from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
 
-@op("inline_triton", Trait.EFFECT, num_results=None)
+@op("inline_triton", Trait.EFFECT | Trait.READS | Trait.WRITES, num_results=None)
 class InlineTriton(Operation):
     """Triton statements, the last line an expression for the results (a tuple for several).
 

@@ -55,6 +55,7 @@ def make_caller(
     layout = "".join("d" if _is_float(parameter) else "q" for parameter in parameters)
     scope: dict[str, Any] = {
         "__constants__": tuple(constants),
+        "torch": torch,
         "__entry": entry,
         "__pack": struct.Struct(f"={layout}").pack,
         "__threads": torch.get_num_threads,

@@ -134,7 +134,7 @@ def cpu_reduction_epilogue_seeds(situation: Situation) -> list[CpuSeed]:
         return []
     blocks = _product_blocks(situation)
     rows = fact.matmul.m.block
-    row_bytes = max(4, fact.matmul.acc_dtype.itemsize) * fact.matmul.n.extent_or(1)
+    row_bytes = max(4, fact.matmul.acc_dtype.itemsize) * max(1, fact.matmul.n.extent_or(1))
     room = situation.target.l2_bytes / ACCUMULATOR_PART / row_bytes
     fitting = max(16, power_of_2_floor(room))
     return [CpuSeed({**blocks, rows: min(blocks[rows], size)}) for size in (fitting, 2 * fitting)]

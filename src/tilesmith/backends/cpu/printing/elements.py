@@ -14,7 +14,9 @@ from tilesmith.backends.cpu.coordinates import (
     Coord,
     Coords,
     Digit,
+    Fixed,
     Place,
+    Told,
     access_places,
     operands_at,
 )
@@ -36,6 +38,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Gather, Join
 from tilesmith.ir.values import Value
 
 _MAX_INLINE = 56
@@ -127,7 +130,11 @@ class ElementText:
         """The accessed element."""
         shape = (op.result if isinstance(op, Load) else op.value).tile.shape
         places = access_places(op, shape, coords)[: len(op.indices)]
-        return element(self._scene.names.of(op.tensor), *map(self.get, places))
+        name = self._scene.names.of(op.tensor)
+        if not isinstance(op, Atomic) and op.bases is not None:
+            base = self.get(access_places(op, shape, coords)[len(op.indices)])
+            name = str(call("at", base, name))
+        return element(name, *map(self.get, places))
 
     def mask(self, op: Load | Store | Atomic, coords: Coords) -> Expr | None:
         """The condition of an access."""
@@ -145,7 +152,11 @@ class ElementText:
         """A position along an axis."""
         if isinstance(coord, Axis):
             return self.letters[coord.number]
-        return self._digit(coord) if isinstance(coord, Digit) else number(0)
+        if isinstance(coord, Told):
+            return self.get((coord.value, coord.coords))
+        if isinstance(coord, Digit):
+            return self._digit(coord)
+        return number(coord.position if isinstance(coord, Fixed) else 0)
 
     def block_size(self, block: str) -> Expr:
         """How long a whole tile is."""
@@ -246,8 +257,15 @@ def _block_size(text: ElementText, op: BlockSize, coords: Coords) -> Expr:
 
 
 def _view(text: ElementText, op: Operation, coords: Coords) -> Expr:
-    (place,) = operands_at(op, coords)
-    return text.get(place)
+    return text.get(operands_at(op, coords)[-1])
+
+
+def _join(text: ElementText, op: Join, coords: Coords) -> Expr:
+    sides = [text.get(place) for place in operands_at(op, coords)]
+    if len(sides) == 1:
+        return sides[0]
+    is_first = function("eq", [text.coordinate(coords[-1]), number(0)])
+    return function("where", [is_first, *sides])
 
 
 RULES: dict[type[Operation], Callable[[ElementText, Any, Coords], Expr]] = {
@@ -258,5 +276,6 @@ RULES: dict[type[Operation], Callable[[ElementText, Any, Coords], Expr]] = {
     TileIndex: _tile_index,
     Arange: _arange,
     BlockSize: _block_size,
-    **dict.fromkeys(TRANSPARENT_OPS, _view),
+    Join: _join,
+    **dict.fromkeys((*TRANSPARENT_OPS, Gather), _view),
 }

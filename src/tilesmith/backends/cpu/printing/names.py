@@ -11,18 +11,20 @@ from tilesmith.backends.cpu.printing.expressions import FUNCTIONS
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load
+from tilesmith.ir.ops.rearrangement import Select, Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.values import Value
 
-TRANSPARENT_OPS = (Mask, ExpandDims, Broadcast, Reshape, Permute)
+TRANSPARENT_OPS = (Mask, ExpandDims, Broadcast, Reshape, Permute, Select)
 """Ops that compute nothing: their elements are those of the operand."""
 _RESERVED = frozenset(
     {*keyword.kwlist, *FUNCTIONS, *DTYPES_BY_NAME, "range", "reversed", "scratch", "inf", "nan"}
@@ -31,7 +33,10 @@ _REDUCTIONS = {
     "sum": "total", "prod": "product", "max": "largest", "min": "smallest",
     "argmax": "position", "argmin": "position", "any": "some", "all": "every",
 }  # fmt: skip
-_RESULTS: dict[type[Operation], str] = {Dot: "product", Scan: "running", Atomic: "previous"}
+_RESULTS: dict[type[Operation], str] = {
+    Dot: "product", Scan: "running", Atomic: "previous", Sort: "in_order",
+    ReduceWith: "combined", ScanWith: "running",
+}  # fmt: skip
 _LETTERS = "ijklpqrs"
 
 

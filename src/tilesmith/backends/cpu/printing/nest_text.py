@@ -142,6 +142,8 @@ def print_store(text: ElementText, op: Store, coords: Coords) -> None:
 def print_atomic(text: ElementText, op: Atomic, coords: Coords, kept: Expr | None) -> None:
     """A call; ``kept`` is what takes the old value."""
     args = [str(text.address(op, coords)), str(text.get((op.value, coords)))]
+    if op.expected is not None:
+        args.insert(1, str(text.get((op.expected, coords))))
     if op.order != "relaxed":
         args.append(f"order={op.order!r}")
     made, condition = call(f"atomic_{op.kind}", *args), text.mask(op, coords)

@@ -7,24 +7,30 @@ from contextlib import ExitStack
 
 from tilesmith.backends.cpu.coordinates import operands_at
 from tilesmith.backends.cpu.nests import (
+    CombineStep,
     DotStep,
     IfStep,
     LoopStep,
     Nest,
+    PrintStep,
     ScalarStep,
+    SortStep,
     Step,
     WhileStep,
 )
+from tilesmith.backends.cpu.printing.combine_text import print_combination
 from tilesmith.backends.cpu.printing.dot_text import print_dot
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.expressions import Expr, call, number, subtract
 from tilesmith.backends.cpu.printing.nest_text import print_atomic, print_nest, print_store
+from tilesmith.backends.cpu.printing.print_text import print_print
 from tilesmith.backends.cpu.printing.scan_text import print_scan
 from tilesmith.backends.cpu.printing.scene import Scene
+from tilesmith.backends.cpu.printing.sort_text import print_sort
 from tilesmith.backends.cpu.printing.variables import Variables
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.values import Value
@@ -62,6 +68,13 @@ class StepPrinter:
             self._while(step)
         elif isinstance(step, IfStep):
             self._if(step)
+        elif isinstance(step, SortStep):
+            print_sort(self._scene, step)
+        elif isinstance(step, CombineStep):
+            print_combination(self._scene, step)
+            self._variables.add(step.op.results)
+        elif isinstance(step, PrintStep):
+            print_print(self._scene, step.op)
         else:
             print_scan(self._scene, step)
 
@@ -72,7 +85,7 @@ class StepPrinter:
         if isinstance(op, (Store, Atomic)):
             self._access(op)
             return
-        if isinstance(op, ProgramBarrier):
+        if isinstance(op, (ProgramBarrier, GridBarrier)):
             return
         text = ElementText(self._scene, (), operands_at(op, ()))
         made = text.compute(op, ())

@@ -1,0 +1,174 @@
+"""The rule for row-major reinterpretation of tiles whose axes are padded one by one.
+
+Axes of both shapes are taken apart into factors and matched group by group. Where padding would
+come to lie between valid lanes, every lane of the result is told the lane it takes its element
+from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.expressions import Expr, add, binary, call, literal, multiply
+from tilesmith.backends.triton.rearrangement import gather, widened
+from tilesmith.backends.triton.shape import expanded
+from tilesmith.diagnostics.errors import BackendUnsupported
+from tilesmith.ir.ops.shape import Reshape
+from tilesmith.ir.types import Dim, Shape
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of an axis: how many elements it counts and how many lanes it has."""
+
+    name: int | str
+    logical: int
+    physical: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Factors of the operand and of the result that count the same elements."""
+
+    old: tuple[_Factor, ...]
+    new: tuple[_Factor, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether lanes stay where they are: equal factors, or no padding on either side."""
+        factors = (*self.old, *self.new)
+        return self.old == self.new or all(f.logical == f.physical for f in factors)
+
+
+def emit_reshape(emitter: Emitter, op: Reshape) -> None:
+    """Row-major reinterpretation; a uniform tile has nothing to rearrange."""
+    x = emitter.expr(op.x)
+    old, new = op.x.tile.shape, op.result.tile.shape
+    if not x.shape or old == new:
+        emitter.define(op.result, x)
+        return
+    axes = _new_axes(old, new)
+    if axes is not None:
+        emitter.define(op.result, expanded(x, axes, len(new)))
+        return
+    groups = _match(emitter, op)
+    whole = emitter.exact(op.x)
+    if not all(group.is_same for group in groups):
+        whole = _moved(emitter, whole, op, groups)
+    emitter.define(op.result, call("tl.reshape", whole, emitter.spelling.shape(new), shape=new))
+
+
+def _new_axes(old: Shape, new: Shape) -> tuple[int, ...] | None:
+    """The axes of size 1 that were added, if nothing else changed."""
+    if not old:
+        return None
+    position, added = 0, list[int]()
+    for axis, dim in enumerate(new):
+        if position < len(old) and dim == old[position]:
+            position += 1
+        elif dim.is_one:
+            added.append(axis)
+        else:
+            return None
+    return tuple(added) if position == len(old) else None
+
+
+def _factors(emitter: Emitter, shape: Shape) -> list[_Factor]:
+    names = [factor for dim in shape for factor in dim.factors]
+    schedule = emitter.schedule
+    return [
+        _Factor(
+            name,
+            schedule.symbols[name] if isinstance(name, str) else name,
+            schedule.physical(Dim.of(name)),
+        )
+        for name in names
+    ]
+
+
+def _match(emitter: Emitter, op: Reshape) -> list[_Group]:
+    """Groups as small as possible, outermost first."""
+    old, new = (_factors(emitter, v.tile.shape) for v in (op.x, op.result))
+    groups: list[_Group] = []
+    while old or new:
+        ours, theirs = old[:1], new[:1]
+        while ours != theirs and _count(ours) != _count(theirs):
+            side, rest = (ours, old) if _count(ours) < _count(theirs) else (theirs, new)
+            if len(side) == len(rest):
+                raise _unsupported(op)
+            side.append(rest[len(side)])
+        # Further factors of 1 lane belong to whichever group comes next.
+        old, new = old[len(ours) :], new[len(theirs) :]
+        group = _Group(tuple(ours), tuple(theirs))
+        if not group.is_same and _has_runtime_size(emitter, group):
+            raise _unsupported(op)
+        groups.append(group)
+    return groups
+
+
+def _count(factors: list[_Factor]) -> int:
+    return prod(factor.logical for factor in factors)
+
+
+def _has_runtime_size(emitter: Emitter, group: _Group) -> bool:
+    names = [f.name for f in (*group.old, *group.new) if isinstance(f.name, str)]
+    return not all(map(emitter.function.is_block, names))
+
+
+def _unsupported(op: Reshape) -> BackendUnsupported:
+    return BackendUnsupported(
+        operation=f"reshaping {op.x.type} to {op.result.type}, which moves elements of an axis of "
+        "runtime size",
+        backend="triton",
+        fix="make the sizes known with hl.specialize or static_shapes=True",
+        loc=op.loc,
+    )
+
+
+def _moved(emitter: Emitter, whole: Expr, op: Reshape, groups: list[_Group]) -> Expr:
+    """The lanes of the result in one line, behind the axes in front that stay as they are."""
+    kept = 0
+    while groups[kept].is_same:
+        kept += 1
+    rows = prod(f.physical for group in groups[:kept] for f in group.old)
+    moved = groups[kept:]
+    old = prod(factor.physical for group in moved for factor in group.old)
+    new = prod(factor.physical for group in moved for factor in group.new)
+    names = emitter.spelling.names
+    lane, source = names.fresh("lane"), names.fresh("source_lane")
+    emitter.assign(lane, call("tl.arange", 0, new))
+    emitter.assign(source, binary("&", _source(Expr(lane), moved), literal(old - 1)))
+    index = Expr(source)
+    if rows > 1:
+        whole = call("tl.reshape", whole, f"[{rows}, {old}]")
+        whole = widened(whole, [str(rows), str(old)], 1, old, new)
+        index = call("tl.broadcast_to", f"{source}[None, :]", f"[{rows}, {new}]")
+    else:
+        whole = call("tl.reshape", whole, f"[{old}]")
+    return gather(whole, index, int(rows > 1), op.x.tile.dtype)
+
+
+def _source(lane: Expr, groups: list[_Group]) -> Expr:
+    """The lane of the operand that a lane of the result shows."""
+    total = literal(0)
+    below_old = below_new = 1
+    for group in reversed(groups):
+        position, counted = literal(0), 1
+        for factor in reversed(group.new):
+            digit = _digit(lane, below_new, factor.physical)
+            position = add(multiply(digit, literal(counted)), position)
+            below_new, counted = below_new * factor.physical, counted * factor.logical
+        counted = 1
+        for factor in reversed(group.old):
+            digit = _digit(position, counted, factor.logical)
+            total = add(multiply(digit, literal(below_old)), total)
+            below_old, counted = below_old * factor.physical, counted * factor.logical
+    return total
+
+
+def _digit(x: Expr, below: int, size: int) -> Expr:
+    if below > 1:
+        x = binary("//", x, literal(below))
+    return binary("%", x, literal(size))

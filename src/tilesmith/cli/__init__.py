@@ -1,0 +1,1 @@
+"""The command line: ``tilesmith run script.py``."""

@@ -1,0 +1,37 @@
+"""The ``tilesmith`` command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilesmith.cli.run_script import run_script
+
+app = typer.Typer(
+    name="tilesmith",
+    help="PyTorch with tiles: kernels for GPUs and CPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _commands() -> None:
+    """PyTorch with tiles: kernels for GPUs and CPUs."""
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def run(
+    script: Annotated[Path, typer.Argument(help="a Python file", exists=True, dir_okay=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(help="what the script is given")] = None,
+) -> None:
+    """Run a script, also one written for Helion: its `import helion` finds Tilesmith."""
+    run_script(script, arguments or [])
+
+
+def main() -> None:
+    """What the console script calls."""
+    app()

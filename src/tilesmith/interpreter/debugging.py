@@ -1,0 +1,51 @@
+"""Prints tiles, and stops in a debugger between two ops."""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType
+from typing import Any
+
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.interpreter.frame import Frame
+from tilesmith.ir.ops.debugging import Breakpoint, Print
+from tilesmith.ir.types import TensorType
+from tilesmith.ir.values import Value
+
+
+def evaluate_print(op: Print, frame: Frame) -> None:
+    """One line (or block of lines) with where the program begins, and the valid lanes."""
+    shown = ", ".join(_text(value, frame) for value in op.values)
+    colon = ": " if op.prefix and shown else ""
+    sys.stdout.write(f"at {_position(frame)} {op.prefix}{colon}{shown}\n")
+
+
+def _position(frame: Frame) -> str:
+    return f"({', '.join(map(str, frame.program))})"
+
+
+def _text(value: Value, frame: Frame) -> str:
+    tensor = frame.tensor(value)
+    return str(tensor.tolist()) if not tensor.dim() else str(tensor)
+
+
+def evaluate_breakpoint(op: Breakpoint, frame: Frame) -> None:
+    """Call the debugger from a frame at the user's line, with the values as its variables."""
+    values = [_tensor(value, frame) for value in op.values]
+    _stop_at(op.loc, op.names)(*values)
+
+
+def _tensor(value: Value, frame: Frame) -> Any:
+    is_tensor = isinstance(value.type, TensorType)
+    return frame.values[value] if is_tensor else frame.tensor(value)
+
+
+def _stop_at(loc: SourceLocation, names: tuple[str, ...]) -> FunctionType:
+    """A function with these parameters that stands at the place and calls the debugger."""
+    scope: dict[str, Any] = {"__sys": sys}
+    blank = "\n" * max(loc.line - 1, 0)
+    text = f"{blank}def __stop({', '.join(names)}): __sys.breakpointhook()"
+    exec(compile(text, loc.file, "exec", dont_inherit=True), scope)
+    function = scope["__stop"]
+    function.__code__ = function.__code__.replace(co_name=loc.function or "kernel")
+    return function

@@ -1,0 +1,25 @@
+"""Code of the user's own for a GPU: only the Triton backend can run it."""
+
+from __future__ import annotations
+
+from tilesmith.diagnostics import errors
+from tilesmith.interpreter.frame import Frame
+from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
+
+_FIX = (
+    'move the arguments to a GPU (backend="triton"), or write it with torch operations,\n'
+    "which run everywhere"
+)
+
+
+def refusal(op: InlineTriton | InlineAsm, backend: str) -> errors.BaseError:
+    """The error of a backend that has no Triton."""
+    function = "hl.inline_asm_elementwise"
+    if isinstance(op, InlineTriton):
+        function = "hl.triton_kernel" if op.definitions else "hl.inline_triton"
+    return errors.BackendUnsupported(operation=function, backend=backend, fix=_FIX, loc=op.loc)
+
+
+def evaluate_inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
+    """There is nothing to evaluate."""
+    raise refusal(op, "reference")

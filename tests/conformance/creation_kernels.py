@@ -1,0 +1,56 @@
+"""New device values: filled, counted, listed."""
+
+from __future__ import annotations
+
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tests.conformance.case import EXACT, Case, blocks, randn
+
+
+@helion.kernel
+def filled(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
+    out = torch.empty([10, x.size(0)], dtype=torch.float32, device=x.device)
+    for t in hl.tile(x.size(0)):
+        out[0, t] = hl.zeros([t]) + 1
+        out[1, t] = hl.full([t], n)
+        out[2, t] = hl.full([t], s[()], dtype=torch.float32)
+        out[3, t] = hl.full([t], t.begin * 0 + 3, dtype=torch.int32)
+        out[4, t] = hl.zeros([], dtype=torch.int64) - 1
+        out[5, t] = torch.zeros([t]) + torch.ones([t.block_size])
+        out[6, t] = torch.full([t], 2.5) + torch.full_like(x[t], n)
+        out[7, t] = torch.zeros_like(x[t]) + torch.ones_like(x[t], dtype=torch.int32)
+        out[8, t] = x.new_ones([t]) + x[t].new_full([t], s[()]) + x.new_zeros([t])
+        out[9, t] = hl.full([t], True, dtype=torch.bool)
+    return out
+
+
+@helion.kernel
+def listed(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0), 2, 3], dtype=torch.float32, device=x.device)
+    for t in hl.tile(x.size(0)):
+        table = torch.tensor([[1, 2.5, 3], [-4, 5, 0.5]])
+        first = torch.tensor(10) + torch.tensor([0.25], dtype=torch.float32)
+        out[t, :, :] = x[t][:, None, None] + table[None, :, :] * torch.tensor([1, 2, 3]) + first
+    return out
+
+
+def filled_rows(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
+    rows = [1, n, s.item(), 3, -1, 1, 2.5 + n, 1, 1 + s.item(), 1]
+    return torch.tensor(rows, dtype=torch.float32)[:, None].expand(10, x.size(0)).contiguous()
+
+
+def listed_rows(x: torch.Tensor) -> torch.Tensor:
+    table = torch.tensor([[1.0, 5, 9], [-4, 10, 1.5]], dtype=torch.float64)
+    return x.double()[:, None, None] + table + 10.25
+
+
+# fmt: off
+CREATION = (
+    Case("filled", filled, lambda: (randn(13), torch.tensor(1.5), 7), filled_rows, blocks(8),
+         EXACT),
+    Case("listed", listed, lambda: (randn(7),), listed_rows, blocks(4), 3,
+         needs_static_shapes=True),
+)
+# fmt: on

@@ -1,0 +1,183 @@
+# type: ignore
+"""Device loops that are written wrong."""
+
+# ruff: noqa: F841, PLW0120
+
+from __future__ import annotations
+
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tests.errors.case import XX, Case, X, row
+from tilesmith import exc
+
+
+@helion.kernel
+def without_a_device_loop(x):
+    return x + 1
+
+
+@helion.kernel
+def loop_inside_an_if(x, flag):
+    out = torch.empty_like(x)
+    if flag:
+        for tile in hl.tile(x.size(0)):
+            out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def statement_between_loops(x):
+    first = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        first[tile] = x[tile] + 1
+    second = torch.empty_like(first)
+    for tile in hl.tile(x.size(0)):
+        second[tile] = x[tile] + 2
+    return first, second
+
+
+@helion.kernel
+def loops_without_a_barrier(x):
+    part = torch.empty_like(x)
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        part[tile] = x[tile] + 1
+    for tile in hl.tile(x.size(0)):
+        out[tile] = part[tile] * 2
+    return out
+
+
+@helion.kernel
+def loop_without_a_store(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        doubled = x[tile] * 2
+    return out
+
+
+@helion.kernel
+def loop_with_else(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile]
+    else:
+        out.zero_()
+    return out
+
+
+@helion.kernel
+def tile_outside_for(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        inner = hl.tile(4)
+        out[tile] = x[tile] + inner
+    return out
+
+
+@helion.kernel
+def range_in_a_comprehension(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        parts = [x[tile] * i for i in range(3)]
+        out[tile] = parts[0]
+    return out
+
+
+def sum_of_row(x, tile):
+    total = hl.zeros([tile])
+    for inner in hl.tile(x.size(1)):
+        total = total + x[tile, inner].sum(1)
+    return total
+
+
+@helion.kernel
+def loop_in_a_helper(x):
+    out = torch.empty([x.size(0)])
+    for tile in hl.tile(x.size(0)):
+        out[tile] = sum_of_row(x, tile)
+    return out
+
+
+@helion.kernel
+def tile_of_a_tile(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        for inner in hl.tile(tile):
+            out[inner] = x[inner]
+    return out
+
+
+@helion.kernel
+def one_tile_for_two_names(x):
+    out = torch.empty_like(x)
+    for rows, columns in hl.tile(x.size(0)):
+        out[rows, columns] = x[rows, columns]
+    return out
+
+
+@helion.kernel
+def range_that_ends_before_it_begins(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(8, 4):
+        out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def mixed_bounds(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(0, [4, 4]):
+        out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def odd_block_size(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0), block_size=24):
+        out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def runtime_static_range(x, n):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        acc = x[tile]
+        for i in hl.static_range(n):
+            acc = acc + i
+        out[tile] = acc
+    return out
+
+
+@helion.kernel
+def loop_over_a_tensor(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        acc = x[tile]
+        for line in x:
+            acc = acc + line
+        out[tile] = acc
+    return out
+
+
+CASES = [
+    Case(without_a_device_loop, exc.NoDeviceLoopsInKernel, X),
+    Case(loop_inside_an_if, exc.NestedGridLoop, (row(), True)),
+    Case(statement_between_loops, exc.TopLevelStatementBetweenLoops, X),
+    Case(loops_without_a_barrier, exc.LoopDependencyError, X),
+    Case(loop_without_a_store, exc.EmptyDeviceLoopAfterDCE, X),
+    Case(loop_with_else, exc.DeviceLoopElseBlock, X),
+    Case(tile_outside_for, exc.LoopFunctionNotInFor, X),
+    Case(range_in_a_comprehension, exc.LoopFunctionNotInFor, X),
+    Case(loop_in_a_helper, exc.LoopFunctionNotInFor, XX),
+    Case(tile_of_a_tile, exc.TileOfTile, X),
+    Case(one_tile_for_two_names, exc.FailedToUnpackTile, XX),
+    Case(range_that_ends_before_it_begins, exc.InvalidTileRange, X),
+    Case(mixed_bounds, exc.IncorrectTileUsage, X),
+    Case(odd_block_size, exc.IncorrectTileUsage, X),
+    Case(runtime_static_range, exc.TypeInferenceError, (row(), 3)),
+    Case(loop_over_a_tensor, exc.InvalidDeviceForLoop, X),
+]

@@ -1,0 +1,221 @@
+# type: ignore
+"""Indices, stores and operations that device code does not have."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tests.errors.case import XX, Case, X, matrix, row
+from tilesmith import exc
+
+
+@helion.kernel
+def host_tensor_as_a_value(x, y):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + y
+    return out
+
+
+@helion.kernel
+def host_tensor_in_a_torch_call(x, y):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = torch.maximum(x[tile], y)
+    return out
+
+
+@helion.kernel
+def too_many_indices(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile, 0, 0]
+    return out
+
+
+@helion.kernel
+def stored_rank_too_high(x):
+    out = torch.empty([x.size(0)])
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile, :]
+    return out
+
+
+@helion.kernel
+def index_by_a_float(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[1.5]
+    return out
+
+
+@helion.kernel
+def index_out_of_range(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[99]
+    return out
+
+
+@helion.kernel
+def boolean_index(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        values = x[tile]
+        out[tile] = x[values > 0]
+    return out
+
+
+@helion.kernel
+def tuple_of_tiles_as_one_index(x):
+    out = torch.empty_like(x)
+    for tiles in hl.tile([x.size(0), x.size(1)]):
+        out[tiles, 0] = x[tiles, 0]
+    return out
+
+
+@helion.kernel
+def store_into_a_device_value(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        acc = hl.zeros([tile])
+        acc[0] = 1.0
+        out[tile] = acc
+    return out
+
+
+@helion.kernel
+def store_of_a_string(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = "one"
+    return out
+
+
+@helion.kernel
+def atomic_on_a_device_value(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        acc = hl.zeros([tile])
+        hl.atomic_add(acc, [tile], x[tile])
+        out[tile] = acc
+    return out
+
+
+@helion.kernel
+def reduction_without_keepdim(x):
+    out = torch.empty_like(x)
+    for rows, columns in hl.tile([x.size(0), x.size(1)]):
+        block = x[rows, columns]
+        out[rows, columns] = block - block.amax(1)
+    return out
+
+
+@helion.kernel
+def full_slices_of_unequal_size(x, y):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile, :] = x[tile, :] + y[tile, :]
+    return out
+
+
+@helion.kernel
+def dot_of_unequal_k(x, y):
+    out = torch.empty([x.size(0), y.size(1)])
+    for rows, columns in hl.tile([x.size(0), y.size(1)]):
+        out[rows, columns] = x[rows, :] @ y[:, columns]
+    return out
+
+
+@helion.kernel
+def reduction_of_a_missing_dim(x):
+    out = torch.empty([x.size(0)])
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile, :].sum(dim=2)
+    return out
+
+
+@helion.kernel
+def unsupported_torch_function(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = torch.linalg.inv(x[tile])
+    return out
+
+
+@helion.kernel
+def missing_torch_operation(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = torch.fft.fft(x[tile])
+    return out
+
+
+@helion.kernel
+def zeros_of_a_bare_tile(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + hl.zeros(tile)
+    return out
+
+
+@helion.kernel
+def tile_arithmetic(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile * 2]
+    return out
+
+
+@helion.kernel
+def exception_in_a_helper(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] * math.sqrt(-1.0)
+    return out
+
+
+@helion.kernel
+def tile_as_an_operand(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + tile
+    return out
+
+
+@helion.kernel
+def string_as_an_operand(x, mode):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + mode
+    return out
+
+
+CASES = [
+    Case(host_tensor_as_a_value, exc.HostTensorDirectUsage, (row(), row())),
+    Case(host_tensor_in_a_torch_call, exc.HostTensorDirectUsage, (row(), row())),
+    Case(too_many_indices, exc.RankMismatch, X),
+    Case(stored_rank_too_high, exc.RankMismatch, XX),
+    Case(index_by_a_float, exc.InvalidIndexingType, X),
+    Case(index_out_of_range, exc.IndexOutOfRange, X),
+    Case(boolean_index, exc.DataDependentOutputShapeNotSupported, X),
+    Case(tuple_of_tiles_as_one_index, exc.OverpackedTile, XX),
+    Case(store_into_a_device_value, exc.DeviceTensorSubscriptAssignmentNotAllowed, X),
+    Case(store_of_a_string, exc.RequiresTensorInAssignment, X),
+    Case(atomic_on_a_device_value, exc.AtomicOnDeviceTensor, X),
+    Case(reduction_without_keepdim, exc.ShapeMismatch, XX),
+    Case(full_slices_of_unequal_size, exc.ShapeMismatch, (matrix(12), matrix(13))),
+    Case(dot_of_unequal_k, ValueError, (matrix(12), matrix(13))),
+    Case(reduction_of_a_missing_dim, exc.ReductionDimInvalidForShape, XX),
+    Case(unsupported_torch_function, exc.UnsupportedTorchFunction, X),
+    Case(missing_torch_operation, exc.InductorLoweringError, X),
+    Case(zeros_of_a_bare_tile, exc.InvalidAPIUsage, X),
+    Case(tile_arithmetic, exc.IncorrectTileUsage, X),
+    Case(tile_as_an_operand, exc.IncorrectTileUsage, X),
+    Case(string_as_an_operand, exc.TypeInferenceError, (row(), "sum")),
+    Case(exception_in_a_helper, exc.TorchOpTracingError, X),
+]

@@ -1,0 +1,241 @@
+"""Grows a random program from decisions: sizes, tensors, loops and their statements."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import torch
+
+from tests.fuzzing.block_statements import Branch, Repeat, TileLoop, Until
+from tests.fuzzing.choices import Choices, chance, pick
+from tests.fuzzing.grow_statements import (
+    SIMPLE,
+    Grown,
+    grow_load,
+    grow_matrices,
+    grow_rebinding,
+    grow_store,
+)
+from tests.fuzzing.pointwise import BOOLS
+from tests.fuzzing.program import Outer, Program, Scalar, Value
+from tests.fuzzing.scope import Scope, Workshop
+from tests.fuzzing.statements import Accumulate, Create, Product
+
+SIZES = (17, 16, 1, 2, 15, 33, 7, 0, 3, 64, 31, 70)
+SMALL_SIZES = (5, 1, 4, 2, 7, 8, 16, 3)
+GRID_SIZES = (3, 1, 2, 5, 0)
+MAX_DEPTH = 2
+MAX_STORES = 4
+SCALARS = (3, 0.5, 2, -1, 1.5)
+
+
+def grow_program(choices: Choices) -> Program:
+    """A program that kernels of the language can express, with inputs it is defined for."""
+    sizes = {"M": pick(choices, SIZES), "N": pick(choices, SIZES), "K": pick(choices, SMALL_SIZES)}
+    sizes["G"] = pick(choices, GRID_SIZES)
+    content = pick(choices, ("integers", "numbers"))
+    shop = Workshop(choices, sizes, content, not chance(choices, 35))
+    for _ in range(1 + choices.below(3)):
+        rank = 1 + choices.below(3)
+        dims = ["M", "N", "K", "G"]
+        names = tuple(dims.pop(choices.below(len(dims))) for _ in range(rank))
+        if _product(sizes[name] for name in names) <= 40_000:
+            shop.new_input(names)
+    if not shop.tensors:
+        shop.new_input(("M",))
+    for _ in range(choices.below(3)):
+        value = pick(choices, SCALARS)
+        is_constant = chance(choices, 30)
+        shop.scalars.append(Scalar(shop.name("s"), value, is_constant))
+    loops = tuple(_outer(shop) for _ in range(2 if chance(choices, 15) else 1))
+    return Program(
+        sizes, tuple(shop.tensors), tuple(shop.scalars), loops, shop.is_static, choices.below(1000)
+    )
+
+
+def _product(numbers: object) -> int:
+    total = 1
+    for number in numbers:  # type: ignore[attr-defined]
+        total *= number
+    return total
+
+
+def _outer(shop: Workshop) -> Outer:
+    choices = shop.choices
+    kind = "grid" if chance(choices, 20) else "tile"
+    names = ["G"] if kind == "grid" else [pick(choices, ("M", "N", "K"))]
+    if chance(choices, 40):
+        names.append(next(name for name in ("N", "M", "K") if name not in names))
+    if kind == "grid" and len(names) == 2:
+        names[1] = "K"
+    scope = Scope()
+    axes: list[tuple[str, str, int, int]] = []
+    for size in names:
+        axis = shop.name("t" if kind == "tile" else "i")
+        begin, end = _bounds(shop, size)
+        axes.append((axis, size, begin, end))
+        (scope.tiles if kind == "tile" else scope.counts)[axis] = size
+    scope.own = scope.programs = tuple(axis for axis, *_ in axes)
+    fixed = pick(choices, (None, None, None, None, 16, 4)) if kind == "tile" else None
+    body = [*grow_load(shop, scope), *grow_block(shop, scope, 0, 1 + choices.below(10))]
+    if not scope.values:
+        value = scope.add(shop.value(torch.int32, ()))
+        body.append(Create(value, "1", ""))
+    for value in unused(scope.values, body)[-MAX_STORES:] or scope.values[-1:]:
+        body += grow_store(shop, scope, value)
+    return Outer(kind, tuple(axes), fixed, tuple(body))
+
+
+def unused(values: list[Value], body: Grown) -> list[Value]:
+    """The values that nothing in a block is made of."""
+    words = Counter(re.findall(r"\w+", "\n".join(line for x in body for line in x.lines())))
+    return [value for value in values if words[value.name] == 1]
+
+
+def _bounds(shop: Workshop, size: str) -> tuple[int, int]:
+    end = shop.sizes[size]
+    if end < 4 or not chance(shop.choices, 20):
+        return 0, end
+    return 1 + shop.choices.below(2), end - shop.choices.below(2)
+
+
+def grow_block(shop: Workshop, scope: Scope, depth: int, count: int) -> Grown:
+    """Statements one after the other."""
+    grown: Grown = []
+    for _ in range(count):
+        if depth < MAX_DEPTH and chance(shop.choices, 22):
+            grow = pick(shop.choices, (grow_tile_loop, grow_repeat, grow_branch, grow_while))
+            grown += grow(shop, scope, depth + 1)
+        else:
+            grown += pick(shop.choices, SIMPLE)(shop, scope)
+    return grown
+
+
+def grow_tile_loop(shop: Workshop, scope: Scope, depth: int) -> Grown:
+    """A loop over tiles with accumulators."""
+    size = pick(shop.choices, ("N", "K", "M"))
+    axis, (begin, end) = shop.name("u"), _bounds(shop, size)
+    inner = scope.inner()
+    inner.tiles[axis] = size
+    inner.own = (*scope.own, axis)
+    inner.rebindable = []
+    before: Grown = []
+    body: Grown = []
+    if chance(shop.choices, 35):
+        body += _product_loop(shop, scope, inner, axis, before)
+    body += grow_load(shop, inner)
+    body += grow_block(shop, inner, depth, 1 + shop.choices.below(3))
+    body += _accumulate(shop, scope, inner, axis, before)
+    for value in unused(inner.values, body)[-1:]:
+        body += grow_store(shop, inner, value) if chance(shop.choices, 50) else []
+    if not body:
+        return []
+    text = size if end == shop.sizes[size] else f"{size} - {shop.sizes[size] - end}"
+    return [*before, TileLoop(axis, size, begin, end, text, tuple(body))]
+
+
+def _accumulate(shop: Workshop, scope: Scope, inner: Scope, axis: str, before: Grown) -> Grown:
+    options = [v for v in reversed(inner.values) if axis in v.axes]
+    grown: Grown = []
+    for _ in range(1 + shop.choices.below(2)):
+        if not options:
+            break
+        value = pick(shop.choices, options)
+        dim = value.axes.index(axis)
+        rest = value.axes[:dim] + value.axes[dim + 1 :]
+        kind, dtype, start = _accumulator(shop, value)
+        shape = _shape_text(shop, scope, rest)
+        if shape is None:
+            continue
+        result = scope.add(shop.value(dtype, rest))
+        before.append(Create(result, start, shape))
+        grown.append(Accumulate(result, kind, value, dim))
+    return grown
+
+
+def _accumulator(shop: Workshop, value: Value) -> tuple[str, torch.dtype, str]:
+    if value.dtype in BOOLS:
+        return "any", torch.bool, "0"
+    kind = pick(shop.choices, ("sum", "amax", "amin"))
+    if kind != "sum":
+        return kind, value.dtype, pick(shop.choices, ("-9", "9", "0"))
+    floats = (torch.float32, torch.float64, value.dtype)
+    types = floats if value.dtype.is_floating_point else (torch.int64, torch.int32)
+    return kind, pick(shop.choices, types), pick(shop.choices, ("0", "2"))
+
+
+def _shape_text(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> str | None:
+    """The shape of a new tile, if sizes are known."""
+    if not shop.is_static and any(axis not in scope.tiles for axis in axes):
+        return None
+    return ", ".join(axis if axis in scope.tiles else str(shop.sizes[axis]) for axis in axes)
+
+
+def _product_loop(shop: Workshop, scope: Scope, inner: Scope, axis: str, before: Grown) -> Grown:
+    loads = grow_matrices(shop, inner, axis)
+    if not loads:
+        return []
+    left, right = (load.result for load in loads)
+    axes = (left.axes[0], right.axes[1])
+    shape = _shape_text(shop, scope, axes)
+    if shape is None or axis in axes:
+        return list(loads)
+    is_integer = left.dtype == torch.int8
+    forms = ("acc", "plus") if is_integer else ("addmm", "acc", "plus")
+    dtype = torch.int32 if is_integer else torch.float32
+    result = scope.add(shop.value(dtype, axes))
+    before.append(Create(result, pick(shop.choices, ("0", "1")), shape))
+    return [*loads, Product(result, pick(shop.choices, forms), left, right, is_added=True)]
+
+
+def _rebindings(shop: Workshop, scope: Scope, depth: int) -> Grown:
+    body = grow_block(shop, scope, depth, shop.choices.below(2))
+    for _ in range(1 + shop.choices.below(2)):
+        body += grow_rebinding(shop, scope)
+    return body
+
+
+def grow_repeat(shop: Workshop, scope: Scope, depth: int) -> Grown:
+    """A loop over numbers that changes values."""
+    choices = shop.choices
+    index, head = shop.name("j"), pick(choices, ("range", "hl.grid", "hl.static_range"))
+    names = [s.name for s in shop.scalars if isinstance(s.value, int) and s.value > 0]
+    names = [] if head == "hl.static_range" else names
+    options: list[tuple[str, str | int]] = [("3", 3), ("1", 1), ("0", 0)]
+    options += [(name, _scalar(shop, name)) for name in names]
+    if head != "hl.static_range":
+        options.append(("G", "G"))
+    text, count = pick(choices, options)
+    inner = scope.inner()
+    inner.counts[index] = count
+    body = _rebindings(shop, inner, depth)
+    return [Repeat(index, head, text, tuple(body))] if body else []
+
+
+def _scalar(shop: Workshop, name: str) -> int:
+    return next(int(s.value) for s in shop.scalars if s.name == name)
+
+
+def grow_branch(shop: Workshop, scope: Scope, depth: int) -> Grown:
+    """A branch on a number or a 0-d value."""
+    numbers = [s.name for s in shop.scalars if isinstance(s.value, int)]
+    scalars = [v for v in scope.values if not v.axes and not v.dtype.is_floating_point]
+    options = [*reversed(scalars), *scope.counts, *numbers]
+    scalars = [v for v in options if not isinstance(v, Value) or v.dtype not in BOOLS]
+    if not scalars:
+        return []
+    left = pick(shop.choices, scalars)
+    sign, right = pick(shop.choices, ("<", "==", ">=")), pick(shop.choices, ("1", "2", "0"))
+    body = _rebindings(shop, scope.inner(), depth)
+    orelse = _rebindings(shop, scope.inner(), depth) if chance(shop.choices, 50) else []
+    return [Branch(left, sign, right, tuple(body), tuple(orelse))] if body else []
+
+
+def grow_while(shop: Workshop, scope: Scope, depth: int) -> Grown:
+    """A loop that counts by itself."""
+    counter = shop.value(torch.int32, ())
+    limits = [s.name for s in shop.scalars if isinstance(s.value, int)]
+    limit = pick(shop.choices, ("3", "1", "0", *limits))
+    body = _rebindings(shop, scope.inner(), depth)
+    return [Create(counter, "0", ""), Until(counter, limit, tuple(body))] if body else []

@@ -1,0 +1,377 @@
+"""Grows statements without blocks: loads, functions, reductions, products, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tests.fuzzing import pointwise
+from tests.fuzzing.choices import chance, pick
+from tests.fuzzing.pointwise import BOOLS, FUNCTIONS, INTEGERS, has_rule, result_dtype
+from tests.fuzzing.program import Statement, Value
+from tests.fuzzing.scope import OUTPUT_TYPES, Scope, Stored, Workshop
+from tests.fuzzing.statements import (
+    Compute,
+    Create,
+    Load,
+    Operand,
+    Position,
+    Product,
+    Reduce,
+    Scan,
+    Store,
+)
+
+Grown = list[Statement]
+MAX_RANK = 3
+MAX_ELEMENTS = 40_000
+LITERALS = ("2", "3", "1", "0.5", "-1", "4", "0")
+MASKABLE = ("<", "!=", ">=")
+FAMILIES: tuple[dict[str, pointwise.Function], ...] = (
+    pointwise.ARITHMETIC,
+    pointwise.ARITHMETIC,
+    pointwise.OF_ONE,
+    pointwise.CASTS,
+    pointwise.COMPARISONS,
+    pointwise.CHOICE,
+    pointwise.LOGIC,
+)
+PRODUCT_TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
+
+
+def grow_load(shop: Workshop, scope: Scope) -> Grown:
+    """A load of an input, whole dimensions where no tile fits."""
+    inputs = [spec for spec in shop.tensors if spec.is_data]
+    spec = pick(shop.choices, inputs)
+    before: Grown = []
+    positions: list[Position] = []
+    axes: list[str] = []
+    for dim in spec.dims:
+        position, axis = _position(shop, scope, str(dim), axes, before)
+        positions.append(position)
+        axes += [axis] if axis else []
+    if _elements(shop, scope, tuple(axes)) > MAX_ELEMENTS:
+        return []
+    mask = _mask(shop, scope, tuple(axes)) if axes and chance(shop.choices, 15) else None
+    result = scope.add(shop.value(spec.dtype, tuple(axes)))
+    return [*before, Load(result, spec.name, tuple(positions), mask)]
+
+
+def _position(
+    shop: Workshop, scope: Scope, dim: str, used: list[str], before: Grown
+) -> tuple[Position, str]:
+    """One index and the axis it gives, if any; loads of index vectors go to ``before``."""
+    options: list[tuple[Position, str]] = []
+    for tile, size in scope.tiles.items():
+        if tile not in used and size == dim:
+            options += [(Position("tile", tile), tile)] * 4
+            last = shop.sizes[dim] - 1
+            options.append((Position("turned", tile, last), tile))
+    options += [
+        (Position("number", name), "") for name, size in scope.counts.items() if size == dim
+    ]
+    if dim not in used:
+        options.append((Position("full"), dim))
+    if shop.sizes[dim]:
+        options.append((Position("number", str(shop.sizes[dim] - 1)), ""))
+        free = [tile for tile in scope.tiles if tile not in used]
+        if free and chance(shop.choices, 15):
+            return _gather(shop, free[0], scope.tiles[free[0]], shop.sizes[dim], before)
+    return pick(shop.choices, options)
+
+
+def _gather(
+    shop: Workshop, tile: str, size: str, limit: int, before: Grown
+) -> tuple[Position, str]:
+    spec = shop.new_index(size, limit)
+    index = shop.value(spec.dtype, (tile,))
+    before.append(Load(index, spec.name, (Position("tile", tile),)))
+    return Position("gather", index.name), tile
+
+
+def _elements(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> int:
+    total = 1
+    for axis in axes:
+        total *= shop.sizes[scope.tiles.get(axis, axis)]
+    return total
+
+
+def _mask(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> Value | None:
+    fitting = [v for v in scope.values if v.dtype in BOOLS and v.axes and set(v.axes) <= set(axes)]
+    return pick(shop.choices, fitting) if fitting else None
+
+
+def grow_shifted_load(shop: Workshop, scope: Scope) -> Grown:
+    """Elements next to those of a tile, with a mask where there are none."""
+    options = [
+        (spec, tile)
+        for spec in shop.tensors
+        for tile, size in scope.tiles.items()
+        if spec.is_data and spec.dims == (size,)
+    ]
+    if not options:
+        return []
+    spec, tile = pick(shop.choices, options)
+    offset = 1 + shop.choices.below(5)
+    index = shop.value(torch.int32, (tile,))
+    mask = shop.value(torch.bool, (tile,))
+    limit = str(shop.sizes[scope.tiles[tile]] - offset)
+    result = scope.add(shop.value(spec.dtype, (tile,)))
+    return [
+        Create(index, None),
+        Compute(mask, "<", (index, limit), torch.bool),
+        Load(result, spec.name, (Position("shifted", tile, offset),), mask),
+    ]
+
+
+def grow_index(shop: Workshop, scope: Scope) -> Grown:
+    """The indices of a tile as a value."""
+    if not scope.tiles:
+        return []
+    tile = pick(shop.choices, list(scope.tiles))
+    return [Create(scope.add(shop.value(torch.int32, (tile,))), None)]
+
+
+def grow_compute(shop: Workshop, scope: Scope) -> Grown:
+    """A function of values and numbers."""
+    found = _function(shop, scope, None)
+    if found is None:
+        return []
+    function, operands, axes, dtype = found
+    return [Compute(scope.add(shop.value(dtype, axes)), function, operands, dtype)]
+
+
+def grow_rebinding(shop: Workshop, scope: Scope) -> Grown:
+    """A new value for a name that exists; its type and axes stay."""
+    if not scope.rebindable:
+        return []
+    target = pick(shop.choices, scope.rebindable)
+    found = _function(shop, scope, target)
+    if found is None:
+        return []
+    function, operands, axes, dtype = found
+    return [Compute(target, function, operands, dtype)] if axes == target.axes else []
+
+
+FoundFunction = tuple[str, tuple[Operand, ...], tuple[str, ...], torch.dtype]
+
+
+def _function(shop: Workshop, scope: Scope, first: Value | None) -> FoundFunction | None:
+    names = list(pick(shop.choices, FAMILIES))
+    name = pick(shop.choices, names)
+    operands: list[Operand] = []
+    for place, kinds in enumerate(FUNCTIONS[name].kinds):
+        operand = first if first is not None and first.dtype in kinds else None
+        first = None if operand is not None else first
+        operand = operand or _operand(shop, scope, kinds, may_be_number=place > 0)
+        if operand is None:
+            return None
+        operands.append(operand)
+    axes: tuple[str, ...] = ()
+    for operand in operands:
+        if isinstance(operand, Value):
+            axes += tuple(axis for axis in operand.axes if axis not in axes)
+    if len(axes) > MAX_RANK or _elements(shop, scope, axes) > MAX_ELEMENTS:
+        return None
+    dtype = result_dtype(FUNCTIONS[name].text, tuple(_sample(shop, x) for x in operands))
+    if dtype is None or (dtype.is_floating_point and not has_rule(FUNCTIONS[name])):
+        return None
+    return name, tuple(operands), axes, dtype
+
+
+def _sample(shop: Workshop, operand: Operand) -> tuple[object, bool]:
+    if isinstance(operand, Value):
+        return operand.dtype, not operand.axes
+    values = {scalar.name: scalar.value for scalar in shop.scalars}
+    return type(values.get(operand, 0.5 if "." in operand else 1)), True
+
+
+def _operand(
+    shop: Workshop, scope: Scope, kinds: tuple[torch.dtype, ...], *, may_be_number: bool
+) -> Operand | None:
+    fitting = [value for value in reversed(scope.values) if value.dtype in kinds]
+    if may_be_number and kinds != BOOLS and (not fitting or chance(shop.choices, 25)):
+        names = [scalar.name for scalar in shop.scalars]
+        return pick(shop.choices, [*LITERALS, *names, *scope.counts])
+    return pick(shop.choices, fitting) if fitting else None
+
+
+def grow_reduction(shop: Workshop, scope: Scope) -> Grown:
+    """One whole dimension reduced."""
+    found = _whole_axis(shop, scope)
+    if found is None:
+        return []
+    value, dim = found
+    kinds = ["sum"]
+    kinds += ["any", "all"] if value.dtype in INTEGERS + BOOLS else ["mean", "prod"]
+    if shop.sizes[value.axes[dim]] and value.dtype not in BOOLS:
+        kinds += ["amax", "amin", "argmax", "argmin"]
+    kind = pick(shop.choices, kinds)
+    dtype = getattr(torch, kind)(torch.ones([1], dtype=value.dtype), 0).dtype
+    axes = value.axes[:dim] + value.axes[dim + 1 :]
+    return [Reduce(scope.add(shop.value(dtype, axes)), kind, value, dim)]
+
+
+def grow_scan(shop: Workshop, scope: Scope) -> Grown:
+    """Running sums or products along a whole dimension."""
+    found = _whole_axis(shop, scope)
+    if found is None or found[0].dtype in BOOLS:
+        return []
+    value, dim = found
+    kind = pick(shop.choices, ("cumsum", "cumprod"))
+    dtype = getattr(torch, kind)(torch.ones([1], dtype=value.dtype), 0).dtype
+    return [Scan(scope.add(shop.value(dtype, value.axes)), kind, value, dim)]
+
+
+def _whole_axis(shop: Workshop, scope: Scope) -> tuple[Value, int] | None:
+    options = [
+        (value, dim)
+        for value in reversed(scope.values)
+        for dim, axis in enumerate(value.axes)
+        if axis not in scope.tiles
+    ]
+    return pick(shop.choices, options) if options else None
+
+
+def grow_product(shop: Workshop, scope: Scope) -> Grown:
+    """Two loads and their product over a whole dimension."""
+    loads = grow_matrices(shop, scope, pick(shop.choices, list(shop.sizes)))
+    if not loads:
+        return []
+    left, right = (load.result for load in loads)
+    form = pick(shop.choices, ("dot", "mm"))
+    dtype = torch.float32 if form == "dot" else left.dtype
+    if left.dtype == torch.int8:
+        form, dtype = "dot", torch.int32
+    result = scope.add(shop.value(dtype, (left.axes[0], right.axes[1])))
+    return [*loads, Product(result, form, left, right, is_added=False)]
+
+
+def grow_matrices(shop: Workshop, scope: Scope, inner: str) -> list[Load]:
+    """Loads of two matrices whose product is over the axis ``inner``."""
+    inner_size = scope.tiles.get(inner, inner)
+    ends = [axis for axis in (*scope.tiles, *shop.sizes) if axis != inner]
+    row = pick(shop.choices, ends)
+    others = [axis for axis in ends if axis != row]
+    if not others or not shop.sizes[inner_size]:
+        return []
+    column = pick(shop.choices, others)
+    dtype = pick(shop.choices, PRODUCT_TYPES)
+    loads: list[Load] = []
+    for axes in ((row, inner), (inner, column)):
+        if _elements(shop, scope, axes) > MAX_ELEMENTS:
+            return []
+        dims = tuple(scope.tiles.get(axis, axis) for axis in axes)
+        spec = shop.new_input(dims, dtype)
+        positions = tuple(
+            Position("tile", axis) if axis in scope.tiles else Position("full") for axis in axes
+        )
+        loads.append(Load(scope.add(shop.value(dtype, axes)), spec.name, positions))
+    return loads
+
+
+def grow_store(shop: Workshop, scope: Scope, value: Value | None = None) -> Grown:
+    """A store of a value to a tensor of its own, or once more to one stored before."""
+    if value is None:
+        value = pick(shop.choices, list(reversed(scope.values)))
+    if chance(shop.choices, 20):
+        visible = {*scope.tiles, *scope.counts, *shop.sizes}
+        needed = {*value.axes, *scope.own}
+        again = [s for s in scope.stored if needed <= set(s.axes) <= visible]
+        if again:
+            stored = pick(shop.choices, again)
+            return [_store_to(shop, scope, stored, value)]
+    loose = [axis for axis in scope.counts if axis not in scope.own and chance(shop.choices, 50)]
+    axes = [*scope.own, *loose, *(axis for axis in value.axes if axis not in scope.own)]
+    if chance(shop.choices, 20):
+        axes.reverse()
+    dims = tuple(_dim(scope, axis) for axis in axes)
+    dtype = pick(shop.choices, OUTPUT_TYPES) or value.dtype
+    spec = shop.new_output(dims, dtype)
+    stored = Stored(spec, tuple(axes))
+    scope.stored.append(stored)
+    return [_store_to(shop, scope, stored, value)]
+
+
+def _dim(scope: Scope, axis: str) -> str | int:
+    return scope.counts.get(axis, scope.tiles.get(axis, axis))
+
+
+def _store_to(shop: Workshop, scope: Scope, stored: Stored, value: Value) -> Store:
+    positions = tuple(own_position(scope, axis) for axis in stored.axes)
+    axes = tuple(axis for axis in stored.axes if axis not in scope.counts)
+    mask = _mask(shop, scope, axes) if chance(shop.choices, 20) else None
+    return Store(stored.spec.name, positions, value, axes, mask)
+
+
+def own_position(scope: Scope, axis: str) -> Position:
+    """The index of an axis as it was stored."""
+    if axis in scope.counts:
+        return Position("number", axis)
+    return Position("tile", axis) if axis in scope.tiles else Position("full")
+
+
+def grow_reload(shop: Workshop, scope: Scope) -> Grown:
+    """A load of what this program has stored, lanes of others included."""
+    options = [s for s in scope.stored if set(scope.programs) <= set(s.axes)]
+    if not options:
+        return []
+    stored = pick(shop.choices, options)
+    positions: list[Position] = []
+    axes: list[str] = []
+    for axis, dim in zip(stored.axes, stored.spec.dims):
+        if axis in scope.own:
+            positions.append(own_position(scope, axis))
+            axes += [axis] if axis in scope.tiles else []
+        elif shop.length(dim) and (chance(shop.choices, 40) or not isinstance(dim, str)):
+            positions.append(Position("number", str(shop.length(dim) - 1)))
+        elif isinstance(dim, str) and dim not in axes:
+            positions.append(Position("full"))
+            axes.append(dim)
+        else:
+            return []
+    result = scope.add(shop.value(stored.spec.dtype, tuple(axes)))
+    return [Load(result, stored.spec.name, tuple(positions))]
+
+
+def grow_atomic(shop: Workshop, scope: Scope) -> Grown:
+    """Integers added to places that several lanes or programs share."""
+    tiles = [axis for axis in scope.own if axis in scope.tiles]
+    # A value without an axis of tiles would be added once for every tile of it.
+    whole = [v for v in scope.values if v.dtype in (torch.int32, torch.int64)]
+    fitting = [v for v in whole if set(tiles) <= set(v.axes)]
+    if not fitting or not tiles:
+        return []
+    value = pick(shop.choices, fitting)
+    dim = next((n for n, axis in enumerate(value.axes) if axis in tiles), None)
+    if dim is None:
+        return []
+    tile = value.axes[dim]
+    if chance(shop.choices, 50):
+        return _scatter(shop, scope, value, tile)
+    rest = value.axes[:dim] + value.axes[dim + 1 :]
+    part = shop.value(torch.int64, rest)
+    spec = shop.new_output(tuple(_dim(scope, axis) for axis in rest), torch.int64)
+    positions = tuple(own_position(scope, axis) for axis in rest)
+    return [
+        Reduce(part, "sum", value, dim),
+        Store(spec.name, positions, part, rest, is_atomic=True),
+    ]
+
+
+def _scatter(shop: Workshop, scope: Scope, value: Value, tile: str) -> Grown:
+    before: Grown = []
+    position, _ = _gather(shop, tile, scope.tiles[tile], limit := 5, before)
+    positions = tuple(
+        position if axis == tile else own_position(scope, axis) for axis in value.axes
+    )
+    dims = tuple(limit if axis == tile else _dim(scope, axis) for axis in value.axes)
+    spec = shop.new_output(dims, value.dtype)
+    return [*before, Store(spec.name, positions, value, value.axes, is_atomic=True)]
+
+
+SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
+    grow_compute, grow_reduction, grow_compute, grow_load, grow_compute, grow_reduction, grow_store,
+    grow_index, grow_reload, grow_scan, grow_product, grow_atomic, grow_shifted_load,
+)  # fmt: skip

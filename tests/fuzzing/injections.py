@@ -1,0 +1,207 @@
+"""Ten known compiler bugs, put in one at a time to see how soon random programs notice.
+
+Each function changes the compiler of this process for good, so it belongs in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tilesmith.compiler.compile as compiler
+from tilesmith.backends.cpu import memory_access
+from tilesmith.backends.cpu.step_order import StepOrder
+from tilesmith.dtypes import I32, I64
+from tilesmith.frontend import promotion
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.reduction import ReduceKind
+from tilesmith.ir.traversal import Substitution, rewrite_function
+from tilesmith.ir.values import Value
+from tilesmith.passes.pipeline import Pass
+
+Rewrite = Callable[[Operation], "Operation | list[Operation] | None"]
+
+
+@dataclass(frozen=True)
+class Injection:
+    """A bug.
+
+    Attributes:
+        apply: puts it in.
+        mode: which ways of running programs can see it: "host" or "interpret".
+    """
+
+    apply: Callable[[], None]
+    mode: str
+    description: str
+
+
+def _add_pass(name: str, run: Callable[[Function], Function]) -> None:
+    compiler.STANDARD = (*compiler.STANDARD, Pass(name, run))
+
+
+def _rewrite_all(rewrite: Rewrite) -> Callable[[Function], Function]:
+    return lambda function: rewrite_function(function, rewrite)
+
+
+def wrong_mask_value() -> None:
+    """Lanes beyond a tile's end are reset to one more than they should."""
+
+    def rewrite(op: Operation) -> Operation:
+        if isinstance(op, Mask) and not isinstance(op.fill, bool):
+            return replace(op, fill=1 if not op.fill else 0)
+        return op
+
+    _add_pass("wrong_mask_value", _rewrite_all(rewrite))
+
+
+def dropped_mask() -> None:
+    """Lanes beyond a tile's end are not reset at all."""
+
+    def run(function: Function) -> Function:
+        substitution = Substitution()
+
+        def rewrite(op: Operation) -> Operation | None:
+            if isinstance(op, Mask):
+                substitution[op.result] = op.x
+                return None
+            return op
+
+        return rewrite_function(function, rewrite, substitution)
+
+    _add_pass("dropped_mask", run)
+
+
+def wrong_stride() -> None:
+    """Native code steps along the first dimension as if it were the last."""
+    right = memory_access.offset_of
+
+    def wrong(b: Any, parts: list[tuple[Any, Any]], width: int) -> Any:
+        if len(parts) > 1:
+            parts = [(parts[0][0], parts[-1][1]), *parts[1:]]
+        return right(b, parts, width)
+
+    _replace_everywhere("offset_of", right, wrong)
+
+
+def _replace_everywhere(name: str, right: object, wrong: object) -> None:
+    """Also where a module has imported the function by name."""
+    import sys
+
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("tilesmith.") and getattr(module, name, None) is right:
+            setattr(module, name, wrong)
+
+
+def short_loop() -> None:
+    """Sequential loops end one index early."""
+
+    def rewrite(op: Operation) -> Operation | list[Operation]:
+        if not isinstance(op, Loop):
+            return op
+        end = op.ends[0]
+        one = Value(end.type)
+        less = Value(end.type)
+        return [
+            Full(results=(one,), value=1),
+            Elementwise(results=(less,), args=(end, one), fn="sub"),
+            replace(op, ends=(less, *op.ends[1:])),
+        ]
+
+    _add_pass("short_loop", _rewrite_all(rewrite))
+
+
+def wrong_identity() -> None:
+    """Maxima start at zero."""
+    right = ReduceKind.identity
+
+    def wrong(kind: ReduceKind, dtype: Any) -> Any:
+        return 0 if kind in (ReduceKind.MAX, ReduceKind.ARGMAX) else right(kind, dtype)
+
+    ReduceKind.identity = wrong  # type: ignore[method-assign]
+
+
+def forgotten_carry() -> None:
+    """The last value a loop carries stays what it was."""
+
+    def rewrite(op: Operation) -> Operation:
+        if not isinstance(op, Loop) or not op.init:
+            return op
+        *others, last = op.body.ops
+        assert isinstance(last, Yield)
+        values = (*last.values[:-1], op.body.args[-1])
+        body = Region(op.body.args, (*others, replace(last, values=values)))
+        return replace(op, body=body)
+
+    _add_pass("forgotten_carry", _rewrite_all(rewrite))
+
+
+def swapped_operands() -> None:
+    """Subtractions and comparisons have their operands the other way round."""
+
+    def rewrite(op: Operation) -> Operation:
+        if isinstance(op, Elementwise) and op.fn in ("sub", "lt", "ge"):
+            is_scalar = not op.args[0].tile.rank
+            return op if is_scalar else replace(op, args=op.args[::-1])
+        return op
+
+    _add_pass("swapped_operands", _rewrite_all(rewrite))
+
+
+def missing_widening() -> None:
+    """Arithmetic in 64 bits is done in 32."""
+
+    def rewrite(op: Operation) -> Operation | list[Operation]:
+        if not isinstance(op, Elementwise) or op.result.tile.dtype != I64:
+            return op
+        narrow_type = replace(op.result.tile, dtype=I32)
+        wide, narrow = Value(op.result.type), Value(narrow_type)
+        return [
+            replace(op, results=(wide,)),
+            Cast(results=(narrow,), x=wide),
+            Cast(results=op.results, x=narrow),
+        ]
+
+    _add_pass("missing_widening", _rewrite_all(rewrite))
+
+
+def missing_order() -> None:
+    """Native code takes loads for independent of earlier stores."""
+
+    def wrong(self: StepOrder, old: Any, new: Any) -> int:
+        return 0
+
+    StepOrder._order = wrong
+
+
+def wrong_promotion() -> None:
+    """The first tensor's type wins."""
+    right = promotion._promote
+
+    def wrong(descriptors: Any) -> Any:
+        tensors = [d for d in descriptors if d[0] == "tensor"]
+        return tensors[0][1] if tensors else right(descriptors)
+
+    promotion._promote = wrong  # type: ignore[assignment]
+
+
+INJECTIONS = {
+    function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."))
+    for function, mode in (
+        (wrong_mask_value, "interpret"),
+        (dropped_mask, "interpret"),
+        (wrong_stride, "host"),
+        (short_loop, "host"),
+        (wrong_identity, "host"),
+        (forgotten_carry, "host"),
+        (swapped_operands, "host"),
+        (missing_widening, "host"),
+        (missing_order, "host"),
+        (wrong_promotion, "host"),
+    )
+}

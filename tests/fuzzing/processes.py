@@ -1,0 +1,144 @@
+"""Processes that check random programs: started, watched and replaced when they hang or die."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 300
+Job = dict[str, Any]
+
+
+def environment(*, interprets: bool) -> dict[str, str]:
+    """This process's own, with its import path."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    # oneDNN's products of bf16 by AMX fail on some virtual machines.
+    own = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16", **os.environ, "PYTHONPATH": paths}
+    return {**own, "TRITON_INTERPRET": "1"} if interprets else own
+
+
+class Worker:
+    """One process that checks programs one after the other."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzzing.worker", self.mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment(interprets=self.mode == "interpret"),
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process, self._lines), daemon=True
+        )
+        self._reader.start()
+        if self._lines.get(timeout=START_SECONDS) != "ready\n":
+            raise RuntimeError("a worker did not start")
+
+    @staticmethod
+    def _read(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put("")
+
+    def check(self, job: Job, timeout: float) -> Job:
+        """The answer to a job, also if the process hangs or dies of it."""
+        assert self._process.stdin is not None
+        what = "died"
+        line = ""
+        try:
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            what = "hung"
+        except BrokenPipeError:
+            pass
+        if line:
+            return json.loads(line)
+        self.stop()
+        status = self._process.returncode
+        self._start()
+        return {"outcome": what, "way": self.mode, "problem": f"the process {what} ({status})"}
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._reader.join()
+        # Closes the pipes too.
+        self._process.communicate()
+
+
+def check_all(
+    jobs: Sequence[Job], workers: int, timeout: float, report: Callable[[Job, Job], None]
+) -> None:
+    """Give jobs to workers; ``report`` gets each job with its answer, one at a time."""
+    waiting: dict[str, queue.SimpleQueue[Job]] = {}
+    for job in jobs:
+        waiting.setdefault(job["mode"], queue.SimpleQueue()).put(job)
+    lock = threading.Lock()
+
+    def work(first: str) -> None:
+        for mode in sorted(waiting, key=lambda mode: mode != first):
+            for job, answer in _answers(mode, waiting[mode], timeout):
+                with lock:
+                    report(job, answer)
+
+    modes = list(waiting)
+    # Most workers begin with the first mode; one in eight with the last.
+    threads = [
+        threading.Thread(target=work, args=(modes[-1] if n % 8 == 1 else modes[0],))
+        for n in range(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _answers(
+    mode: str, waiting: queue.SimpleQueue[Job], timeout: float
+) -> Iterator[tuple[Job, Job]]:
+    worker: Worker | None = None
+    while True:
+        try:
+            job = waiting.get_nowait()
+        except queue.Empty:
+            break
+        worker = worker or Worker(mode)
+        yield job, worker.check(job, timeout)
+    if worker is not None:
+        worker.stop()
+
+
+def grade_injections(names: Sequence[str], limit: int, seed: int) -> Iterator[Job]:
+    """How soon each known bug is noticed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fuzzing.injection_worker", str(limit), str(seed), *names],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(interprets=True),
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            if line.startswith("{"):
+                yield json.loads(line)
+    if process.wait():
+        raise RuntimeError("the process that grades bugs failed")

@@ -1,0 +1,125 @@
+"""What may be named at a place of a growing program, and how names and tensors are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from tests.fuzzing.choices import Choices, chance, pick
+from tests.fuzzing.pointwise import ANY
+from tests.fuzzing.program import Scalar, TensorSpec, Value
+
+LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded")
+OUTPUT_LAYOUTS = ("contiguous", "transposed", "gaps", "offset")
+OUTPUT_TYPES = (None, None, None, torch.float32, torch.int32, torch.float16, torch.int64)
+FILLS = (0, 7, 1)
+
+
+@dataclass
+class Stored:
+    """A tensor stored to: its dimensions' axes, ``own`` ones of the program among them."""
+
+    spec: TensorSpec
+    axes: tuple[str, ...]
+
+
+@dataclass
+class Scope:
+    """Names visible at one place.
+
+    Attributes:
+        tiles: tile axes and the names of their sizes.
+        counts: loop indices and the sizes they stay below (a name or a number).
+        own: tile axes and indices that tell programs (and turns of tile loops) apart.
+        values: device values.
+        rebindable: those that may get a new value here.
+        stored: tensors written by this top-level loop.
+    """
+
+    tiles: dict[str, str] = field(default_factory=dict[str, str])
+    counts: dict[str, str | int] = field(default_factory=dict[str, "str | int"])
+    own: tuple[str, ...] = ()
+    values: list[Value] = field(default_factory=list[Value])
+    rebindable: list[Value] = field(default_factory=list[Value])
+    stored: list[Stored] = field(default_factory=list[Stored])
+    programs: tuple[str, ...] = ()
+    """The part of ``own`` that tells programs apart."""
+
+    def inner(self) -> Scope:
+        """A block inside: new names end with it; what was stored stays known."""
+        return replace(
+            self,
+            tiles=dict(self.tiles),
+            counts=dict(self.counts),
+            values=list(self.values),
+            rebindable=list(self.rebindable),
+        )
+
+    def add(self, value: Value) -> Value:
+        """Make a value known."""
+        self.values.append(value)
+        self.rebindable.append(value)
+        return value
+
+
+class Workshop:
+    """Makes names and tensors of one program."""
+
+    def __init__(self, choices: Choices, sizes: dict[str, int], content: str, is_static: bool):
+        self.choices = choices
+        self.sizes = sizes
+        self.content = content
+        self.is_static = is_static
+        self.tensors: list[TensorSpec] = []
+        self.scalars: list[Scalar] = []
+        self._numbers: dict[str, int] = {}
+
+    def name(self, prefix: str) -> str:
+        """A new name."""
+        number = self._numbers.get(prefix, 0)
+        self._numbers[prefix] = number + 1
+        return f"{prefix}{number}"
+
+    def value(self, dtype: torch.dtype, axes: tuple[str, ...]) -> Value:
+        """A new device value."""
+        return Value(self.name("v"), dtype, axes)
+
+    def new_input(self, dims: tuple[str, ...], dtype: torch.dtype | None = None) -> TensorSpec:
+        """A tensor with data."""
+        dtype = dtype or pick(self.choices, ANY)
+        layout = pick(self.choices, LAYOUTS)
+        content = pick(self.choices, (self.content, self.content, self.content, "low"))
+        spec = TensorSpec(self.name("x"), dtype, dims, layout, content)
+        self.tensors.append(spec)
+        return spec
+
+    def new_index(self, size: str, limit: int) -> TensorSpec:
+        """A vector of indices below ``limit``."""
+        dtype = pick(self.choices, (torch.int64, torch.int32))
+        layout = pick(self.choices, LAYOUTS)
+        spec = TensorSpec(self.name("index"), dtype, (size,), layout, "index", limit)
+        self.tensors.append(spec)
+        return spec
+
+    def new_output(self, dims: tuple[str | int, ...], dtype: torch.dtype) -> TensorSpec:
+        """A tensor to store to."""
+        layout = pick(self.choices, OUTPUT_LAYOUTS)
+        is_allocated = chance(self.choices, 30)
+        fill = pick(self.choices, FILLS)
+        spec = TensorSpec(
+            self.name("out"),
+            dtype,
+            dims,
+            "contiguous" if is_allocated else layout,
+            "fill",
+            min(fill, 1) if dtype == torch.bool else fill,
+            is_output=True,
+            is_allocated=is_allocated,
+        )
+        self.tensors.append(spec)
+        return spec
+
+    def length(self, dim: str | int) -> int:
+        """A size by name or number."""
+        return self.sizes[dim] if isinstance(dim, str) else dim

@@ -1,0 +1,305 @@
+"""Statements of random programs: text for a kernel, and a meaning on whole tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tests.fuzzing.pointwise import FUNCTIONS, evaluate
+from tests.fuzzing.program import Meaning, UndecidedError, Value
+from tests.fuzzing.reductions import accumulated, added_product, reduced, scanned
+from tests.fuzzing.tracked import Tracked, cast, exactly
+
+Operand = Value | str
+"""A device value; or the text of a number: a literal, or the name of an argument or loop index."""
+
+
+def text_of(operand: Operand, axes: tuple[str, ...]) -> str:
+    """An operand with its axes aligned."""
+    return operand.aligned(axes) if isinstance(operand, Value) else operand
+
+
+def number_of(text: str, meaning: Meaning) -> int | float:
+    """A literal, an argument or a loop index."""
+    return (
+        meaning.numbers[text]
+        if text in meaning.numbers
+        else float(text)
+        if "." in text
+        else int(text)
+    )
+
+
+def meaning_of(operand: Operand, axes: tuple[str, ...], meaning: Meaning) -> Any:
+    """The whole tensor of an operand, aligned; or its number."""
+    if isinstance(operand, str):
+        return number_of(operand, meaning)
+    return meaning.values[operand.name].mapped(lambda x: operand.align(x, axes))
+
+
+@dataclass(frozen=True)
+class Compute:
+    """``result = function(operands)``; rebinds where the name exists."""
+
+    result: Value
+    function: str
+    operands: tuple[Operand, ...]
+    dtype: torch.dtype
+    """The type of the function's result, before it is converted for a name that exists."""
+
+    def lines(self) -> list[str]:
+        function = FUNCTIONS[self.function]
+        text = function.text.format(*(text_of(x, self.result.axes) for x in self.operands))
+        if self.dtype != self.result.dtype:
+            text = f"({text}).to({self.result.dtype})"
+        return [f"{self.result.name} = {text}"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        axes = self.result.axes
+        operands = [meaning_of(x, axes, meaning) for x in self.operands]
+        found = evaluate(FUNCTIONS[self.function], operands, self.dtype)
+        shape = [meaning.length(axis) for axis in axes]
+        whole = cast(found, self.result.dtype).mapped(lambda x: x.expand(shape))
+        meaning.values[self.result.name] = whole
+
+
+@dataclass(frozen=True)
+class Position:
+    """The index of one dimension: "tile", "full", "number", "shifted", "turned" or "gather".
+
+    Attributes:
+        name: the tile, the number's text or the value's name.
+        offset: added to a shifted index; what a turned one is subtracted from.
+    """
+
+    kind: str
+    name: str = ":"
+    offset: int = 0
+
+    def text(self) -> str:
+        if self.kind == "shifted":
+            return f"{self.name}.index + {self.offset}"
+        return f"{self.offset} - {self.name}.index" if self.kind == "turned" else self.name
+
+    def places(self, meaning: Meaning, size: int) -> torch.Tensor:
+        """Which elements, in range or not."""
+        if self.kind == "full":
+            return torch.arange(size)
+        if self.kind == "number":
+            return torch.tensor([number_of(self.name, meaning)])
+        if self.kind == "gather":
+            index = meaning.values[self.name]
+            if bool((index.error > 0).any()):
+                raise UndecidedError
+            return index.value.long()
+        places = torch.arange(*meaning.extent(self.name))
+        if self.kind == "turned":
+            return self.offset - places
+        return places + (self.offset if self.kind == "shifted" else 0)
+
+
+def grid_of(
+    positions: tuple[Position, ...], shape: torch.Size, meaning: Meaning
+) -> list[torch.Tensor]:
+    """One index tensor per dimension, clamped into range, all broadcast together."""
+    places = [
+        position.places(meaning, size).clamp(0, max(0, size - 1))
+        for position, size in zip(positions, shape)
+    ]
+    return list(torch.meshgrid(*places, indexing="ij")) if places else []
+
+
+def without_numbers(positions: tuple[Position, ...], whole: torch.Tensor) -> torch.Tensor:
+    """Drop the axes of numbers."""
+    for place, position in reversed(list(enumerate(positions))):
+        if position.kind == "number":
+            whole = whole.squeeze(place)
+    return whole
+
+
+@dataclass(frozen=True)
+class Load:
+    """``result = tensor[positions]``, with lanes masked off where ``mask`` is false."""
+
+    result: Value
+    tensor: str
+    positions: tuple[Position, ...]
+    mask: Value | None = None
+
+    def lines(self) -> list[str]:
+        index = ", ".join(position.text() for position in self.positions)
+        if self.mask is None:
+            return [f"{self.result.name} = {self.tensor}[{index}]"]
+        index = index.replace(":", "slice(None)")
+        mask = self.mask.aligned(self.result.axes)
+        return [f"{self.result.name} = hl.load({self.tensor}, [{index}], extra_mask={mask})"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        tensor = meaning.tensors[self.tensor]
+        index = tuple(grid_of(self.positions, tensor.value.shape, meaning))
+        found = tensor.mapped(lambda x: without_numbers(self.positions, x[index]))
+        if self.mask is not None:
+            mask: Tracked = meaning_of(self.mask, self.result.axes, meaning)
+            value = torch.where(mask.value, found.value, torch.zeros_like(found.value))
+            error = torch.where(mask.value, found.error, 0.0) + mask.error
+            found = Tracked(value, error, found.dtype)
+        meaning.values[self.result.name] = found
+
+
+@dataclass(frozen=True)
+class Store:
+    """``tensor[positions] = value``, or an atomic addition; only where ``mask`` is true."""
+
+    tensor: str
+    positions: tuple[Position, ...]
+    value: Value
+    axes: tuple[str, ...]
+    """Axes of the places stored to, without numbers."""
+    mask: Value | None = None
+    is_atomic: bool = False
+
+    def lines(self) -> list[str]:
+        index = ", ".join(position.text() for position in self.positions)
+        value = self.value.aligned(self.axes)
+        listed = index.replace(":", "slice(None)")
+        if self.is_atomic:
+            return [f"hl.atomic_add({self.tensor}, [{listed}], {value})"]
+        if self.mask is None:
+            return [f"{self.tensor}[{index}] = {value}"]
+        mask = self.mask.aligned(self.axes)
+        return [f"hl.store({self.tensor}, [{listed}], {value}, extra_mask={mask})"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        tensor = meaning.tensors[self.tensor]
+        index = tuple(grid_of(self.positions, tensor.value.shape, meaning))
+        places = [without_numbers(self.positions, x) for x in index]
+        whole: Tracked = cast(meaning_of(self.value, self.axes, meaning), tensor.dtype)
+        shape = [meaning.length(axis) for axis in self.axes]
+        whole = whole.mapped(lambda x: x.expand(shape))
+        keep = torch.ones(shape, dtype=torch.bool)
+        if self.mask is not None:
+            mask: Tracked = meaning_of(self.mask, self.axes, meaning)
+            if bool((mask.error > 0).any()):
+                raise UndecidedError
+            keep = mask.value.expand(shape)
+        for part in ("value", "error"):
+            target, given = getattr(tensor, part), getattr(whole, part)
+            if not places:
+                target.copy_(target + given if self.is_atomic else given)
+                continue
+            where = tuple(x[keep] for x in places)
+            target.index_put_(where, given[keep], accumulate=self.is_atomic)
+
+
+@dataclass(frozen=True)
+class Create:
+    """A value without memory: a constant tile, or the indices of a tile."""
+
+    result: Value
+    number: str | None
+    shape_text: str = ""
+
+    def lines(self) -> list[str]:
+        if self.number is None:
+            return [f"{self.result.name} = {self.result.axes[0]}.index"]
+        shape = self.shape_text
+        return [
+            f"{self.result.name} = hl.full([{shape}], {self.number}, dtype={self.result.dtype})"
+        ]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        if self.number is None:
+            first, end = meaning.extent(self.result.axes[0])
+            found = torch.arange(first, end, dtype=torch.int32)
+        else:
+            shape = [meaning.length(axis) for axis in self.result.axes]
+            found = torch.full(shape, number_of(self.number, meaning), dtype=self.result.dtype)
+        meaning.values[self.result.name] = exactly(found)
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """``result = operand.kind(dim)``."""
+
+    result: Value
+    kind: str
+    operand: Value
+    dim: int
+
+    def lines(self) -> list[str]:
+        return [f"{self.result.name} = torch.{self.kind}({self.operand.name}, {self.dim})"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        operand = meaning.values[self.operand.name]
+        meaning.values[self.result.name] = reduced(self.kind, operand, self.dim, self.result.dtype)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """``result = torch.kind(operand, dim)``."""
+
+    result: Value
+    kind: str
+    operand: Value
+    dim: int
+
+    def lines(self) -> list[str]:
+        return [f"{self.result.name} = torch.{self.kind}({self.operand.name}, {self.dim})"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        operand = meaning.values[self.operand.name]
+        meaning.values[self.result.name] = scanned(self.kind, operand, self.dim, self.result.dtype)
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """``result = result + operand.sum(dim)`` and its kin, in a loop over the tiles of ``dim``."""
+
+    result: Value
+    kind: str
+    operand: Value
+    dim: int
+
+    def lines(self) -> list[str]:
+        name, dtype = self.result.name, self.result.dtype
+        part = f"torch.{self.kind}({self.operand.name}, {self.dim})"
+        texts = {
+            "sum": f"{name} + {part}.to({dtype})",
+            "amax": f"torch.maximum({name}, {part}.to({dtype}))",
+            "amin": f"torch.minimum({name}, {part}.to({dtype}))",
+            "any": f"{name} | {part}",
+        }
+        return [f"{name} = {texts[self.kind]}"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        start, operand = meaning.values[self.result.name], meaning.values[self.operand.name]
+        meaning.values[self.result.name] = accumulated(self.kind, start, operand, self.dim)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of matrices, added to ``result`` in a loop over the tiles of its inner axis."""
+
+    result: Value
+    form: str
+    left: Value
+    right: Value
+    is_added: bool
+
+    def lines(self) -> list[str]:
+        name, left, right = self.result.name, self.left.name, self.right.name
+        texts = {
+            "addmm": f"torch.addmm({name}, {left}, {right})",
+            "acc": f"hl.dot({left}, {right}, acc={name})",
+            "plus": f"{name} + hl.dot({left}, {right})",
+            "dot": f"hl.dot({left}, {right})",
+            "mm": f"{left} @ {right}",
+        }
+        return [f"{name} = {texts[self.form]}"]
+
+    def evaluate(self, meaning: Meaning) -> None:
+        left, right = meaning.values[self.left.name], meaning.values[self.right.name]
+        start = meaning.values[self.result.name] if self.is_added else None
+        meaning.values[self.result.name] = added_product(left, right, self.result.dtype, start)

@@ -1,0 +1,139 @@
+"""Random kernels compute what whole tensors in eager torch do, on every backend.
+
+The same programs at each run, a few per test; with ``--full`` others each time. A failing one is
+made smaller by hypothesis and shown. ``python -m tools.fuzz`` runs thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, reject, seed, settings
+from hypothesis import strategies as st
+
+from tests.fuzzing.choices import DrawnChoices, RandomChoices, minimise
+from tests.fuzzing.execution import Failure, first_failure, is_same_failure
+from tests.fuzzing.grow import grow_program
+from tests.fuzzing.oracle import expected, find_difference
+from tests.fuzzing.processes import Worker, grade_injections
+from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.replay import rebuild
+
+PARTS = 10
+PROGRAMS_IN_A_PART = 15
+INTERPRETED = 12
+BUILT = 4
+SEED = 2026
+FILTERS = [HealthCheck.filter_too_much, HealthCheck.large_base_example]
+
+
+@st.composite
+def programs(draw: Callable[..., Any]) -> Program:
+    return grow_program(DrawnChoices(draw))
+
+
+def check_on_host(program: Program) -> None:
+    try:
+        failure = first_failure(program, program.seed, "host")
+    except UndecidedError:
+        reject()
+    assert failure is None, f"{failure}\n{program.source()}{program}"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_compute_what_whole_tensors_do(part: int, request: pytest.FixtureRequest) -> None:
+    is_full = request.config.getoption("--full")
+    run = settings(
+        max_examples=PROGRAMS_IN_A_PART * (10 if is_full else 1),
+        derandomize=False,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, *FILTERS],
+    )(given(programs())(check_on_host))
+    (run if is_full else seed(SEED + part)(run))()
+
+
+def test_programs_compile_for_a_gpu() -> None:
+    for number in range(BUILT):
+        program = grow_program(RandomChoices(f"{SEED}/{number}"))
+        assert first_failure(program, number, "build") is None, program.source()
+
+
+def test_exported_modules_compute_the_same_when_interpreted() -> None:
+    worker = Worker("interpret")
+    try:
+        for number in range(INTERPRETED):
+            job = {"seed": SEED, "index": number, "mode": "interpret", "shrink": False}
+            answer = worker.check(job, timeout=300)
+            assert answer["outcome"] in ("same", "undecided"), answer
+    finally:
+        worker.stop()
+
+
+def test_known_bugs_are_noticed() -> None:
+    names = ["wrong_stride", "forgotten_carry", "short_loop", "swapped_operands"]
+    for found in grade_injections(names, limit=60, seed=0):
+        assert found["is_caught"], found
+
+
+def test_decisions_give_the_same_program_again() -> None:
+    for number in range(20):
+        choices = RandomChoices(f"again/{number}")
+        program = grow_program(choices)
+        assert rebuild(choices.taken) == program
+        assert rebuild(choices.taken).source() == program.source()
+
+
+def test_programs_use_the_whole_language() -> None:
+    text = "".join(grow_program(RandomChoices(f"wide/{n}")).source() for n in range(200))
+    for part in (
+        "hl.tile(", "hl.tile([", "hl.grid(", "range(", "hl.static_range(", "while ", "if ", "else:",
+        "hl.dot(", "torch.addmm(", " @ ", "extra_mask=", "hl.load(", "hl.store(", ".index",
+        "hl.atomic_add(", "torch.cumsum(", "torch.argmax(", "torch.where(", ".permute(",
+        "[:, None]",
+        ".to(torch.bfloat16)", "block_size=", "hl.constexpr", "torch.full(", "hl.full(",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_most_results_are_compared_and_many_exactly() -> None:
+    known, exact, total = 0, 0, 0
+    for number in range(60):
+        try:
+            results = expected(grow_program(RandomChoices(f"exact/{number}")))
+        except UndecidedError:
+            continue
+        for result in results:
+            total += result.value.numel()
+            known += int((~result.error.isinf()).sum())
+            exact += int((result.error == 0).sum())
+    assert known > 0.8 * total
+    assert exact > 0.5 * total
+
+
+def test_a_wrong_element_is_a_difference() -> None:
+    wanted = expected(grow_program(RandomChoices("exact/0")))
+    found = [result.value.to(result.dtype) for result in wanted]
+    assert find_difference(found, wanted) is None
+    place = next(n for n, result in enumerate(wanted) if result.value.numel())
+    changed = found[place].clone()
+    changed.view(-1)[-1] = ~changed.view(-1)[-1] if changed.dtype == torch.bool else 55
+    assert find_difference([*found[:place], changed, *found[place + 1 :]], wanted) is not None
+
+
+def test_minimising_keeps_what_fails_and_drops_the_rest() -> None:
+    def is_failing(decisions: list[int]) -> bool:
+        return sum(decision >= 5 for decision in decisions) >= 2
+
+    assert minimise([1, 9, 0, 3, 7, 2, 8, 4], is_failing) == [5, 5]
+
+
+def test_failures_of_another_kind_are_not_the_same() -> None:
+    wrong = Failure("cpu {'block_sizes': [4]}", "output out0: 3 of 4 elements are wrong")
+    assert is_same_failure(Failure("cpu", "output out1: 1 of 1 elements are wrong"), wrong)
+    assert not is_same_failure(Failure("interpreter", "output out0: ..."), wrong)
+    assert not is_same_failure(Failure("cpu", "KeyError: 'x'"), wrong)
+    assert not is_same_failure(None, wrong)
