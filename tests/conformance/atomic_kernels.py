@@ -167,7 +167,7 @@ ATOMICS = (
     Case("every_order", every_order, lambda: (integers(0, 9, 21),), lambda x: x + 15, blocks(8),
          EXACT),
     Case("values_of_every_form", values_of_every_form,
-         lambda: (integers(-9, 9, 5, 7), NUMBERS),
+         lambda: (integers(-9, 9, 5, 7), NUMBERS.to(torch.get_default_device())),
          lambda x, y: torch.maximum(x + 3 + (y + 0.5).to(torch.int64), y - 100), blocks(2, 4),
          EXACT),
     Case("places_of_every_form", places_of_every_form,

@@ -175,11 +175,10 @@ LOOP_FORMS: tuple[Case, ...] = (
     Case(
         "builtins on runtime numbers", builtins_on_runtime_numbers, lambda: (whole(37), 7, 2.75),
         lambda x, n, f: x + 2 + 1 + (2 + 30 + 300 + 7000) + 7 + 2 + 2, blocks(8), EXACT,
-        is_interpretable=False,
     ),
     Case(
         "math of runtime numbers", math_of_runtime_numbers, lambda: (randn(37), 0.75),
         lambda x, f: x.double() * math.exp(-f) + math.sqrt(f) + math.log(f) + math.pi,
-        blocks(8), 4, is_interpretable=False,
+        blocks(8), 4,
     ),
 )  # fmt: skip

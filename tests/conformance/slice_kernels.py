@@ -251,7 +251,10 @@ def fixed(x: torch.Tensor, starts: torch.Tensor, shift: int) -> torch.Tensor:
     return torch.stack(rows)
 
 
-KEEP = torch.tensor([True, False, True, True, False, True, False])
+def keep() -> torch.Tensor:
+    flags = [True, False, True, True, False, True, False]
+    return torch.tensor(flags, device=torch.get_default_device())
+
 
 # fmt: off
 SLICES = (
@@ -289,9 +292,9 @@ SLICES = (
     Case("converted", converted, lambda: (randn(13) * 3,), lambda x: (x.int(), x.int() != 0),
          blocks(8), EXACT),
     Case("broadcast_stores", broadcast_stores, lambda: (randn(7),), stored, blocks(4), EXACT),
-    Case("masked_in_every_way", masked_in_every_way, lambda: (randn(5, 7), KEEP, 1), masked,
+    Case("masked_in_every_way", masked_in_every_way, lambda: (randn(5, 7), keep(), 1), masked,
          blocks(2, 4), EXACT),
-    Case("masked_in_every_way_off", masked_in_every_way, lambda: (randn(5, 7), KEEP, 0), masked,
+    Case("masked_in_every_way_off", masked_in_every_way, lambda: (randn(5, 7), keep(), 0), masked,
          blocks(2, 4), EXACT),
 )
 # fmt: on

@@ -36,8 +36,26 @@ def reduction_by_an_unknown_name(x):
     return out
 
 
+@helion.kernel
+def shifted_floats(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile, :] = x[tile, :] << 1
+    return out
+
+
+@helion.kernel
+def inverted_floats(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile, :] = ~x[tile, :]
+    return out
+
+
 CASES = [
     Case(argument_without_a_meaning, exc.UnsupportedTorchArgument, XX),
     Case(norm_of_singular_values, exc.UnsupportedTorchArgument, XX),
     Case(reduction_by_an_unknown_name, exc.UnsupportedTorchArgument, XX),
+    Case(shifted_floats, exc.UnsupportedTorchArgument, XX),
+    Case(inverted_floats, exc.UnsupportedTorchArgument, XX),
 ]

@@ -93,7 +93,7 @@ def minimise(
                     start += size
             size //= 2
         for place in range(len(best)):
-            for smaller in (0, best[place] // 2 if place < len(best) else 0):
-                if place < len(best) and smaller < best[place]:
+            for smaller in (0, best[place] // 2, best[place] - 1):
+                if smaller < best[place] and smaller >= 0:
                     accept([*best[:place], smaller, *best[place + 1 :]])
     return best

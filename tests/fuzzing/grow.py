@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 
@@ -40,7 +41,7 @@ def grow_program(choices: Choices) -> Program:
         rank = 1 + choices.below(3)
         dims = ["M", "N", "K", "G"]
         names = tuple(dims.pop(choices.below(len(dims))) for _ in range(rank))
-        if _product(sizes[name] for name in names) <= 40_000:
+        if math.prod(sizes[name] for name in names) <= 40_000:
             shop.new_input(names)
     if not shop.tensors:
         shop.new_input(("M",))
@@ -52,13 +53,6 @@ def grow_program(choices: Choices) -> Program:
     return Program(
         sizes, tuple(shop.tensors), tuple(shop.scalars), loops, shop.is_static, choices.below(1000)
     )
-
-
-def _product(numbers: object) -> int:
-    total = 1
-    for number in numbers:  # type: ignore[attr-defined]
-        total *= number
-    return total
 
 
 def _outer(shop: Workshop) -> Outer:

@@ -180,14 +180,22 @@ def missing_order() -> None:
 
 
 def wrong_promotion() -> None:
-    """The first tensor's type wins."""
-    right = promotion._promote
+    """The first tensor's type wins in arithmetic."""
+    right_promote, right_infer = promotion._promote, promotion._infer
 
-    def wrong(descriptors: Any) -> Any:
+    def first(descriptors: Any, otherwise: Any) -> Any:
         tensors = [d for d in descriptors if d[0] == "tensor"]
-        return tensors[0][1] if tensors else right(descriptors)
+        return tensors[0][1] if len(tensors) > 1 else otherwise
 
-    promotion._promote = wrong  # type: ignore[assignment]
+    def promote(descriptors: Any) -> Any:
+        return first(descriptors, right_promote(descriptors))
+
+    def infer(name: str, descriptors: Any) -> Any:
+        right = right_infer(name, descriptors)
+        return first(descriptors, right) if name in ("add", "sub", "mul") else right
+
+    promotion._promote = promote  # type: ignore[assignment]
+    promotion._infer = infer  # type: ignore[assignment]
 
 
 INJECTIONS = {

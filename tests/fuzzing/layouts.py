@@ -14,6 +14,8 @@ GUARD = 64
 """Elements before and after a tensor."""
 POISON = {torch.bool: 1, torch.int8: 99}
 LOWEST, HIGHEST = -4, 4
+WIDE = 2**31 + 7
+"""A factor that takes integers beyond 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def contents(spec: TensorSpec, sizes: Mapping[str, int], seed: str) -> torch.Ten
         return torch.randint(0, spec.limit, shape, generator=generator).to(spec.dtype)
     if spec.dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
+    if spec.dtype == torch.int64 and spec.content == "numbers":
+        return torch.randint(LOWEST, HIGHEST + 1, shape, generator=generator) * WIDE
     if spec.content == "low":
         return torch.randint(2 * LOWEST, 0, shape, generator=generator).to(spec.dtype)
     if spec.content == "integers" or not spec.dtype.is_floating_point:

@@ -16,6 +16,9 @@ RECORDED = load()
 EACH = 19
 """Every so many functions are tried again."""
 
+MEMORY_FORMS = {"__getitem__", "__setitem__", "load", "store"}
+"""Rows that are no torch functions: how kernels touch memory, which every call here does."""
+
 PASS, WRONG, UNSUPPORTED, CRASH, NOTHING = (Finding(verdict) for verdict in Verdict)
 
 
@@ -24,8 +27,8 @@ def test_every_function_of_the_table_has_a_row():
 
 
 def test_every_function_was_tried_on_every_backend():
-    untried = [name for name, row in RECORDED.marks.items() if not set(HOST_BACKENDS) <= set(row)]
-    assert untried == [], "run `make ops`"
+    untried = {name for name, row in RECORDED.marks.items() if not set(HOST_BACKENDS) <= set(row)}
+    assert untried == MEMORY_FORMS, "run `make ops`, or add samples to extra_operators.py"
 
 
 def test_page_shows_the_recorded_results():

@@ -17,7 +17,8 @@ import tilesmith
 import tilesmith.language as hl
 from tilesmith import exc
 from tilesmith.backends.triton.build import compile_artifact
-from tools.op_table.judge import exact_results, explain_error, tensors_of
+from tools.op_table.judge import exact_results, explain_error, explain_zeros, tensors_of
+from tools.op_table.operators import Operator
 from tools.op_table.samples import Sample
 
 HOST_BACKENDS = ("reference", "cpu", "triton")
@@ -26,6 +27,12 @@ HOST_BACKENDS = ("reference", "cpu", "triton")
 
 _UNCLEAR = (exc.InternalError, exc.TorchOpTracingError)
 """Errors that do not say what the user should do."""
+
+
+_WITHOUT_VALUES = ("empty", "rand", "bernoulli", "dropout")
+"""Only the shape and type of their results are eager's: the elements are random or anything."""
+_ANY_OF_EQUAL = ("topk", "kthvalue")
+"""Their indices may be those of any of several equal elements."""
 
 
 class Verdict(Enum):
@@ -59,12 +66,14 @@ class Trial:
     expected: list[torch.Tensor]
     exact: list[Any] | None
     num_terms: int
-    has_values: bool = True
-    """Whether eager says what the elements are: those of ``empty_like`` are anything."""
+    num_judged: int
+    """How many of the results have elements that eager defines."""
+    has_signed_zeros: bool
 
 
-def prepare(fn: Callable[..., Any], sample: Sample, *, is_elementwise: bool) -> Trial | str:
+def prepare(operator: Operator, sample: Sample) -> Trial | str:
     """A trial, or why the call makes no sense on a tile."""
+    fn = operator.fn
     try:
         expected = tensors_of(sample.map_tensors(torch.clone).call(fn))
         again = tensors_of(sample.map_tensors(torch.clone).call(fn))
@@ -74,11 +83,16 @@ def prepare(fn: Callable[..., Any], sample: Sample, *, is_elementwise: bool) -> 
         return "the result is no tensor"
     if any(leaf.is_complex() or leaf.numel() == 0 for leaf in expected):
         return "a complex or empty result"
-    if any(not torch.equal(a, b) and not a.isnan().any() for a, b in zip(expected, again)):
+    has_values = not any(word in operator.label for word in _WITHOUT_VALUES)
+    is_same = all(torch.equal(a, b) or bool(a.isnan().any()) for a, b in zip(expected, again))
+    if has_values and not is_same:
         return "the result is random"
-    num_terms = 1 if is_elementwise else max(2, *(t.numel() for t in sample.tensors()))
-    has_values = "empty" not in getattr(fn, "__name__", "")
-    return Trial(fn, sample, expected, exact_results(fn, sample), num_terms, has_values)
+    num_terms = 1 if operator.is_elementwise else max(2, *(t.numel() for t in sample.tensors()))
+    exact = exact_results(fn, sample, is_elementwise=operator.is_elementwise)
+    num_judged = 1 if operator.label in _ANY_OF_EQUAL else len(expected)
+    has_signed_zeros = operator.is_elementwise and "relu" not in operator.label
+    num_judged *= has_values
+    return Trial(fn, sample, expected, exact, num_terms, num_judged, has_signed_zeros)
 
 
 def _probe(inputs, outputs, body):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -178,11 +192,12 @@ def _attempt(
 
 
 def _judge(trial: Trial, results: list[torch.Tensor]) -> Finding:
-    if not trial.has_values:
-        return Finding(Verdict.PASS)
     exact = trial.exact or [None] * len(results)
-    for actual, eager, wide in zip(results, trial.expected, exact):
+    judged = list(zip(results, trial.expected, exact))[: trial.num_judged]
+    for actual, eager, wide in judged:
         problem = explain_error(actual, eager, wide, trial.num_terms)
+        if problem is None and trial.has_signed_zeros:
+            problem = explain_zeros(actual, eager, wide)
         if problem is not None:
             return Finding(Verdict.WRONG, problem)
     return Finding(Verdict.PASS)

@@ -55,10 +55,7 @@ def try_operator(
     operator: Operator, dtype: torch.dtype, backends: Sequence[str]
 ) -> dict[str, list[Finding]]:
     """Findings by backend for the samples of one element type."""
-    tried = [
-        prepare(operator.fn, sample, is_elementwise=operator.is_elementwise)
-        for sample in choose(_draw(operator, dtype), dtype)
-    ]
+    tried = [prepare(operator, sample) for sample in choose(_draw(operator, dtype), dtype)]
     trials = [trial for trial in tried if isinstance(trial, Trial)]
     skipped = [Finding(Verdict.NOT_APPLICABLE, why) for why in tried if isinstance(why, str)]
     found = run_trials(trials, backends) if trials else {name: [] for name in backends}

@@ -79,10 +79,11 @@ class InvalidAssignment(NotAllowedOnDevice):
     fixes: Mapping[str, str] = {}
 
 
-class StarredArgsNotSupportedOnDevice(BaseError):
+class StarredArgsNotSupportedOnDevice(InvalidAssignment):
     """A starred argument or target in device code."""
 
     message = "`{starred}` is not supported in device code"
+    expected = ""
     fix = "write the elements out one by one"
 
 

@@ -17,6 +17,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.check_helpers import check_helper
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
+from tilesmith.frontend.device_forms import MAX_ITEMS, DeviceForms
 from tilesmith.frontend.guards import has_device_form
 from tilesmith.frontend.helper_globals import globals_read, is_library
 from tilesmith.frontend.host_functions import constexpr
@@ -26,15 +27,14 @@ from tilesmith.frontend.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
 from tilesmith.frontend.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.types import Dim, scalar
 
-MAX_GLOBAL_ITEMS = 64
-"""A global container larger than this is data of the program, not a parameter of a helper."""
-
-
 class CaptureBorder:
     """Wraps captured values for one trace and notes what the trace depends on."""
 
-    def __init__(self, tracer: Tracer, volatile: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, tracer: Tracer, forms: DeviceForms, volatile: frozenset[str] = frozenset()
+    ) -> None:
         self._tracer = tracer
+        self._forms = forms
         self._guards = tracer.guards
         self._volatile = volatile
         """Sources of numbers that were constants once and changed: now they are parameters."""
@@ -51,13 +51,13 @@ class CaptureBorder:
         if isinstance(value, FunctionType):
             check_helper(value)
             self.note_function(value, source)
-            return value
+            return self._forms.of(value)
         items = items_of(value)
         if items is None:
             if not has_device_form(value):
                 raise errors.CantReadOnDevice(name=source, kind=kind_of(value))
             self._guards.constant(value, source)
-            return value
+            return self._forms.of(value)
         self._guards.container(value, source)
         wrapped = [self.wrap(item.value, f"{source}{item.suffix}") for item in items]
         return CapturedList(wrapped, source) if type(value) is list else rebuilt(value, wrapped)
@@ -83,6 +83,11 @@ class CaptureBorder:
             hint, slot=value.slot, extent=registered.high, low=registered.low, high=registered.high
         )
         return block.name
+
+    def declare_registered(self) -> None:
+        """Every registered block size has its config entry, also one that device code lacks."""
+        for registered in self._tracer.host.registered:
+            self._block(registered.value, "registered")
 
     def _runtime_int(self, value: int, source: str) -> Scalar:
         dtype = self._tracer.integer_dtype(int(value))
@@ -123,7 +128,7 @@ class CaptureBorder:
     def note_globals(self, code: CodeType, scope: dict[str, Any]) -> None:
         """Globals that code reads are inputs (tensors) or guarded constants."""
         for read in globals_read(code, scope):
-            if len(items_of(read.value) or ()) <= MAX_GLOBAL_ITEMS:
+            if len(items_of(read.value) or ()) <= MAX_ITEMS:
                 position = self._constant_position(read.scope)
                 self._note(read.value, f"__constants__[{position}][{read.name!r}]")
 

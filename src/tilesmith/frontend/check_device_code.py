@@ -46,7 +46,11 @@ def _check_node(node: ast.AST, source: KernelSource) -> None:
         raise errors.UnsupportedPythonType(
             construct=_NO_DEVICE_FORM[kind], loc=source.location(node)
         )
-    if isinstance(node, (ast.For, ast.While)) and node.orelse:
+    if isinstance(node, ast.While) and node.orelse:
+        raise errors.StatementNotSupported(
+            statement="`while ... else`", loc=source.location(node.orelse[0])
+        )
+    if isinstance(node, ast.For) and node.orelse:
         raise errors.DeviceLoopElseBlock(loc=source.location(node.orelse[0]))
     if isinstance(node, ast.Assign):
         _check_targets(node, source)

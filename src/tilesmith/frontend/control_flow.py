@@ -25,13 +25,14 @@ from tilesmith.frontend.merging import (
 )
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tensors import TensorRef
-from tilesmith.frontend.tile import Tile
+from tilesmith.frontend.tile import OnlyTile, Tile
 from tilesmith.frontend.tracer import Tracer, locate
 from tilesmith.frontend.values import Scalar, TileValue
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.values import Value
 
 STATIC_LOOP_LIMIT = 10_000
+_NOT_ITERABLE = (TileValue, TensorRef, dict, set, int, Tile, Unbound)
 
 
 def named(name: str, value: Any) -> Any:
@@ -53,7 +54,8 @@ def updated(value: Any, result: Any) -> Any:
 
 def unpack(item: Any, count: int) -> Any:
     """The loop variable for a tuple target."""
-    if isinstance(item, (Tile, TileValue)):
+    is_alone = isinstance(item, OnlyTile) and count == 1
+    if isinstance(item, (Tile, TileValue)) and not is_alone:
         raise errors.FailedToUnpackTile(count=count, loc=locate())
     return item
 
@@ -71,7 +73,8 @@ def run_for(
         if not tracer.regions:
             return _trace_grid(tracer, iterator, body, (names, state), targets)
         return _trace_loop(tracer, iterator, body, (names, state), targets)
-    if isinstance(iterator, (TileValue, TensorRef, dict, set, int, Tile, Unbound)):
+    is_sequence = isinstance(iterator, OnlyTile)
+    if isinstance(iterator, _NOT_ITERABLE) and not is_sequence:
         raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator), loc=locate())
     for item in iterator:
         state = body(item, *state)
@@ -89,11 +92,13 @@ def _loop_variable(loop: LoopRange, axes: list[BoundAxis], begins: tuple[Value, 
     variables: list[Any] = []
     for axis, begin in zip(axes, begins):
         is_tile = bool(axis.block) or axis.is_unit_tile
-        tile = Tile(axis.block or None, begin, axis.begin, axis.end, axis.lengths)
+        make = OnlyTile if loop.is_tuple and len(axes) == 1 else Tile
+        tile = make(axis.block or None, begin, axis.begin, axis.end, axis.lengths)
         if axis.block:
             current_tracer("tile").region.tiles[axis.block] = tile
         variables.append(tile if is_tile else Scalar(begin))
-    return tuple(variables) if loop.is_tuple else variables[0]
+    is_alone = len(variables) == 1 and isinstance(variables[0], Tile)
+    return tuple(variables) if loop.is_tuple and not is_alone else variables[0]
 
 
 def _position_args(axes: list[BoundAxis], targets: Sequence[str]) -> tuple[Value, ...]:

@@ -15,7 +15,7 @@ from tilesmith.frontend.emission import full as emit_full
 from tilesmith.frontend.linear_sizes import length_between
 from tilesmith.frontend.placement import positions_in
 from tilesmith.frontend.sessions import current_tracer
-from tilesmith.frontend.shape import as_shape
+from tilesmith.frontend.shape import as_shape, new_shape
 from tilesmith.frontend.slices import spaced_range
 from tilesmith.frontend.tile import Tile
 from tilesmith.frontend.tracer import locate
@@ -36,7 +36,7 @@ def shape_of(shape: Any, function: str) -> Shape:
             problem=f"the shape is {kind_of(shape)}, expected a list of sizes",
             loc=locate(),
         )
-    return as_shape(tuple(shape), function)
+    return new_shape(tuple(shape), function)
 
 
 def full(
@@ -51,7 +51,7 @@ def full(
     dims = shape_of(shape, "hl.full")
     if isinstance(value, TileValue):
         element = from_torch(dtype) if dtype is not None else value.tile.dtype
-        return broadcast_to(cast(as_tile(value), element), dims)
+        return broadcast_to(as_tile(value, element), dims)
     element = from_torch(dtype) if dtype is not None else number_dtype(value)
     return emit_full(value, element, dims)
 
@@ -74,14 +74,14 @@ def arange(
     Example:
         ``k = hl.arange(tile.block_size)``
     """
-    current_tracer("hl.arange")
+    tracer = current_tracer("hl.arange")
     if not 1 <= len(bounds) <= 3:
         raise errors.InvalidArgumentKind(
             function="hl.arange", problem=f"{len(bounds)} bounds are given", loc=locate()
         )
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) > 2 else step
-    result = spaced_range(start, _length(start, end, step), step)
+    result = spaced_range(start, _length(start, end, step), step, tracer.index_dtype)
     return result if dtype is None else cast(result, from_torch(dtype))
 
 
@@ -129,7 +129,7 @@ def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_:
 
 def _filled(value: Any, dtype: DType, shape: Shape) -> TileValue:
     if isinstance(value, TileValue):
-        return broadcast_to(cast(value, dtype), shape)
+        return broadcast_to(as_tile(value, dtype), shape)
     return emit_full(value, dtype, shape)
 
 
@@ -138,7 +138,7 @@ def factory(value: Any) -> Rule:
 
     def rule(*size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
         element = F32 if dtype is None else from_torch(dtype)
-        return emit_full(value, element, as_shape(size, "torch factory"))
+        return emit_full(value, element, new_shape(size, "torch factory"))
 
     return rule
 
@@ -147,7 +147,7 @@ def new(value: Any) -> Rule:
     """``x.new_zeros`` and its relatives."""
 
     def rule(x: Any, *size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-        return emit_full(value, _dtype_of(x, dtype), as_shape(size, "new_*"))
+        return emit_full(value, _dtype_of(x, dtype), new_shape(size, "new_*"))
 
     return rule
 
@@ -156,7 +156,7 @@ def new_full(
     x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any
 ) -> TileValue:
     """``x.new_full``."""
-    return _filled(fill_value, _dtype_of(x, dtype), as_shape((size,), "new_full"))
+    return _filled(fill_value, _dtype_of(x, dtype), new_shape((size,), "new_full"))
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
@@ -206,7 +206,7 @@ def _listed(numbers: list[Any], dtype: DType) -> TileValue:
 def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
     """``torch.eye``: ones where both positions within the value are equal."""
     element = F32 if dtype is None else from_torch(dtype)
-    shape = as_shape((n, n if m is None else m), "torch.eye")
+    shape = new_shape((n, n if m is None else m), "torch.eye")
     rows, columns = (positions_in(shape, axis) for axis in (0, 1))
     return cast(apply("eq", rows, columns), element)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.dtypes import F32, I32
+from tilesmith.dtypes import F32, I32, DType
 from tilesmith.frontend.debugging import breakpoint, print_builtin
 from tilesmith.frontend.emission import as_tile, cast
 from tilesmith.frontend.loops import LoopRange, grid
@@ -52,11 +52,30 @@ def _of_one_type(first: Any, second: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _conversion(builtin: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
-    def convert(value: Any = 0) -> Any:
-        return cast(as_tile(value), dtype) if isinstance(value, TileValue) else builtin(value)
+class _NumberType(type):
+    """Python's ``int`` or ``float`` that converts runtime numbers too."""
 
-    return convert
+    plain: type
+    dtype: DType
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], TileValue):
+            return cast(as_tile(args[0]), cls.dtype)
+        return cls.plain(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.plain)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.plain, name)
+
+
+class _Int(metaclass=_NumberType):
+    plain, dtype = builtins.int, I32
+
+
+class _Float(metaclass=_NumberType):
+    plain, dtype = builtins.float, F32
 
 
 def _zip(*sequences: Any) -> list[tuple[Any, ...]]:
@@ -72,13 +91,14 @@ def _zip(*sequences: Any) -> list[tuple[Any, ...]]:
     return list(zip(*lists))
 
 
-DEVICE_BUILTINS: dict[str, Any] = {
-    "range": device_range,
+HELPER_BUILTINS: dict[str, Any] = {
     "min": _extremum(builtins.min, "minimum"),
     "max": _extremum(builtins.max, "maximum"),
-    "int": _conversion(builtins.int, I32),
-    "float": _conversion(builtins.float, F32),
-    "zip": _zip,
+    "int": _Int,
+    "float": _Float,
     "print": print_builtin,
     "breakpoint": breakpoint,
 }
+"""In helper functions, whose loops are Python's."""
+
+DEVICE_BUILTINS: dict[str, Any] = {**HELPER_BUILTINS, "range": device_range, "zip": _zip}

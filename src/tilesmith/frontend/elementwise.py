@@ -18,7 +18,7 @@ from tilesmith.frontend.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.sessions import current_tracer
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import Scalar, TileValue
-from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.types import Dim
 
@@ -51,10 +51,15 @@ _LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 _ROUNDING_MODES = {"floor": "floordiv", "trunc": "truncdiv"}
 
 
-def _weak(result: TileValue, operands: tuple[Any, ...]) -> TileValue:
+def _weak(fn: str, result: TileValue, operands: tuple[Any, ...]) -> TileValue:
     """Arithmetic on symbolic numbers alone gives a symbolic number."""
     is_weak = all(isinstance(o, (int, float, Scalar)) for o in operands)
-    return Scalar(result.value) if is_weak and result.tile.rank == 0 else result
+    if not is_weak or result.tile.rank > 0:
+        return result
+    number = Scalar(result.value)
+    if result.tile.dtype is F32:
+        number.double = lambda: apply(fn, *operands, dtype=F64)
+    return number
 
 
 def _weak_dtype(operands: tuple[Any, ...]) -> DType | None:
@@ -75,7 +80,7 @@ def binary(name: str, fn: str, *, is_exact: bool) -> Rule:
         operands = (left, right)
         dtype = _weak_dtype(operands) or result_dtype(name, left, right)
         computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
-        return _weak(cast(computed, dtype), operands)
+        return _weak(fn, cast(computed, dtype), operands)
 
     return rule
 
@@ -89,7 +94,7 @@ def unary(name: str, fn: str, *, is_exact: bool) -> Rule:
         if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
             return source
         computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
-        return _weak(cast(computed, dtype), (x,))
+        return _weak(fn, cast(computed, dtype), (x,))
 
     return rule
 
@@ -152,7 +157,7 @@ def multiply(left: Operand, right: Operand) -> Any:
     dtype = _weak_dtype(operands) or result_dtype("mul", left, right)
     has_number = any(not isinstance(o, TileValue) or o.is_weak for o in operands)
     wide = compute_dtype(dtype) if has_number else dtype
-    result = _weak(cast(apply("mul", left, right, dtype=wide), dtype), operands)
+    result = _weak("mul", cast(apply("mul", left, right, dtype=wide), dtype), operands)
     if isinstance(result, Scalar):
         result.as_dim = _product_of_sizes(left, right)
     return result
@@ -173,14 +178,16 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
     """``torch.div`` with its three rounding modes."""
     if rounding_mode is None:
         dtype = result_dtype("true_divide", left, right)
-        return cast(apply("div", left, right, dtype=compute_dtype(dtype)), dtype)
+        ratio = apply("div", left, right, dtype=compute_dtype(dtype))
+        return _weak("div", cast(ratio, dtype), (left, right))
     if rounding_mode not in _ROUNDING_MODES:
         raise errors.UnsupportedTorchArgument(
             name="torch.div", argument=f"rounding_mode={rounding_mode!r}", loc=locate()
         )
     dtype = _weak_dtype((left, right)) or result_dtype("mul", left, right)
-    quotient = apply(_ROUNDING_MODES[rounding_mode], left, right, dtype=compute_dtype(dtype))
-    return _weak(cast(quotient, dtype), (left, right))
+    fn = _ROUNDING_MODES[rounding_mode]
+    quotient = apply(fn, left, right, dtype=compute_dtype(dtype))
+    return _weak(fn, cast(quotient, dtype), (left, right))
 
 
 def floor_divide(left: Operand, right: Operand) -> Any:
@@ -206,7 +213,7 @@ def _integer_power(base: Operand, exponent: Any) -> Any:
     result = wide
     for _ in range(int(exponent) - 1):
         result = apply("mul", result, wide)
-    return _weak(cast(result, dtype), (base, exponent))
+    return _weak("pow", cast(result, dtype), (base, exponent))
 
 
 def where(
@@ -240,9 +247,34 @@ def reciprocal(x: TileValue) -> TileValue:
     return divide(1.0, x)
 
 
+def bitwise(name: str, fn: str) -> Rule:
+    """The rule of a function on the bits of two integers."""
+
+    def rule(left: Operand, right: Operand) -> TileValue:
+        _check_bits(name, left, right)
+        return binary(name, fn, is_exact=True)(left, right)
+
+    return rule
+
+
 def bitwise_not(x: TileValue) -> TileValue:
     """``~``."""
+    _check_bits("bitwise_not", x)
     return apply("not", x)
+
+
+def _check_bits(name: str, *operands: Operand) -> None:
+    """Torch gives the bits of floats no meaning, but promotes them before it says so."""
+    for operand in operands:
+        dtype = operand.tile.dtype if isinstance(operand, TileValue) else None
+        if isinstance(operand, float) or (dtype is not None and dtype.is_float):
+            kind = "a float" if dtype is None else f"a tensor of {to_torch(dtype)}"
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{name}",
+                argument=kind,
+                fix="convert them to integers, e.g. x.to(torch.int32), or compare them first",
+                loc=locate(),
+            )
 
 
 def logical_not(x: Operand) -> TileValue:
@@ -301,7 +333,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "mul": multiply,
     **{name: binary(name, fn, is_exact=False) for name, fn in _ROUNDED_BINARY.items()},
     **{name: comparison(name) for name in _COMPARISONS},
-    **{name: binary(name, fn, is_exact=True) for name, fn in _BITWISE.items()},
+    **{name: bitwise(name, fn) for name, fn in _BITWISE.items()},
     **{name: logical(fn) for name, fn in _LOGICAL.items()},
     "add": add, "sub": subtract, "subtract": subtract, "multiply": multiply,
     "div": divide, "divide": divide, "true_divide": divide, "floor_divide": floor_divide,

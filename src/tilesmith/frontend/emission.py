@@ -118,10 +118,22 @@ def broadcast_shapes(operands: list[TileValue]) -> Shape:
         fits = _right_align([shape, largest]) == largest
         by_identity = len(shape) < len(largest) and _identity_axes(shape, largest) is not None
         if not fits and (not by_identity or operand.is_reduced):
-            raise errors.ShapeMismatch(
-                left=shape_text(largest), right=shape_text(shape), loc=locate()
-            )
+            raise _shape_mismatch(largest, shape)
     return largest
+
+
+def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
+    """The error; where a runtime size meets a constant, with the way to make it one."""
+    tracer = current_tracer("a shape")
+    fix: dict[str, str] = {}
+    for pair in zip(reversed(left), reversed(right)):
+        size = next((dim.symbol for dim in pair if dim.symbol in tracer.sizes), None)
+        if size is not None and any(dim.constant is not None for dim in pair):
+            source = tracer.source_of(size)
+            fix = {"fix": f"make the size a constant on the host: hl.specialize({source})"}
+    return errors.ShapeMismatch(
+        left=shape_text(left), right=shape_text(right), loc=locate(), **fix
+    )
 
 
 def expand_dims(operand: TileValue, axes: tuple[int, ...]) -> TileValue:
@@ -148,14 +160,12 @@ def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
         else:
             kept = _identity_axes(own, shape)
             if kept is None:
-                raise errors.ShapeMismatch(
-                    left=shape_text(shape), right=shape_text(own), loc=locate()
-                )
+                raise _shape_mismatch(shape, own)
             missing = tuple(axis for axis in range(len(shape)) if axis not in kept)
         operand = expand_dims(operand, missing)
         own = operand.tile.shape
     if len(own) != len(shape) or any(unify_dims(a, b) != b for a, b in zip(own, shape)):
-        raise errors.ShapeMismatch(left=shape_text(shape), right=shape_text(own), loc=locate())
+        raise _shape_mismatch(shape, own)
     if own == shape:
         return operand
     own = operand.tile.shape

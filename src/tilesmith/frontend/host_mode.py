@@ -11,7 +11,12 @@ from torch.overrides import TorchFunctionMode
 from tilesmith.frontend.host_numbers import RuntimeInt, note_use
 from tilesmith.frontend.sessions import find_tracer
 
-_SHAPE_GETTER = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
+_SHAPED_BY_NUMBERS = frozenset(
+    (
+        *("empty", "zeros", "ones", "full", "rand", "randn", "view", "reshape", "expand"),
+        *("new_empty", "new_zeros", "new_ones", "new_full"),
+    )
+)
 
 
 class BlockSizeMode(TorchFunctionMode):
@@ -33,12 +38,16 @@ class RuntimeSizeMode(TorchFunctionMode):
     """Active while host code of a dynamic-shape kernel runs for tracing.
 
     ``origins`` tells, for argument tensors by identity, how to get them from the kernel's
-    arguments.
+    arguments. ``literal_sizes`` receives the sizes that host code gives as plain numbers: those
+    are constants, as ``torch.empty([n, 3])`` has exactly three columns.
     """
 
-    def __init__(self, origins: dict[int, Callable[..., torch.Tensor]]) -> None:
+    def __init__(
+        self, origins: dict[int, Callable[..., torch.Tensor]], literal_sizes: set[int]
+    ) -> None:
         super().__init__()
         self._origins = origins
+        self._literal_sizes = literal_sizes
 
     def __torch_function__(
         self,
@@ -49,9 +58,15 @@ class RuntimeSizeMode(TorchFunctionMode):
     ) -> Any:
         """Mark what size, stride and shape give; everything else runs as it is."""
         result = func(*args, **(kwargs or {}))
-        if find_tracer() is not None or not args or not isinstance(args[0], torch.Tensor):
+        if find_tracer() is not None:
             return result
         name = getattr(func, "__name__", "")
+        if name in _SHAPED_BY_NUMBERS:
+            # The number of torch.full is its value.
+            sizes = [a for a in args if isinstance(a, (list, tuple))] if "full" in name else args
+            self._note_literals((*sizes, (kwargs or {}).get("size", ())))
+        if not args or not isinstance(args[0], torch.Tensor):
+            return result
         if name in ("size", "stride"):
             return self._mark_all(result, args, name)
         if isinstance(result, torch.Size):
@@ -59,6 +74,13 @@ class RuntimeSizeMode(TorchFunctionMode):
         if name == "numel":
             return RuntimeInt.make(result)
         return result
+
+    def _note_literals(self, sizes: Any) -> None:
+        for size in sizes:
+            if isinstance(size, (list, tuple)):
+                self._note_literals(size)
+            elif type(size) is int and size > 1:
+                self._literal_sizes.add(size)
 
     def _mark_all(self, result: Any, args: tuple[Any, ...], kind: str) -> Any:
         tensor = args[0]

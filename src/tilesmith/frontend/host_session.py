@@ -45,6 +45,8 @@ class HostSession:
     )
     """Runtime values turned into constants: how to recompute them from the arguments, and the
     value."""
+    literal_sizes: set[int] = field(default_factory=set[int])
+    """Sizes that host code gave as plain numbers when it made or viewed tensors."""
     is_used: bool = False
     """Whether host code calls the language at all; if not, launches need no session."""
 
@@ -73,6 +75,10 @@ class HostSession:
         self.tunable_fragments[name] = fragment
         self.tunable_values[name] = value
         return value
+
+    def is_constant_size(self, value: int) -> bool:
+        """Whether a size equals one that is a constant in host code."""
+        return value in self.literal_sizes or any(value == known for _, known in self.specialized)
 
     def specialize(self, value: Any) -> Any:
         """The plain constant behind a runtime integer; remembered as part of the specialization."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.dtypes import I32, I64
+from tilesmith.dtypes import I64
 from tilesmith.frontend.config_values import known_number
 from tilesmith.frontend.emission import as_tile, full
 from tilesmith.frontend.sessions import current_tracer, find_host_session, find_tracer
@@ -178,7 +178,7 @@ class BoundAxis:
 
 def bind_axis(axis: Axis, name: str) -> BoundAxis:
     """Emit the bounds of an axis and declare its block."""
-    dtype = I32
+    dtype = current_tracer("a loop").index_dtype
     bounds = [_load_scalar(axis.begin), _load_scalar(axis.end)]
     for bound in bounds:
         is_wide_constant = isinstance(bound, int) and abs(bound) > WIDE_LIMIT

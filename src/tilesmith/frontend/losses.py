@@ -11,7 +11,7 @@ from tilesmith.dtypes import DType
 from tilesmith.frontend.composition import Rule, float_dtype
 from tilesmith.frontend.elementwise import where
 from tilesmith.frontend.emission import apply, as_tile, cast
-from tilesmith.frontend.norms import cosine_similarity, pairwise_distance
+from tilesmith.frontend.norms import pairwise_distance
 from tilesmith.frontend.promotion import common_dtype, compute_dtype
 from tilesmith.frontend.reduction import mean, sum_
 from tilesmith.frontend.special_functions import times_log
@@ -193,7 +193,8 @@ def cosine_embedding_loss(
     reduction, _ = _reduction("cosine_embedding_loss", options)
     dtype = float_dtype(input1, input2)
     x, y = (as_tile(o, compute_dtype(dtype)) for o in (input1, input2))
-    nearness = cosine_similarity(x, y, dim=-1, eps=1e-12)
+    lengths = [apply("add", sum_(_square(tile), -1), 1e-12) for tile in (x, y)]
+    nearness = apply("div", sum_(apply("mul", x, y), -1), apply("sqrt", apply("mul", *lengths)))
     apart = apply("maximum", apply("sub", nearness, margin), 0.0)
     terms = where(
         apply("eq", target, 1),

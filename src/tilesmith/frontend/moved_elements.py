@@ -42,9 +42,9 @@ def _axes(x: TileValue, dims: tuple[Any, ...], function: str) -> list[int]:
     return [normalise(dim, x.tile.rank, function, x) for dim in dims]
 
 
-def flip(x: TileValue, *dims: Any) -> TileValue:
+def flip(x: TileValue, *axes: Any, dims: Any = None) -> TileValue:
     """``torch.flip``: axes from their end to their beginning."""
-    for axis in _axes(x, dims, "flip"):
+    for axis in _axes(x, axes if dims is None else (dims,), "flip"):
         size = _moved_size(x, axis, "torch.flip")
         if size > 1:
             x = gather(x, apply("sub", size - 1, positions_in(x.tile.shape, axis)), axis)

@@ -9,7 +9,7 @@ from tilesmith.dtypes import DType
 from tilesmith.frontend.composition import Rule, float_dtype
 from tilesmith.frontend.elementwise import divide, multiply, truth
 from tilesmith.frontend.emission import apply, as_tile, cast
-from tilesmith.frontend.promotion import common_dtype, compute_dtype
+from tilesmith.frontend.promotion import compute_dtype
 from tilesmith.frontend.reduction import extremum, sum_
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import TileValue
@@ -122,16 +122,8 @@ def dist(x1: TileValue, x2: TileValue, p: float = 2) -> TileValue:
     return cast(_length(apply("sub", x, y), p, None, False), dtype)
 
 
-def vecdot(x1: TileValue, x2: TileValue, *, dim: int = -1) -> TileValue:
-    """The sum of products along an axis."""
-    dtype = common_dtype(x1, x2)
-    x, y = (as_tile(operand, compute_dtype(dtype)) for operand in (x1, x2))
-    return cast(sum_(apply("mul", x, y), dim), dtype)
-
-
 NORMS: dict[str, Rule] = {
     "norm": norm, "normalize": normalize, "linalg_vector_norm": vector_norm,
     "linalg_norm": linalg_norm, "linalg_matrix_norm": matrix_norm,
     "cosine_similarity": cosine_similarity, "pairwise_distance": pairwise_distance, "dist": dist,
-    "linalg_vecdot": vecdot,
 }  # fmt: skip

@@ -312,6 +312,13 @@ def take_along_dim(x: TileValue, indices: Any, dim: int | None = None) -> TileVa
         x, positions, dim = flatten(x), flatten(positions), 0
     axis = normalise(dim, x.tile.rank, "take_along_dim", x)
     check_gathered(x, axis, "torch.take_along_dim")
+    size = x.tile.shape[axis].constant
+    if size is not None:
+        # Unlike gather it counts negative positions from the end.
+        from_end = apply("add", positions, size)
+        positions = apply(
+            "where", apply("lt", positions, 0), from_end, positions, dtype=positions.tile.dtype
+        )
     pairs = zip(x.tile.shape, positions.tile.shape)
     shape = [old if axis == other or new.is_one else new for other, (old, new) in enumerate(pairs)]
     return gather(broadcast_to(x, tuple(shape)), positions, axis)

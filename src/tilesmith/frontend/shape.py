@@ -51,6 +51,16 @@ def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
     return tuple(as_dim(size, operation) for size in sizes)
 
 
+def new_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
+    """As ``as_shape``, for a value out of nothing: multiples of runtime sizes are no axes."""
+    shape = as_shape(sizes, operation)
+    known = current_tracer(operation).sizes
+    for dim in shape:
+        if len(dim.factors) > 1 and any(symbol in known for symbol in dim.symbols):
+            raise errors.ShapeSpecializingAllocation(size=str(dim), loc=locate())
+    return shape
+
+
 def subscript(x: TileValue, index: Any) -> TileValue:
     """``x[:, None]``, ``x[0]``, ``x[..., 2:5]``: new axes, positions, slices of constant axes."""
     current_tracer("hl.subscript")
@@ -112,7 +122,7 @@ def constant_size(x: TileValue, axis: int, function: str) -> int:
     if size is None:
         raise errors.BackendUnsupported(
             operation=f"{function} along the tile axis {x.tile.shape[axis]}, whose size varies,",
-            backend="any",
+            backend="triton, cpu or reference",
             fix="index the host tensor where it is loaded; axes of constant size can be cut",
             loc=locate(),
         )
@@ -124,7 +134,7 @@ def check_gathered(x: TileValue, axis: int, function: str) -> None:
     if any(isinstance(factor, str) for factor in x.tile.shape[axis].factors[1:]):
         raise errors.BackendUnsupported(
             operation=f"{function} along the merged axis {x.tile.shape[axis]}",
-            backend="any",
+            backend="triton, cpu or reference",
             fix="do it before merging the axes",
             loc=locate(),
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.dtypes import I32, I64
+from tilesmith.dtypes import I32, I64, DType
 from tilesmith.frontend.emission import apply, full
 from tilesmith.frontend.linear_sizes import length_between
 from tilesmith.frontend.sessions import current_tracer
@@ -17,20 +17,20 @@ from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.types import ONE, Dim, TileType
 
 
-def arange(dim: Dim) -> TileValue:
+def arange(dim: Dim, dtype: DType = I32) -> TileValue:
     """``[0, 1, ...)`` along a new axis of that dimension."""
     tracer = current_tracer("arange")
-    return TileValue(tracer.create(Arange, TileType(I32, (dim,))))
+    return TileValue(tracer.create(Arange, TileType(dtype, (dim,))))
 
 
-def spaced_range(start: Any, dim: Dim, step: int) -> TileValue:
+def spaced_range(start: Any, dim: Dim, step: int, dtype: DType = I32) -> TileValue:
     """``start, start + step, ...`` along a new axis."""
-    indices = full(0, I32, (ONE,)) if dim.is_one else arange(dim)
+    indices = full(0, dtype, (ONE,)) if dim.is_one else arange(dim, dtype)
     if step != 1:
         indices = apply("mul", indices, step)
     if isinstance(start, int):
         return apply("add", indices, start) if start else indices
-    return apply("add", indices, start, dtype=I64 if start.tile.dtype == I64 else I32)
+    return apply("add", indices, start, dtype=I64 if start.tile.dtype == I64 else dtype)
 
 
 def slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:

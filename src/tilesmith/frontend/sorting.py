@@ -17,6 +17,7 @@ from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, I32, I64, Kind
 from tilesmith.frontend.elementwise import bitcast
 from tilesmith.frontend.emission import apply, cast, expand_dims, full, reduce
+from tilesmith.frontend.jagged import reset_lanes
 from tilesmith.frontend.placement import (
     gather,
     pick,
@@ -74,7 +75,7 @@ def _check_axis(x: TileValue, axis: int) -> None:
     if len(x.tile.shape[axis].factors) > 1:
         raise errors.BackendUnsupported(
             operation=f"sorting along the merged axis {x.tile.shape[axis]}",
-            backend="any",
+            backend="triton, cpu or reference",
             fix="sort before merging the axes",
             loc=locate(),
         )
@@ -83,6 +84,8 @@ def _check_axis(x: TileValue, axis: int) -> None:
 def _sorted(key: TileValue, axis: int, shift: int) -> _Order:
     """Sort keys of ``shift`` bits."""
     dtype = I32 if shift == 16 else I64
+    # Lanes past the lengths of a jagged tile come last; their own positions stay valid ones.
+    key = reset_lanes(key, (axis,), (1 << (shift - 1)) - 1)
     high = apply("shl", cast(key, dtype), shift)
     positions = cast(positions_in(key.tile.shape, axis), dtype)
     return _Order(sort_integers(apply("or", high, positions), axis), axis, shift)

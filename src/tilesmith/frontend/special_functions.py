@@ -232,8 +232,8 @@ def entr(x: TileValue) -> TileValue:
 
 
 def ndtr(x: TileValue) -> TileValue:
-    """The normal distribution function."""
-    return apply("mul", apply("erfc", apply("mul", x, -math.sqrt(0.5))), 0.5)
+    """The normal distribution function, with as many digits as eager's in the lower tail."""
+    return apply("mul", apply("add", apply("erf", apply("mul", x, math.sqrt(0.5))), 1.0), 0.5)
 
 
 def ndtri(p: TileValue) -> TileValue:

@@ -5,6 +5,7 @@ Usable as an index, as a size and for its position.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -125,6 +126,19 @@ class Tile(TorchOperand):
 
     def __repr__(self) -> str:
         return f"<tile {self.block or '1'}>"
+
+
+class OnlyTile(Tile):
+    """The variable of a loop over one range in a list: a sequence of one tile, and that tile."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, position: Any) -> Any:
+        return (self,)[position]
+
+    def __iter__(self) -> Iterator[Tile]:
+        yield self
 
 
 def tile_index(tile: Tile) -> TileValue:

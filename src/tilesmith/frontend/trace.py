@@ -6,7 +6,6 @@ Gives the IR and what it depends on.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,14 +19,15 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.dtypes import I64, DType
 from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CaptureBorder
-from tilesmith.frontend.combine import language_form
 from tilesmith.frontend.containers import items_of, rebuilt
 from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
-from tilesmith.frontend.device_math import DeviceMath
+from tilesmith.frontend.device_forms import DeviceForms
 from tilesmith.frontend.functionalise import RUNTIME
 from tilesmith.frontend.guards import Guard, GuardList
+from tilesmith.frontend.helper_globals import nested_codes
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.frontend.host_mode import BlockSizeMode, RuntimeSizeMode
@@ -38,7 +38,7 @@ from tilesmith.frontend.names import read_names
 from tilesmith.frontend.scratch_arguments import ArgumentCopier, may_change_arguments
 from tilesmith.frontend.sessions import running_host, tracing
 from tilesmith.frontend.torch_functions import DeviceMode, dispatch
-from tilesmith.frontend.tracer import TraceOptions, Tracer
+from tilesmith.frontend.tracer import INT32_LIMIT, TraceOptions, Tracer, span_of
 from tilesmith.ir.function import Function
 
 _UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
@@ -106,7 +106,9 @@ def trace_kernel(request: TraceRequest) -> Trace:
         argument if position in request.constants else mark_runtime(argument, _argument(position))
         for position, argument in enumerate(request.arguments)
     ]
-    mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(_origins(request))
+    mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(
+        _origins(request), session.literal_sizes
+    )
     try:
         watch = HostWatch(request.warnings, host.__code__, request.device)
         with running_host(session), BlockSizeMode(), mode, watch, _same_random_numbers():
@@ -149,27 +151,47 @@ def _argument(position: int) -> Callable[..., Any]:
 
 
 def _origins(request: TraceRequest) -> dict[int, Callable[..., torch.Tensor]]:
+    """How to get each tensor of the arguments, those in containers too, by its identity."""
     origins: dict[int, Callable[..., torch.Tensor]] = {}
-    for position, argument in enumerate(request.arguments):
-        if isinstance(argument, torch.Tensor):
-            origins[id(argument)] = _argument(position)
+    waiting = [(value, _argument(position)) for position, value in enumerate(request.arguments)]
+    for value, origin in waiting:
+        if isinstance(value, torch.Tensor):
+            origins[id(value)] = origin
+        else:
+            items = items_of(value) or ()
+            waiting.extend((item.value, _compose(item.get, origin)) for item in items)
     return origins
+
+
+def _index_dtype(options: TraceOptions, values: tuple[Any, ...]) -> DType | None:
+    """64-bit positions where a tensor needs them, unless the user decided."""
+    is_wide = any(_span(value) > INT32_LIMIT for value in values)
+    return I64 if is_wide and options.index_dtype is None else options.index_dtype
+
+
+def _span(value: Any) -> int:
+    """How far apart elements of the tensors in a host value lie."""
+    if isinstance(value, torch.Tensor):
+        return span_of(value)
+    return max((_span(item.value) for item in items_of(value) or ()), default=0)
 
 
 def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
     kernel = request.kernel
-    tracer = Tracer(kernel.source.tree.name, session, request.options, dispatch)
+    options = replace(request.options, index_dtype=_index_dtype(request.options, values))
+    tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
     tracer.guards = GuardList(kernel.keyed)
     tracer.warnings = request.warnings
-    overrides = {RUNTIME: control_flow, **_builtins_for(kernel)}
+    forms = DeviceForms()
+    overrides = {RUNTIME: control_flow, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
-        border = CaptureBorder(tracer, request.volatile)
+        border = CaptureBorder(tracer, forms, request.volatile)
         device_values = [
-            language_form(_wrap(border, kernel, name, v))
-            for name, v in zip(kernel.captured, values)
+            _wrap(border, kernel, name, v) for name, v in zip(kernel.captured, values)
         ]
         border.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)
+        border.declare_registered()
     body = tracer.take_region(())
     function = tracer.finish(body)
     for left, right in tracer.equal_sizes:
@@ -187,13 +209,12 @@ def _wrap(border: CaptureBorder, kernel: SplitKernel, name: str, value: Any) -> 
         raise error.located(kernel.source.location(place)) from None
 
 
-def _builtins_for(kernel: SplitKernel) -> dict[str, Any]:
-    """Device forms of torch functions, and of builtins that the module does not define itself."""
+def _builtins_for(kernel: SplitKernel, forms: DeviceForms) -> dict[str, Any]:
+    """Device forms of the globals read, and of builtins that the module does not define itself."""
     module = kernel.source.function.__globals__
-    forms = {name: language_form(value) for name, value in module.items()}
+    names = {name for code in nested_codes(kernel.device_code) for name in code.co_names}
     return {
-        **{name: form for name, form in forms.items() if form is not module[name]},
-        **{name: DeviceMath() for name, value in module.items() if value is math},
+        **{name: forms.of(module[name]) for name in sorted(names) if name in module},
         **{name: value for name, value in DEVICE_BUILTINS.items() if name not in module},
     }
 

@@ -185,21 +185,23 @@ class Tracer:
         return existing.value
 
     def extent_of(self, tensor: torch.Tensor, source: str, kind: str, axis: int) -> Extent:
-        """A size or stride: a constant under static shapes (and for 0.
-
-        1), else a runtime parameter.
-        """
+        """A size or stride: a constant if it is 0 or 1 or shapes are static, else a parameter."""
         value = tensor.shape[axis] if kind == "size" else tensor.stride(axis)
         if self.options.static_shapes or value in (0, 1):
             return int(value)
         expression = f"{source}.{kind}({axis})"
-        if kind == "size" and any(value == constant for _, constant in self.host.specialized):
-            # Which tensors a specialised size belongs to is not known: equal ones are it, guarded.
+        if kind == "size" and self.host.is_constant_size(value):
+            # Which tensors a constant size belongs to is not known: equal ones are it, guarded.
             self.equal_sizes.append((expression, str(int(value))))
             return int(value)
         name = f"{_identifier(source)}_{kind}_{axis}"
         dtype = self.integer_dtype(value)
         return self.parameter(name, expression, scalar(dtype)).name
+
+    @property
+    def index_dtype(self) -> DType:
+        """The type of ``tile.index``, ``tile.begin`` and ``hl.arange``."""
+        return self.options.index_dtype or I32
 
     def integer_dtype(self, value: int) -> DType:
         """The index type that holds ``value``."""
@@ -211,7 +213,7 @@ class Tracer:
         """The IR type of a tensor that the launcher reads from ``source``."""
         shape = tuple(self.extent_of(tensor, source, "size", i) for i in range(tensor.dim()))
         strides = tuple(self.extent_of(tensor, source, "stride", i) for i in range(tensor.dim()))
-        span = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride()) if n > 0)
+        span = span_of(tensor)
         is_wide = span > INT32_LIMIT
         if self.options.index_dtype == I32:
             if tensor.numel() > INT32_LIMIT:
@@ -241,6 +243,11 @@ class Tracer:
             body=body,
             tunables=tuple(sorted(self.host.tunable_values.items())),
         )
+
+
+def span_of(tensor: torch.Tensor) -> int:
+    """How far the last element lies from the first."""
+    return sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride()) if n > 0)
 
 
 def _identifier(source: str) -> str:

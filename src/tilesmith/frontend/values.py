@@ -115,7 +115,14 @@ class TileValue(TorchOperand):
             )
         raise errors.ShapeSpecializingCall(value=self._value.name or str(self.tile), loc=locate())
 
-    __int__ = __float__ = __index__  # type: ignore[assignment]
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        raise errors.ShapeSpecializingCall(
+            value=self._value.name or str(self.tile),
+            fix="use torch's functions on it, such as torch.exp for math.exp",
+            loc=locate(),
+        )
 
     def __iter__(self) -> Any:
         raise errors.InvalidDeviceForLoop(iterable=f"a device tensor {self.tile}", loc=locate())
@@ -258,7 +265,7 @@ def _to_integer(name: str) -> Callable[..., Any]:
 
     def rounded(self: TileValue, *digits: Any) -> Any:
         if digits and digits[0] is not None:
-            return dispatch(name, (self, *digits), {})
+            return dispatch(name, (self,), {"decimals": digits[0]})
         is_whole = not self.tile.dtype.is_float
         return self if is_whole else dispatch(name, (self,), {}).to(torch.int32)
 

@@ -20,6 +20,8 @@ STANDARD: Pipeline = make_pipeline(
     simplify_algebra,
     # Folding again costs little and catches what the identities laid bare.
     fold_constants,
+    # A product written twice is added twice: merged it would have two uses and be rounded.
+    fuse_accumulating_dots,
     # Equal indices become one value, which the memory passes and the dot pass count on.
     merge_common_subexpressions,
     # A value used instead of loaded back needs no barrier, so this comes before order_memory.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tilesmith.analysis.loads_behind import comes_from_bytes
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
@@ -51,6 +52,8 @@ class MatmulFact:
     precision: str
     is_looped: bool
     """Whether it stands in a sequential loop."""
+    is_from_bytes: bool
+    """Whether an operand is computed from elements of one byte."""
     loc: SourceLocation
 
     @property
@@ -73,7 +76,7 @@ class MatmulFact:
     @property
     def min_k(self) -> int:
         """The least K that matrix instructions take."""
-        return 32 if self.itemsize == 1 else 16
+        return 32 if self.itemsize == 1 or self.is_from_bytes else 16
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,7 @@ def _matmul_fact(structure: Structure, site: Site, dot: Dot) -> MatmulFact:
         acc_dtype=dot.result.tile.dtype,
         precision=dot.precision,
         is_looped=site.innermost is not None,
+        is_from_bytes=any(comes_from_bytes(x, structure.definitions) for x in (dot.lhs, dot.rhs)),
         loc=dot.loc,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.analysis.loads_behind import has_loaded_bounds_inside
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.reduction import Reduce
@@ -171,6 +172,11 @@ def _can_unroll(structure: Structure, entry: RangeEntry) -> bool:
     return not any(isinstance(op, _SUMS) for op in walk(entry.loop.body))
 
 
+def _can_flatten(structure: Structure, entry: RangeEntry) -> bool:
+    """Triton reads the bounds of inner loops for one turn too many, past the end of a tensor."""
+    return not has_loaded_bounds_inside(entry.loop, structure.definitions)
+
+
 def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
     # Warps that only load serve warps that multiply.
     has_dots = bool(kernel.facts.matmuls)
@@ -191,7 +197,9 @@ def _range_key_slots(kernel: Kernel) -> dict[str, list[Slot]]:
         ),
         # Only accumulators of matrix products are ever double-buffered.
         "range_multi_buffers": _range_slots(kernel, MULTI_BUFFER, lambda _: is_gpu and has_dots),
-        "range_flattens": _range_slots(kernel, ON_REQUEST, lambda _: is_gpu),
+        "range_flattens": _range_slots(
+            kernel, ON_REQUEST, lambda entry: is_gpu and _can_flatten(kernel.structure, entry)
+        ),
     }
 
 

@@ -64,9 +64,18 @@ def dot_minimums(matmuls: tuple[MatmulFact, ...], target: Target) -> dict[Dim, i
     for fact in matmuls:
         minimums = (MIN_DOT_SIDE, MIN_DOT_SIDE, fact.min_k)
         for axis, minimum in zip(fact.axes, minimums):
-            if not axis.dim.is_one:
-                found[axis.dim] = max(minimum, found.get(axis.dim, 1))
+            dim, least = _deciding_factor(axis.dim, minimum)
+            if not dim.is_one:
+                found[dim] = max(least, found.get(dim, 1))
     return found
+
+
+def _deciding_factor(dim: Dim, minimum: int) -> tuple[Dim, int]:
+    """What must be how large for ``dim`` to reach a size: of ``block * 2`` half of it is enough."""
+    if len(dim.symbols) != 1:
+        return dim, minimum
+    constants = prod(next_power_of_2(n) for n in dim.factors if isinstance(n, int))
+    return Dim.of(dim.symbols[0]), -(-minimum // constants)
 
 
 def pad_constants(

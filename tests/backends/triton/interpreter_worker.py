@@ -31,14 +31,18 @@ def _lane_by_lane(function):
     """A numpy function in the place of a libdevice one, which the interpreter lacks."""
 
     def apply(*args):
+        # Numbers are tensors of no axes to the compiler; here they are Python's.
+        tensors = [arg for arg in args if isinstance(arg, tl.tensor)]
+        element = tensors[0].handle.data.dtype if tensors else np.dtype(np.float32)
         arrays = [
-            arg.handle.data if isinstance(arg, tl.tensor) else np.float32(arg) for arg in args
+            arg.handle.data if isinstance(arg, tl.tensor) else np.array([arg], element)
+            for arg in args
         ]
-        first = next(arg for arg in args if isinstance(arg, tl.tensor))
         with np.errstate(all="ignore"):
-            data = function(*arrays).astype(first.handle.data.dtype)
-        dtype = first.dtype
-        kind = tl.block_type(dtype, list(data.shape)) if first.shape else dtype
+            data = function(*arrays).astype(element)
+        dtype = tensors[0].dtype if tensors else tl.float32
+        is_block = any(tensor.shape for tensor in tensors)
+        kind = tl.block_type(dtype, list(data.shape)) if is_block else dtype
         return tl.tensor(TensorHandle(data, dtype), kind)
 
     return apply

@@ -7,6 +7,7 @@ axis that may be partial must end where the tensor does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.backends.triton.emit import Emitter
@@ -28,6 +29,8 @@ class BlockAxis:
     is_partial: bool
     size: Extent
     stride: Extent
+    multiple: int
+    """What ``start`` is a multiple of; 0 where it is 0."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,15 @@ def _block_axis(
     if any(value.tile.dtype.bits > 32 for value, _ in affine.base):
         return None
     start = _start(emitter, affine)
+    multiple = gcd(*(emitter.multiples.of(x) * scale for x, scale in affine.base), affine.offset)
     if affine.axis is None or affine.dim is None:
-        return BlockAxis(position, start, ONE, False, size, stride)
+        return BlockAxis(position, start, ONE, False, size, stride, multiple)
     if affine.scale != 1:
         return None
     is_partial = emitter.masks.is_partial(affine.dim)
     if is_partial and not _ends_with_tensor(emitter, affine, size):
         return None
-    return BlockAxis(position, start, affine.dim, is_partial, size, stride)
+    return BlockAxis(position, start, affine.dim, is_partial, size, stride, multiple)
 
 
 def _start(emitter: Emitter, affine: AffineIndex) -> Expr:

@@ -14,6 +14,7 @@ from tilesmith.backends.triton.axes import AxisScope
 from tilesmith.backends.triton.expressions import Expr
 from tilesmith.backends.triton.joined_indices import find_joined_values
 from tilesmith.backends.triton.masks import Masks
+from tilesmith.backends.triton.multiples import Multiples
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.backends.triton.partial_tiles import find_partial_tiles
 from tilesmith.backends.triton.rounding import find_rounded_values
@@ -60,6 +61,7 @@ class Emitter:
         self.spelling = Spelling(function, schedule)
         self.scope = AxisScope(self.spelling, self.writer)
         self.masks = Masks(self.spelling, self.scope)
+        self.multiples = Multiples(function, schedule)
         self.signs = Signs(function, self.uses.defining)
         self._rules = rules
         self._exprs: dict[Value, Expr] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilesmith.analysis.loads_behind import comes_from_bytes
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, binary, call, subscript
@@ -34,7 +35,13 @@ def _operand_dtype(op: Dot) -> DType | None:
 
 def _fills_instruction(emitter: Emitter, op: Dot, dtype: DType) -> bool:
     contracted = emitter.schedule.physical(op.lhs.tile.shape[-1])
-    return contracted >= (32 if dtype.bits == 8 else 16)
+    # A single column is repeated over the lanes of a matrix instruction, and a later sum over it
+    # would count the copies.
+    has_lines = not any(dim.is_one for dim in op.result.tile.shape[-2:])
+    is_narrow = dtype.bits == 8 or any(
+        comes_from_bytes(x, emitter.uses.defining) for x in (op.lhs, op.rhs)
+    )
+    return has_lines and contracted >= (32 if is_narrow else 16)
 
 
 def _precision(op: Dot, target: Target) -> str:
@@ -70,18 +77,35 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
 
 
 def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:
-    """``sum(lhs[..., :, :, None] * rhs[..., None, :, :])``, for tiles too small or too unusual."""
+    """``sum(lhs[..., :, None, :] * rhs^T[..., None, :, :], -1)``, for small or unusual tiles.
+
+    The contracted axis stands last: a sum of products over the axis between the two others is what
+    Triton takes for a matrix product again, whatever its size and precision.
+    """
     result = op.result.tile.dtype
     dtype = F32 if result.is_low_precision_float else result
     rank = op.lhs.tile.rank
-    left = _widened(convert(emitter.exact(op.lhs), op.lhs.tile.dtype, dtype), op.lhs, rank)
-    right = _widened(convert(emitter.exact(op.rhs), op.rhs.tile.dtype, dtype), op.rhs, rank - 2)
-    total = call("tl.sum", binary("*", left, right), rank - 1, shape=op.result.tile.shape)
+    if op.lhs.tile.shape[-1].is_one:
+        total = binary("*", *(_converted(emitter, x, dtype) for x in (op.lhs, op.rhs)))
+        return _added(emitter, op, total, dtype)
+    left = _widened(_converted(emitter, op.lhs, dtype), op.lhs.tile.shape, rank - 1)
+    *batch, k, n = op.rhs.tile.shape
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    columns = call("tl.permute", _converted(emitter, op.rhs, dtype), order, shape=(*batch, n, k))
+    right = _widened(columns, (*batch, n, k), rank - 2)
+    total = call("tl.sum", binary("*", left, right), rank, shape=op.result.tile.shape)
+    return _added(emitter, op, total, dtype)
+
+
+def _converted(emitter: Emitter, value: Value, dtype: DType) -> Expr:
+    return convert(emitter.exact(value), value.tile.dtype, dtype)
+
+
+def _added(emitter: Emitter, op: Dot, product: Expr, dtype: DType) -> tuple[Expr, DType]:
     if op.acc is None:
-        return total, dtype
-    return binary("+", convert(emitter.exact(op.acc), result, dtype), total), dtype
+        return product, dtype
+    return binary("+", _converted(emitter, op.acc, dtype), product), dtype
 
 
-def _widened(expr: Expr, value: Value, axis: int) -> Expr:
-    shape: Shape = value.tile.shape
+def _widened(expr: Expr, shape: Shape, axis: int) -> Expr:
     return subscript(expr, (axis,), (*shape[:axis], ONE, *shape[axis:]))

@@ -27,9 +27,16 @@ from tilesmith.dtypes import (
     DType,
 )  # fmt: skip
 
+_LAUNCH_OPTIONS = {
+    *("num_warps", "num_stages", "num_ctas", "maxnreg", "warmup", "stream", "device", "debug"),
+    *("launch_cooperative_grid", "launch_pdl", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+}
+"""Keyword arguments of a launch: a parameter of that name would get two values."""
+
 RESERVED = frozenset(
     {*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "torch", "libdevice"}
     | {"launch", "grid"}
+    | _LAUNCH_OPTIONS
 )
 
 TRITON_DTYPES = {

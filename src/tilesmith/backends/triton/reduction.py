@@ -7,6 +7,7 @@ from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, binary, call, literal
 from tilesmith.backends.triton.masks import expand
 from tilesmith.dtypes import BOOL, F32, I32, DType
+from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 
 _INTEGER_FUNCTIONS = {
@@ -33,7 +34,8 @@ def emit_reduce(emitter: Emitter, op: Reduce) -> None:
         result = _any_or_all(x, op, dtype)
         dtype = op.result.tile.dtype
     elif kind is ReduceKind.SUM:
-        result, dtype = _sum(x, op.axis, dtype, op.result.tile.dtype)
+        x, axis = _unlike_a_product(emitter, x, op)
+        result, dtype = _sum(x, axis, dtype, op.result.tile.dtype)
     elif kind.is_arg:
         result, dtype = _position(emitter, x, op), I32
     else:
@@ -46,6 +48,20 @@ def _any_or_all(x: Expr, op: Reduce, dtype: DType) -> Expr:
     flags = x if dtype.is_bool else binary("!=", x, literal(0.0 if dtype.is_float else 0))
     wide = call(function, convert(flags, BOOL, I32), op.axis)
     return binary("!=", wide, literal(0))
+
+
+def _unlike_a_product(emitter: Emitter, x: Expr, op: Reduce) -> tuple[Expr, int]:
+    """The operand and axis of a sum, so arranged that Triton does not take it for a product.
+
+    It makes a tf32 product of ``sum(a[:, :, None] * b[None, :, :], 1)``, a wrong one where the axis
+    is short.
+    """
+    source = emitter.uses.defining.get(op.x)
+    is_product = isinstance(source, Elementwise) and source.fn == "mul"
+    if op.x.tile.rank != 3 or op.axis != 1 or not is_product or not op.x.tile.dtype.is_float:
+        return x, op.axis
+    first, middle, last = op.x.tile.shape
+    return call("tl.permute", x, (0, 2, 1), shape=(first, last, middle)), 2
 
 
 def _sum(x: Expr, axis: int, dtype: DType, wanted: DType) -> tuple[Expr, DType]:

@@ -1,8 +1,8 @@
 """Tensor descriptors, made once at the top of the device function: the form that uses TMA.
 
-The hardware wants a contiguous last dimension, the other strides in multiples of 16 bytes and at
-least 16 contiguous bytes. A tensor whose contiguous dimension is another one is described with its
-dimensions reordered, and its tiles are transposed.
+The hardware wants a contiguous last dimension, the other strides in multiples of 16 bytes, at least
+16 contiguous bytes, and blocks that begin at a multiple of 16 bytes. A tensor whose contiguous
+dimension is another one is described with its dimensions reordered, and its tiles are transposed.
 """
 
 from __future__ import annotations
@@ -78,9 +78,11 @@ def _is_describable(emitter: Emitter, access: BlockAccess, axes: tuple[BlockAxis
         and axis.stride * dtype.itemsize % ALIGNMENT_BYTES == 0
         for axis in axes[:-1]
     )
+    # The hardware faults on a run that begins between two units of 16 bytes.
+    begins_aligned = axes[-1].multiple * dtype.itemsize % ALIGNMENT_BYTES == 0
     run_bytes = emitter.schedule.physical(axes[-1].dim) * dtype.itemsize
     sizes_known = all(isinstance(axis.size, str) or axis.size > 0 for axis in axes)
-    return strides_fit and run_bytes >= ALIGNMENT_BYTES and sizes_known
+    return strides_fit and begins_aligned and run_bytes >= ALIGNMENT_BYTES and sizes_known
 
 
 def _is_shared(emitter: Emitter, access: BlockAccess) -> bool:

@@ -203,6 +203,9 @@ class Variables:
 
     def _is_free_for(self, op: Operation, name: str) -> bool:
         # A loop overwrites its variables before its body runs, a branch at the end of its arms.
+        if any(self._of.get(result) == name for result in op.results):
+            # Of another result: both may start from one value, but live on side by side.
+            return False
         is_branch = isinstance(op, If)
         position = self._uses.last_position[op] if is_branch else self._uses.position[op]
         return self.is_free_after(name, position)

@@ -1,0 +1,88 @@
+"""Forms that Triton 3.6 compiles to wrong code or to code that faults: none of them is emitted.
+
+Each was found by running kernels on an H200; the examples named in the tests cover them there.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from examples import gather_gemv, int4_gemm
+from examples.grouped_gemm import grouped_gemm_persistent
+from examples.jagged_dense_add import jagged_dense_add
+
+TARGET = "cuda:90"
+
+
+def code(kernel: Any, args: tuple[Any, ...], **config: Any) -> str:
+    bound = kernel.bind(args, target=TARGET)
+    return bound.to_triton_code(helion.Config(**config) if config else bound.default_config())
+
+
+@helion.kernel(static_shapes=True)
+def outer_sums(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    m, n = x.size(0), y.size(1)
+    out = torch.empty([m, n], dtype=x.dtype, device=x.device)
+    for tile_m in hl.tile(m):
+        out[tile_m, :] = (x[tile_m, :][:, :, None] * y[:, :][None, :, :]).sum(1)
+    return out
+
+
+@helion.kernel(static_shapes=True)
+def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0), y.size(1)], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        out[tile_m, :] = hl.dot(x[tile_m, :], y[:, :])
+    return out
+
+
+def test_a_sum_of_products_keeps_its_axis_last() -> None:
+    """Triton makes a tf32 product of a sum over the middle axis, a wrong one for short axes."""
+    text = code(outer_sums, (torch.randn(8, 2), torch.randn(2, 16)), block_sizes=[4])
+    assert "tl.sum(tl.permute(mul, (0, 2, 1)), 2)" in text
+
+
+def test_a_short_product_is_a_sum_over_the_last_axis() -> None:
+    small = code(product, (torch.randn(8, 1), torch.randn(1, 16)))
+    assert "tl.dot" not in small
+    assert "tl.sum" not in small
+
+
+def test_one_column_is_no_matrix_product() -> None:
+    """The lanes of an instruction repeat a single column, and later sums count the copies."""
+    args = (torch.randn(3, 32, 32).half(), torch.tensor([1]), torch.randn(32).half())
+    text = code(gather_gemv.gather_gemv, args)
+    assert "tl.dot" not in text
+    assert "tl.sum" in text
+
+
+@pytest.mark.parametrize("block", [16, 64])
+def test_operands_widened_from_bytes_have_a_long_contracted_axis(block: int) -> None:
+    args = (torch.randn(16, 128).bfloat16(), torch.zeros(64, 16, dtype=torch.int8))
+    bound = int4_gemm.int4_gemm.bind(args, target=TARGET)
+    assert bound.default_config()["block_sizes"][-1] * 2 >= 32
+    assert "tl.dot" in bound.to_triton_code(helion.Config(block_sizes=[16, 16, block]))
+
+
+def test_blocks_that_begin_anywhere_use_no_descriptor() -> None:
+    """TMA faults on a run that begins between two units of 16 bytes."""
+    args = (torch.randn(9), torch.tensor([0, 4, 9]), torch.randn(2, 40))
+    indexing = ["tensor_descriptor"] * 7
+    assert "make_tensor_descriptor" not in code(
+        jagged_dense_add, args, block_sizes=[2, 32, 32], indexing=indexing
+    )
+
+
+def test_loops_with_loaded_bounds_inside_are_not_flattened() -> None:
+    """The flattened loop reads the bounds of one turn too many."""
+    offsets = torch.tensor([0, 3, 5], dtype=torch.int32)
+    args = (torch.randn(5, 16), torch.randn(16, 16), offsets)
+    spec = grouped_gemm_persistent.bind(args, target=TARGET).config_spec
+    for seed in range(20):
+        assert True not in spec.random_config(Random(seed))["range_flattens"][:2]
