@@ -37,10 +37,10 @@ demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
 
 test: check
-	$(PYTHON) -m pytest -n $(JOBS)
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup
 
 test-full: check
-	$(PYTHON) -m pytest -n $(JOBS) --full
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup --full
 
 # A device machine brings its own torch, whose warnings are not ours to mend.
 test-device: $(READY_DEV)

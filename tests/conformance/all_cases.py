@@ -10,6 +10,7 @@ from tests.conformance.contraction_kernels import CONTRACTIONS
 from tests.conformance.control_flow_kernels import CONTROL_FLOW
 from tests.conformance.creation_kernels import CREATION
 from tests.conformance.documented_kernels import DOCUMENTED
+from tests.conformance.helper_kernels import HELPERS
 from tests.conformance.indexing_kernels import INDEXING
 from tests.conformance.jagged_kernels import JAGGED
 from tests.conformance.loop_form_kernels import LOOP_FORMS
@@ -32,6 +33,7 @@ CASES: tuple[Case, ...] = (
     *MASKING,
     *CONTROL_FLOW,
     *LOOP_FORMS,
+    *HELPERS,
     *JAGGED,
     *BARRIERS,
     *MEMORY,

@@ -21,7 +21,8 @@ def filled(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
         out[5, t] = torch.zeros([t]) + torch.ones([t.block_size])
         out[6, t] = torch.full([t], 2.5) + torch.full_like(x[t], n)
         out[7, t] = torch.zeros_like(x[t]) + torch.ones_like(x[t], dtype=torch.int32)
-        out[8, t] = x.new_ones([t]) + x[t].new_full([t], s[()]) + x.new_zeros([t])
+        filled = x[t].new_full([t], s[()])  # type: ignore[arg-type]
+        out[8, t] = x.new_ones([t]) + filled + x.new_zeros([t])
         out[9, t] = hl.full([t], True, dtype=torch.bool)
     return out
 

@@ -109,6 +109,26 @@ def jagged_histogram(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 @helion.kernel
+def jagged_sort(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+    out = torch.full_like(x, -7.0)
+    places = torch.full_like(x, -7, dtype=torch.int64)
+    for tb in hl.tile(x.size(0)):
+        for tj in hl.jagged_tile(lengths[tb]):
+            values, order = torch.sort(x[tb, tj], dim=1, descending=True)
+            out[tb, tj] = values
+            places[tb, tj] = order
+    return out, places
+
+
+def _sorted_rows(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+    out, places = torch.full_like(x, -7.0), torch.full(x.shape, -7)
+    for row, length in enumerate(lengths):
+        values, order = torch.sort(x[row, :length], descending=True, stable=True)
+        out[row, :length], places[row, :length] = values, order
+    return out, places
+
+
+@helion.kernel
 def jagged_features(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The jagged axis in the middle, its lengths before it, features behind."""
     out = torch.empty([x.size(0), x.size(2)], dtype=torch.float32, device=x.device)
@@ -262,6 +282,10 @@ JAGGED: tuple[Case, ...] = (
     Case(
         "jagged suffix sums", jagged_suffix_sums, short_rows, _suffix_sums,
         blocks(4, 8), 8, varies_with_blocks=True,
+    ),
+    Case(
+        "jagged sort", jagged_sort, short_rows, _sorted_rows,
+        blocks(4, 8), EXACT, varies_with_blocks=True,
     ),
     Case("jagged table", jagged_table, cells, _exp_sums, blocks(2, 2, 4), 7),
     Case(

@@ -195,6 +195,12 @@ def string_as_an_operand(x, mode):
     return out
 
 
+@helion.kernel(static_shapes=False)
+def constant_axis_into_a_runtime_size(x):
+    for tile in hl.tile(x.size(0)):
+        x[tile, :] = hl.zeros([tile, 12])
+
+
 CASES = [
     Case(host_tensor_as_a_value, exc.HostTensorDirectUsage, (row(), row())),
     Case(host_tensor_in_a_torch_call, exc.HostTensorDirectUsage, (row(), row())),
@@ -218,4 +224,5 @@ CASES = [
     Case(tile_as_an_operand, exc.IncorrectTileUsage, X),
     Case(string_as_an_operand, exc.TypeInferenceError, (row(), "sum")),
     Case(exception_in_a_helper, exc.TorchOpTracingError, X),
+    Case(constant_axis_into_a_runtime_size, exc.ShapeMismatch, (matrix(12),)),
 ]

@@ -166,6 +166,19 @@ def item_in_a_loop(x, s):
     return out
 
 
+@helion.kernel
+def while_with_else(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        v = x[tile]
+        while v.sum() > 1:
+            v = v - 1
+        else:  # noqa: PLW0120
+            v = v + 1
+        out[tile] = v
+    return out
+
+
 CASES = [
     Case(return_in_a_loop, exc.NotAllowedOnDevice, X),
     Case(with_in_a_loop, exc.NotAllowedOnDevice, X),
@@ -183,4 +196,5 @@ CASES = [
     Case(nested_unpacking, exc.InvalidAssignment, X),
     Case(starred_target, exc.StarredArgsNotSupportedOnDevice, X),
     Case(item_in_a_loop, exc.NotAllowedOnDevice, (row(), torch.tensor(2.0))),
+    Case(while_with_else, exc.StatementNotSupported, X),
 ]

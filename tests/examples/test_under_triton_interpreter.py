@@ -52,7 +52,7 @@ def run_worker(jobs: list[list[Any]]) -> list[str | None]:
 @pytest.fixture(scope="module")
 def failures(request: pytest.FixtureRequest) -> dict[str, list[str]]:
     """Failures by case, all run in one process, which starts slowly."""
-    seeds = range(NUM_FULL_SEEDS if request.config.getoption("--full") else 2)
+    seeds = range(NUM_FULL_SEEDS if request.config.getoption("--full") else 1)
     jobs = [job_of(case, seed) for case in CASES for seed in seeds]
     found: dict[str, list[str]] = {case.name: [] for case in CASES}
     for (name, *_), problem in zip(jobs, run_worker(jobs)):
@@ -61,6 +61,7 @@ def failures(request: pytest.FixtureRequest) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.xdist_group("example modules")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exported_module_agrees_with_fp64(case: Case, failures: dict[str, list[str]]) -> None:
     assert not failures[case.name], "\n".join(failures[case.name])

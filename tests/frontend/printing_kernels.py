@@ -95,3 +95,14 @@ def stop_at_a_language_function(x):
     for tile in hl.tile(x.size(0)):
         value = x[tile] + 1
         hl.breakpoint()
+
+
+def shown(value):
+    print("in a helper", value)
+    return value
+
+
+@helion.kernel(config=helion.Config(block_sizes=[4]))
+def print_in_a_helper(x):
+    for tile in hl.tile(x.size(0)):
+        x[tile] = shown(x[tile] * 2)

@@ -129,3 +129,9 @@ def test_printing_compiles_for_a_gpu(kernel, args):
 def test_a_reduction_is_not_rolled_around_a_print():
     bound = kernels.print_around_a_reduction.bind((torch.ones(3, 40),), target="cuda:90")
     assert not bound.config_spec.default_config().get("reduction_loops")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_helpers_print_while_the_kernel_runs(backend, capfd):
+    lines = printed(capfd, kernels.print_in_a_helper, backend, torch.arange(5.0))
+    assert numbers_after(lines, "in a helper") == [0, 2, 4, 6, 8]

@@ -73,7 +73,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cat-of-one": lambda v: torch.cat([v], 2),
     "cat-integers": lambda v: torch.cat([positions(v), positions(v).int()], 2),
     "concat": lambda v: torch.concat([v[:, :, :1], v], dim=2),
-    "concatenate": lambda v: torch.concatenate([v, v], axis=1),
+    "concatenate": lambda v: torch.concatenate([v, v], axis=1),  # type: ignore[call-arg]
     "hstack": lambda v: torch.hstack([v, v[:, :1]]),
     "unbind": lambda v: v.unbind(1)[4] - v.unbind(dim=-1)[0][:, :5],
     "select": lambda v: v.select(1, -2),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from tests.passes.program_text import body_after, make_program
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.traversal import walk_function
 from tilesmith.passes.fuse_accumulating_dots import fuse_accumulating_dots
+from tilesmith.passes.pipeline import run_pipeline
+from tilesmith.passes.standard import STANDARD
 
 OPERANDS = """
     %n = arange() : i32[64]
@@ -117,3 +121,21 @@ def test_product_in_a_loop_takes_the_carried_accumulator() -> None:
         """
     )
     assert "%q = dot(%l, %l, %p)" in text
+
+
+def test_a_product_added_twice_is_never_rounded() -> None:
+    program = make_program(f"""
+        {OPERANDS}
+        %d = dot(%l, %l, none) : f32[64, 64]
+        %half = cast(%d) : bf16[64, 64]
+        %wide = cast(%half) : f32[64, 64]
+        %s = elementwise(%acc, %wide) {{fn="add"}} : f32[64, 64]
+        %e = dot(%l, %l, none) : f32[64, 64]
+        %half_2 = cast(%e) : bf16[64, 64]
+        %wide_2 = cast(%half_2) : f32[64, 64]
+        %r = elementwise(%s, %wide_2) {{fn="add"}} : f32[64, 64]
+        %out = cast(%r) : bf16[64, 64]
+        store(%h, %out, none, [%rows, %columns])
+    """)
+    dots = [op for op in walk_function(run_pipeline(program, STANDARD)) if isinstance(op, Dot)]
+    assert [op.acc is not None for op in dots] == [True, True]

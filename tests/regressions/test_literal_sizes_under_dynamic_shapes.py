@@ -60,3 +60,24 @@ def test_arguments_that_happen_to_have_that_size(backend: str) -> None:
     for shape in ((3, 3), (5, 7), (7, 3), (3, 7), (3, 3), (2, 2)):
         x = torch.arange(shape[0] * shape[1], dtype=torch.float32).view(shape)
         assert torch.equal(kernel(x), x.sum(1, keepdim=True) * torch.arange(3))
+
+
+@helion.kernel(static_shapes=False)
+def padded(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    n = x.size(1)
+    scaled = x.new_empty([x.size(0), 3])
+    same = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        scaled[t, :] = x[t, :].sum(1, keepdim=True) * hl.arange(3) + k
+        same[t, :] = x[t, :n] + hl.zeros([t, n])
+    return scaled, same
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_that_happen_to_be_that_size(backend: str) -> None:
+    kernel = on_backend(padded, backend)
+    for rows, columns, k in ((5, 3, 3), (3, 3, 2), (5, 7, 3), (3, 7, 3), (5, 3, 5), (4, 5, 9)):
+        x = torch.arange(rows * columns, dtype=torch.float32).view(rows, columns)
+        scaled, same = kernel(x, k)
+        assert torch.equal(scaled, x.sum(1, keepdim=True) * torch.arange(3) + k)
+        assert torch.equal(same, x)

@@ -5,13 +5,23 @@ What runs is the function that ``schedule_function`` made, at the sizes of its s
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from tests.examples import cases
+from tests.examples import (
+    attention_cases,
+    case,
+    cases,
+    founding_cases,
+    gradient_cases,
+    product_cases,
+    recurrence_cases,
+    row_cases,
+)
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.sessions import running_host
 from tilesmith.runtime.launchers.reference import reference_launcher
@@ -21,14 +31,22 @@ from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import Target
 
 MACHINE = Target("cpu", "avx512", num_sms=2, vector_lanes=16, l1_bytes=48 << 10, l2_bytes=2 << 20)
+MAKERS = (
+    *(attention_cases, case, founding_cases, gradient_cases),
+    *(product_cases, recurrence_cases, row_cases),
+)
+"""Modules that make the arguments of examples."""
 CASES = {case.name: case for case in cases.EXAMPLES}
 
 
 class CpuKernel:
     """One example bound to arguments of one size."""
 
-    def __init__(self, case: cases.Case, size: tuple[int, ...], dtype: torch.dtype = torch.float32):
-        self.args = case.kernel.normalize_args(*case.make_inputs(size, dtype, "cpu"))
+    def __init__(
+        self, case: cases.Case, size: tuple[int, ...], dtype: torch.dtype | None = None
+    ) -> None:
+        inputs = case.make_inputs(size, dtype or case.dtypes[0], "cpu")
+        self.args = case.kernel.normalize_args(*inputs)
         self._bound = case.kernel.bind(self.args)
         self._variants = self._bound._variants
         self._tunables = self._variants.default.trace.session.tunable_fragments
@@ -63,7 +81,9 @@ def spec_at(name: str, size: tuple[int, ...], dtype: torch.dtype = torch.float32
     def untouched(shape: Any, dtype: torch.dtype, **_: Any) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
 
-    with patch.object(cases, "random_tensor", untouched):
+    with ExitStack() as patches:
+        for module in MAKERS:
+            patches.enter_context(patch.object(module, "random_tensor", untouched))
         return CpuKernel(CASES[name], size, dtype).spec
 
 

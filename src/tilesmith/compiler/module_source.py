@@ -8,6 +8,7 @@ itself imports).
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,18 +16,21 @@ from typing import Any
 
 from tilesmith.artifacts import Artifact
 from tilesmith.compiler.module_names import lines_for_names, replace_constants
+from tilesmith.frontend.factory_devices import on_device
 from tilesmith.frontend.host_code import SplitKernel
 from tilesmith.frontend.names import bound_names, read_names
 from tilesmith.frontend.source import called_name
 from tilesmith.frontend.trace import Trace
 from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TileType
+from tilesmith.ir.types import TensorType, TileType
 from tilesmith.schedule.config import Config
 
 LAUNCH = "launch"
 """The name of the launcher in emitted modules."""
 _PLACE = ast.Pass()
+_ROOT = re.compile(r"\W")
+_NUM_SM = "torch.cuda.get_device_properties({0}).multi_processor_count if {0}.type == 'cuda' else 1"
 _TRITON_FUNCTIONS = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of_2"}
 
 
@@ -52,6 +56,8 @@ class _FoldLanguage(ast.NodeTransformer):
             return ast.Constant(self._blocks[self._registered - 1])
         if name == "register_tunable" and isinstance(node.args[0], ast.Constant):
             return ast.Constant(self._tunables[str(node.args[0].value)])
+        if name == "get_num_sm" and len(node.args) == 1 and not node.keywords:
+            return ast.parse(_NUM_SM.format(ast.unparse(node.args[0])), mode="eval").body
         if name in _TRITON_FUNCTIONS:
             node.func = ast.parse(_TRITON_FUNCTIONS[name], mode="eval").body
         return node
@@ -105,6 +111,8 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     sources = [parameter.source for parameter in artifact.parameters]
     arguments, lines = replace_constants(sources, trace.constants)
     function = _host_function(kernel, _FoldLanguage(trace, config, module))
+    if device := _device_of(trace, {arg.arg for arg in function.args.args}):
+        function.body = on_device(function.body, module, device)
     is_taken = LAUNCH in {function.name, *_own_names(function)}
     launcher = "launch_kernel" if is_taken else LAUNCH
     position = function.body.index(_PLACE)
@@ -116,6 +124,15 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     constants = [line for line in lines if line not in imports]
     alias = f"\n\n{launcher} = {LAUNCH}\n" if is_taken else ""
     return HostPart(imports, constants, f"{alias}\n\n{ast.unparse(function)}\n")
+
+
+def _device_of(trace: Trace, arguments: set[str]) -> str:
+    """An expression for the kernel's device: that of a tensor among the arguments."""
+    for parameter in trace.function.parameters:
+        is_tensor = isinstance(parameter.value.type, TensorType)
+        if is_tensor and _ROOT.split(parameter.source, maxsplit=1)[0] in arguments:
+            return f"{parameter.source}.device"
+    return ""
 
 
 def _size_checks(trace: Trace) -> list[str]:

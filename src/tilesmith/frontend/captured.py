@@ -27,6 +27,7 @@ from tilesmith.frontend.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
 from tilesmith.frontend.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.types import Dim, scalar
 
+
 class CaptureBorder:
     """Wraps captured values for one trace and notes what the trace depends on."""
 
@@ -89,7 +90,11 @@ class CaptureBorder:
         for registered in self._tracer.host.registered:
             self._block(registered.value, "registered")
 
-    def _runtime_int(self, value: int, source: str) -> Scalar:
+    def _runtime_int(self, value: int, source: str) -> Scalar | int:
+        if not self._tracer.options.static_shapes and self._tracer.host.is_constant_size(value):
+            # It may be a size, and all sizes of that value are constants.
+            self._tracer.equal_sizes.append((source, str(int(value))))
+            return int(value)
         dtype = self._tracer.integer_dtype(int(value))
         if not self._guards.is_keyed(source):
             fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"

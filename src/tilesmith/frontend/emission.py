@@ -125,15 +125,13 @@ def broadcast_shapes(operands: list[TileValue]) -> Shape:
 def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
     """The error; where a runtime size meets a constant, with the way to make it one."""
     tracer = current_tracer("a shape")
-    fix: dict[str, str] = {}
+    fix: dict[str, Any] = {}
     for pair in zip(reversed(left), reversed(right)):
         size = next((dim.symbol for dim in pair if dim.symbol in tracer.sizes), None)
         if size is not None and any(dim.constant is not None for dim in pair):
             source = tracer.source_of(size)
             fix = {"fix": f"make the size a constant on the host: hl.specialize({source})"}
-    return errors.ShapeMismatch(
-        left=shape_text(left), right=shape_text(right), loc=locate(), **fix
-    )
+    return errors.ShapeMismatch(left=shape_text(left), right=shape_text(right), loc=locate(), **fix)
 
 
 def expand_dims(operand: TileValue, axes: tuple[int, ...]) -> TileValue:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from tilesmith.frontend.factory_devices import on_device
 from tilesmith.frontend.functionalise import RUNTIME, Functionaliser
 from tilesmith.frontend.inplace_calls import rebind_updated_names
 from tilesmith.frontend.names import bound_names, definitely_bound, read_names
@@ -45,7 +46,8 @@ class SplitKernel:
     def host_function(self) -> FunctionType:
         """Host code as ``f(launch, *arguments)``.
 
-        ``launch`` receives the captured values at the launch point.
+        ``launch`` receives the captured values at the launch point; its attribute ``device`` is
+        where host code makes tensors.
 
         It runs over the user's own module globals, so later changes to them are seen.
         """
@@ -88,6 +90,7 @@ def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> a
 
 
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+    source = source.fresh()
     call = f"{LAUNCH}({', '.join(captured)})"
     launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
     for node in ast.walk(launch):
@@ -100,7 +103,11 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
     defaults = [
         ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure
     ]
-    body = [*defaults, *source.before, launch, *source.after]
+    before, after = (
+        on_device(statements, source.function.__globals__, f"{LAUNCH}.device")
+        for statements in (source.before, source.after)
+    )
+    body = [*defaults, *before, launch, *after]
     tree = _plain_function(source.tree, source.tree.name, body)
     tree.args.args.insert(0, ast.arg(LAUNCH))
     return tree

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, floor
 from typing import Any
 
 import torch
@@ -210,7 +211,39 @@ def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
     return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
 
 
+def quantile(
+    x: TileValue, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> TileValue:
+    """``torch.quantile`` for one number ``q``; NaN where there is one."""
+    is_number = isinstance(q, (int, float)) and not isinstance(q, bool)
+    if not is_number or not 0 <= q <= 1 or interpolation not in _INTERPOLATIONS:
+        argument = f"q={q!r}" if not is_number or not 0 <= q <= 1 else interpolation
+        raise errors.UnsupportedTorchArgument(
+            name="torch.quantile", argument=argument, loc=locate()
+        )
+    x, axis = (flatten(x), 0) if dim is None else (x, resolve_axis(x, dim, "quantile"))
+    place = q * (constant_size(x, axis, "torch.quantile") - 1)
+    weight = _INTERPOLATIONS[interpolation](place - floor(place))
+    values = sort(x, axis).values
+    low, high = (pick(values, axis, round_to(place)) for round_to in (floor, ceil))
+    result = apply("add", low, apply("mul", apply("sub", high, low), weight)) if weight else low
+    result = high if weight == 1 else result
+    has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
+    result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
+    return expand_dims(result, (axis,)) if keepdim and dim is not None else result
+
+
+_INTERPOLATIONS: dict[str, Callable[[float], float]] = {
+    "linear": lambda part: part,
+    "lower": lambda part: 0.0,
+    "higher": lambda part: float(part > 0),
+    "nearest": lambda part: float(round(part)),
+    "midpoint": lambda part: 0.5 * (part > 0),
+}
+"""The share of the upper neighbour where the quantile lies between two elements."""
+
 SORTS: dict[str, Rule] = {
     "sort": sort, "argsort": argsort, "topk": topk, "kthvalue": kthvalue, "median": median,
+    "quantile": quantile,
     "msort": lambda x: sort(x, 0).values,
 }  # fmt: skip

@@ -153,8 +153,13 @@ def linear(x: Any, weight: Any, bias: Any = None) -> TileValue:
     x, weight = as_tile(x), reverse_axes(as_tile(weight))
     if x.tile.rank == 3:
         weight = expand_dims(weight, (0,))
-    result = matmul(x, weight)
-    return result if bias is None else add(result, bias)
+    if bias is None:
+        return matmul(x, weight)
+    if x.tile.rank == 1:
+        return add(matmul(x, weight), bias)
+    # One rounding for the product and its bias.
+    same_dtype("nn.functional.linear", x, as_tile(bias))
+    return accumulated_product("nn.functional.linear")(bias, x, weight)
 
 
 MATMULS: dict[str, Rule] = {

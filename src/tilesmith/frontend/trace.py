@@ -101,13 +101,16 @@ def trace_kernel(request: TraceRequest) -> Trace:
     def launch(*values: Any) -> None:
         raise _Traced(_trace_device(request, session, values))
 
+    launch.device = request.device  # type: ignore[attr-defined]
     host = request.kernel.host_function()
     arguments = [
         argument if position in request.constants else mark_runtime(argument, _argument(position))
         for position, argument in enumerate(request.arguments)
     ]
-    mode = nullcontext() if request.options.static_shapes else RuntimeSizeMode(
-        _origins(request), session.literal_sizes
+    mode = (
+        nullcontext()
+        if request.options.static_shapes
+        else RuntimeSizeMode(_origins(request), session.literal_sizes)
     )
     try:
         watch = HostWatch(request.warnings, host.__code__, request.device)
@@ -186,9 +189,7 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     overrides = {RUNTIME: control_flow, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
         border = CaptureBorder(tracer, forms, request.volatile)
-        device_values = [
-            _wrap(border, kernel, name, v) for name, v in zip(kernel.captured, values)
-        ]
+        device_values = [_wrap(border, kernel, name, v) for name, v in zip(kernel.captured, values)]
         border.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)
         border.declare_registered()

@@ -51,6 +51,7 @@ def evaluate_cast(op: Cast, frame: Frame) -> Tile:
 
 
 def convert(tensor: torch.Tensor, target: TileType, *, is_bitcast: bool) -> torch.Tensor:
+    """A tensor with the element type of a tile, by value or by bits."""
     dtype = to_torch(target.dtype)
     return tensor.view(dtype) if is_bitcast else tensor.to(dtype)
 

@@ -122,6 +122,7 @@ class ExecutableStore:
             launcher,
             executable.launch,
         )
+        executable.launch.device = self._device  # type: ignore[attr-defined]
 
     def _whole_config(self) -> Config:
         function = self._variants.default.function

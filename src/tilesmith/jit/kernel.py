@@ -6,6 +6,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -135,7 +136,8 @@ class Kernel:
     def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
         """For arguments with which host code returns before any device loop."""
         with running_host(HostSession()):
-            return self.definition.split.host_function()(None, *args)
+            nowhere = SimpleNamespace(device=find_device(args))
+            return self.definition.split.host_function()(nowhere, *args)
 
     def reset(self) -> None:
         """Forget everything compiled."""

@@ -88,9 +88,7 @@ class VariantStore:
     def _trace(
         self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]
     ) -> Variant:
-        request = replace(
-            self._request, arguments=arguments, block_sizes=blocks, tunables=tunables
-        )
+        request = replace(self._request, arguments=arguments, block_sizes=blocks, tunables=tunables)
         trace = self._trace_volatile(request) if self._volatile else trace_kernel(request)
         check_loops(trace.function)
         function = optimise(trace.function)

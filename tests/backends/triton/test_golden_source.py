@@ -199,7 +199,7 @@ def test_names_do_not_collide_with_what_triton_means():
     assert "def _tl(tl_1, pid):" in source
     assert "pid_1 = tl.program_id(0)" in source
     assert "for_1 = tl.load(tl_1 + offs_m)" in source
-    assert "min_1 = -for_1" in source
+    assert "min_1 = for_1 * -1.0" in source
     assert "launch_1 = tl.abs(min_1)" in source
 
 
