@@ -37,10 +37,10 @@ demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
 
 test: check
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup
+	$(PYTHON) -m pytest -n $(JOBS)
 
 test-full: check
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup --full
+	$(PYTHON) -m pytest -n $(JOBS) --full
 
 # A device machine brings its own torch, whose warnings are not ours to mend.
 test-device: $(READY_DEV)

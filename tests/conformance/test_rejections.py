@@ -54,14 +54,6 @@ def flipped(a: torch.Tensor) -> torch.Tensor:
 
 
 @helion.kernel
-def identity_matrix(a: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(a)
-    for t in hl.tile(a.size(0)):
-        out[t, :] = torch.eye(8)
-    return out
-
-
-@helion.kernel
 def tensor_as_condition(a: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(a)
     for t in hl.tile(a.size(0)):
@@ -110,7 +102,6 @@ REJECTED = (
     (two_tiles_of_one_size, (randn(16),), exc.ShapeMismatch),
     (stored_by_function_then_read, (randn(9),), exc.LoopDependencyError),
     (flipped, (randn(9),), exc.UnsupportedIndexRemapping),
-    (identity_matrix, (SQUARE,), exc.BackendUnsupported),
     (tensor_as_condition, (randn(9),), exc.MultiElementCondition),
     (number_changed_in_a_branch, (randn(9), 5), exc.NumberChangedInControlFlow),
     (block_registered_on_the_device, (randn(9),), exc.RegisterOnDevice),

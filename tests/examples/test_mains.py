@@ -18,8 +18,7 @@ SCRIPTS = sorted(
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example_checks_itself(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    module = ".".join(script.relative_to(ROOT).with_suffix("").parts)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    runpy.run_path(str(script), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert all(line.startswith(script.stem) for line in lines)

@@ -26,6 +26,7 @@ CASES = [
     if case.is_interpretable and {torch.float32, torch.float16} & set(case.dtypes)
 ]
 NUM_FULL_SEEDS = 20
+NUM_SHARES = 6
 
 
 def job_of(case: Case, seed: int) -> list[Any]:
@@ -49,22 +50,14 @@ def run_worker(jobs: list[list[Any]]) -> list[str | None]:
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def failures(request: pytest.FixtureRequest) -> dict[str, list[str]]:
-    """Failures by case, all run in one process, which starts slowly."""
+@pytest.mark.parametrize("share", range(NUM_SHARES))
+def test_exported_modules_agree_with_fp64(share: int, request: pytest.FixtureRequest) -> None:
     seeds = range(NUM_FULL_SEEDS if request.config.getoption("--full") else 1)
-    jobs = [job_of(case, seed) for case in CASES for seed in seeds]
-    found: dict[str, list[str]] = {case.name: [] for case in CASES}
-    for (name, *_), problem in zip(jobs, run_worker(jobs)):
-        if problem is not None:
-            found[name].append(problem)
-    return found
-
-
-@pytest.mark.xdist_group("example modules")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_exported_module_agrees_with_fp64(case: Case, failures: dict[str, list[str]]) -> None:
-    assert not failures[case.name], "\n".join(failures[case.name])
+    jobs = [job_of(case, seed) for case in CASES[share::NUM_SHARES] for seed in seeds]
+    problems = run_worker(jobs)
+    assert len(problems) == len(jobs) > 0
+    failed = [f"{job}: {problem}" for job, problem in zip(jobs, problems) if problem]
+    assert not failed, "\n".join(failed)
 
 
 def test_a_failing_job_is_reported() -> None:

@@ -136,6 +136,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "kthvalue": lambda v: torch.kthvalue(v, 2, 1).values,
     "kthvalue-kept": lambda v: v.kthvalue(5, dim=2, keepdim=True)[0],
     "median": lambda v: v.median(1).values,
+    "quantile": lambda v: torch.quantile(v, 0.5, 1),
+    "quantile-kept": lambda v: v.quantile(0.3, dim=2, keepdim=True, interpolation="lower"),
     "median-kept": lambda v: torch.median(v, -1, keepdim=True)[0],
     "hl.split": lambda v: v[:, :4].reshape(v.shape[0], 2, 5, 2)[..., 0],
 }

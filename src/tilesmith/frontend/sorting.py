@@ -226,11 +226,18 @@ def quantile(
     weight = _INTERPOLATIONS[interpolation](place - floor(place))
     values = sort(x, axis).values
     low, high = (pick(values, axis, round_to(place)) for round_to in (floor, ceil))
-    result = apply("add", low, apply("mul", apply("sub", high, low), weight)) if weight else low
-    result = high if weight == 1 else result
+    result = _between(low, high, weight)
     has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
     result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
     return expand_dims(result, (axis,)) if keepdim and dim is not None else result
+
+
+def _between(low: TileValue, high: TileValue, weight: float) -> TileValue:
+    """Eager's interpolation, which starts from the nearer end."""
+    apart = apply("sub", high, low)
+    if weight < 0.5:
+        return apply("add", low, apply("mul", apart, weight)) if weight else low
+    return apply("sub", high, apply("mul", apart, 1 - weight)) if weight != 1 else high
 
 
 _INTERPOLATIONS: dict[str, Callable[[float], float]] = {

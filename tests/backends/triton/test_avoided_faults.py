@@ -70,6 +70,14 @@ def test_operands_widened_from_bytes_have_a_long_contracted_axis(block: int) -> 
     assert "tl.dot" in bound.to_triton_code(helion.Config(block_sizes=[16, 16, block]))
 
 
+def test_runtime_sizes_of_byte_products_are_padded_to_32() -> None:
+    dynamic = helion.kernel(product.fn, static_shapes=False)
+    args = (torch.ones(5, 7, dtype=torch.int8), torch.ones(7, 9, dtype=torch.int8))
+    assert "max(triton.next_power_of_2(x_size_1), 32)" in code(dynamic, args)
+    args = (torch.ones(5, 7), torch.ones(7, 9))
+    assert "max(triton.next_power_of_2(x_size_1), 16)" in code(dynamic, args)
+
+
 def test_blocks_that_begin_anywhere_use_no_descriptor() -> None:
     """TMA faults on a run that begins between two units of 16 bytes."""
     args = (torch.randn(9), torch.tensor([0, 4, 9]), torch.randn(2, 40))

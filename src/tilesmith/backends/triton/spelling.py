@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tilesmith.analysis.loads_behind import comes_from_bytes
 from tilesmith.backends.triton.expressions import Expr, Precedence, call, literal
 from tilesmith.backends.triton.names import NamePool, identifier, names_bound, triton_dtype
 from tilesmith.diagnostics.catalogue import InternalError
@@ -12,13 +13,13 @@ from tilesmith.dtypes import BOOL, F32, I32
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.inline import InlineTriton
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import Dim, Extent, TileType
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
 
-_DOT_MINIMUM = 16
-"""The fewest lanes along a dot's axes that fill an instruction."""
+_DOT_MINIMUM, _BYTE_DOT_MINIMUM = 16, 32
+"""The fewest lanes along a dot's axes that fill an instruction, of wide elements and of bytes."""
 
 
 @dataclass
@@ -50,14 +51,7 @@ class Spelling:
                 self.names.reserve(names_bound(op.definitions))
         self.needs = Needs()
         self._symbol_names: dict[str, str] = {}
-        self._dot_sizes = {
-            symbol
-            for op in walk_function(function)
-            if isinstance(op, Dot)
-            for value in (op.lhs, op.rhs)
-            for dim in value.tile.shape
-            for symbol in dim.symbols
-        }
+        self._dot_minimums = _dot_minimums(function)
         self.parameter_names = {
             parameter.value: self.names.fresh(parameter.value.name)
             for parameter in function.parameters
@@ -85,10 +79,8 @@ class Spelling:
             name = self.names.fresh(f"{identifier(size).upper()}_PADDED")
             self._symbol_names[size] = name
             padded = f"next_power_of_2({self.extent(size)})"
-            is_multiplied = size in self._dot_sizes
-            self.needs.constexprs[name] = (
-                f"max({padded}, {_DOT_MINIMUM})" if is_multiplied else padded
-            )
+            least = self._dot_minimums.get(size)
+            self.needs.constexprs[name] = padded if least is None else f"max({padded}, {least})"
         return self._symbol_names[size]
 
     def extent(self, extent: Extent) -> Expr:
@@ -138,3 +130,19 @@ class Spelling:
         """The name of a module-level function, which is then emitted too."""
         self.needs.helpers[name] = None
         return name
+
+
+def _dot_minimums(function: Function) -> dict[str, int]:
+    """The least padded size of every runtime size that takes part in a matrix product."""
+    found: dict[str, int] = {}
+    known = definitions(function.body)
+    for op in walk_function(function):
+        if not isinstance(op, Dot):
+            continue
+        is_narrow = any(comes_from_bytes(x, known) for x in (op.lhs, op.rhs))
+        is_narrow = is_narrow or op.lhs.tile.dtype.itemsize == 1
+        dims = [dim for x in (op.lhs, op.rhs) for dim in x.tile.shape]
+        for symbol in (symbol for dim in dims for symbol in dim.symbols):
+            least = _BYTE_DOT_MINIMUM if is_narrow else _DOT_MINIMUM
+            found[symbol] = max(least, found.get(symbol, 0))
+    return found

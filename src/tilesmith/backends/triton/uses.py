@@ -197,6 +197,9 @@ class Variables:
     def try_continue(self, before: Value, op: Operation) -> str | None:
         """The variable of ``before`` if ``op`` may go on using it for its own result."""
         name = self._of.get(before)
+        if any(dim.is_one for dim in before.tile.shape):
+            # It may be written without its axes of size 1, and a variable has one shape for all.
+            return None
         if name is None or self._uses.home[before] is not self._uses.region_of(op):
             return None
         return name if self._is_free_for(op, name) else None
