@@ -182,6 +182,9 @@ def unsqueeze(x: TileValue, dim: int) -> TileValue:
 def squeeze(x: TileValue, dim: Any = None) -> TileValue:
     """Remove axes of size 1."""
     rank = x.tile.rank
+    if rank == 0 and dim in (None, 0, -1):
+        # Eager lets a scalar have the dimension 0 here.
+        return x
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = {normalise(axis, rank, "squeeze", x) for axis in dims}
     shape = tuple(d for i, d in enumerate(x.tile.shape) if i not in axes or not d.is_one)
