@@ -10,6 +10,7 @@ those of k and v run over the sequence backwards, so one kernel serves all four.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,28 @@ import tilesmith.language as hl
 
 LOG2_E = math.log2(math.e)
 CHUNK = 64
+
+
+def chunk_step(
+    inputs: Sequence[torch.Tensor], place: Sequence[Any], state: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One chunk: its outputs, and the state after it."""
+    q, k, v, g = inputs
+    row, tile_t, tile_v = place
+    queries, keys, values = q[row, tile_t, :], k[row, tile_t, :], v[row, tile_t, tile_v]
+    decays = g[row, tile_t].to(state.dtype)
+    gates = torch.cumsum(decays, 0)
+    is_past = tile_t.index[:, None] >= tile_t.index[None, :]
+    passed = torch.where(is_past, gates[:, None] - gates[None, :], float("-inf"))
+    weights = hl.dot(queries, keys.T, out_dtype=state.dtype) * torch.exp2(passed * LOG2_E)
+    entering = hl.dot(queries, state.to(q.dtype), out_dtype=state.dtype)
+    grown = torch.exp2(gates * LOG2_E)[:, None]
+    result = hl.dot(weights.to(v.dtype), values, acc=entering * grown)
+    # The decay over the whole chunk, however many positions it has.
+    whole = decays.sum()
+    decayed = keys.to(state.dtype) * torch.exp2((whole - gates) * LOG2_E)[:, None]
+    kept = state * torch.exp2(whole * LOG2_E)
+    return result, hl.dot(decayed.to(k.dtype).T, values, acc=kept)
 
 
 @helion.kernel(static_shapes=True)
@@ -39,21 +62,8 @@ def scalar_decay(
         row = tile_r.begin
         state = hl.zeros([dk, tile_v], dtype=dtype)
         for tile_t in hl.tile(length, block_size=chunk):
-            queries, keys = q[row, tile_t, :], k[row, tile_t, :]
-            values = v[row, tile_t, tile_v]
-            gates = torch.cumsum(g[row, tile_t].to(dtype), 0)
-            is_past = tile_t.index[:, None] >= tile_t.index[None, :]
-            passed = torch.where(is_past, gates[:, None] - gates[None, :], float("-inf"))
-            weights = hl.dot(queries, keys.T, out_dtype=dtype) * torch.exp2(passed * LOG2_E)
-            entering = hl.dot(queries, state.to(q.dtype), out_dtype=dtype)
-            grown = torch.exp2(gates * LOG2_E)[:, None]
-            result = hl.dot(weights.to(v.dtype), values, acc=entering * grown)
+            result, state = chunk_step((q, k, v, g), (row, tile_t, tile_v), state)
             out[row, tile_t, tile_v] = result.to(v.dtype)
-            # The decay over the whole chunk, however many positions it has.
-            whole = g[row, tile_t].to(dtype).sum()
-            decayed = keys.to(dtype) * torch.exp2((whole - gates) * LOG2_E)[:, None]
-            kept = state * torch.exp2(whole * LOG2_E)
-            state = hl.dot(decayed.to(k.dtype).T, values, acc=kept)
     return out
 
 
@@ -81,20 +91,8 @@ def scalar_decay_varlen(
         begin, end = offsets[tile_s.begin], offsets[tile_s.begin + 1]
         state = hl.zeros([dk, tile_v], dtype=dtype)
         for tile_t in hl.tile(begin, end, block_size=chunk):
-            queries, keys = q[row, tile_t, :], k[row, tile_t, :]
-            values = v[row, tile_t, tile_v]
-            gates = torch.cumsum(g[row, tile_t].to(dtype), 0)
-            is_past = tile_t.index[:, None] >= tile_t.index[None, :]
-            passed = torch.where(is_past, gates[:, None] - gates[None, :], float("-inf"))
-            weights = hl.dot(queries, keys.T, out_dtype=dtype) * torch.exp2(passed * LOG2_E)
-            entering = hl.dot(queries, state.to(q.dtype), out_dtype=dtype)
-            grown = torch.exp2(gates * LOG2_E)[:, None]
-            result = hl.dot(weights.to(v.dtype), values, acc=entering * grown)
+            result, state = chunk_step((q, k, v, g), (row, tile_t, tile_v), state)
             out[row, tile_t, tile_v] = result.to(v.dtype)
-            whole = g[row, tile_t].to(dtype).sum()
-            decayed = keys.to(dtype) * torch.exp2((whole - gates) * LOG2_E)[:, None]
-            kept = state * torch.exp2(whole * LOG2_E)
-            state = hl.dot(decayed.to(k.dtype).T, values, acc=kept)
     return out
 
 

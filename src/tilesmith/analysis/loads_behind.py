@@ -32,11 +32,7 @@ def loads_behind(value: Value, definitions: Definitions) -> Iterator[Load]:
 
 
 def comes_from_bytes(value: Value, definitions: Definitions) -> bool:
-    """Whether elements of one byte are loaded for a value.
-
-    Triton lays out the operands of a product by the narrowest element loaded for them, so bytes
-    that are widened on the way need as long a contracted axis as products of bytes themselves.
-    """
+    """Whether elements of one byte are loaded for a value."""
     return any(load.tensor.tensor.dtype.itemsize == 1 for load in loads_behind(value, definitions))
 
 

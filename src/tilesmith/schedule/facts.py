@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.analysis.loads_behind import comes_from_bytes
+from tilesmith.analysis.product_sizes import least_contracted
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
@@ -52,8 +52,8 @@ class MatmulFact:
     precision: str
     is_looped: bool
     """Whether it stands in a sequential loop."""
-    is_from_bytes: bool
-    """Whether an operand is computed from elements of one byte."""
+    min_k: int
+    """The least K that matrix instructions take."""
     loc: SourceLocation
 
     @property
@@ -72,11 +72,6 @@ class MatmulFact:
         if self.lhs_dtype.bits == 32 and self.lhs_dtype.is_float:
             return self.precision != "ieee"
         return self.lhs_dtype.bits < 32
-
-    @property
-    def min_k(self) -> int:
-        """The least K that matrix instructions take."""
-        return 32 if self.itemsize == 1 or self.is_from_bytes else 16
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,7 @@ def _matmul_fact(structure: Structure, site: Site, dot: Dot) -> MatmulFact:
         acc_dtype=dot.result.tile.dtype,
         precision=dot.precision,
         is_looped=site.innermost is not None,
-        is_from_bytes=any(comes_from_bytes(x, structure.definitions) for x in (dot.lhs, dot.rhs)),
+        min_k=least_contracted(dot, structure.definitions),
         loc=dot.loc,
     )
 

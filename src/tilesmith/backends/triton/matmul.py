@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.analysis.loads_behind import comes_from_bytes
+from tilesmith.analysis.product_sizes import least_contracted
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, binary, call, subscript
@@ -19,7 +19,7 @@ _DOT_DTYPES = (F16, BF16, F32, F64, F8E4M3, F8E5M2, I8)
 def emit_dot(emitter: Emitter, op: Dot) -> None:
     """One matrix product, by Triton's own where it takes these tiles."""
     operand = _operand_dtype(op)
-    if operand in _DOT_DTYPES and _fills_instruction(emitter, op, operand):
+    if operand in _DOT_DTYPES and _fills_instruction(emitter, op):
         product, dtype = _dot(emitter, op, operand)
     else:
         product, dtype = _sum_of_products(emitter, op)
@@ -33,15 +33,12 @@ def _operand_dtype(op: Dot) -> DType | None:
     return op.lhs.tile.dtype if op.lhs.tile.dtype == op.rhs.tile.dtype else None
 
 
-def _fills_instruction(emitter: Emitter, op: Dot, dtype: DType) -> bool:
+def _fills_instruction(emitter: Emitter, op: Dot) -> bool:
     contracted = emitter.schedule.physical(op.lhs.tile.shape[-1])
     # A single column is repeated over the lanes of a matrix instruction, and a later sum over it
     # would count the copies.
     has_lines = not any(dim.is_one for dim in op.result.tile.shape[-2:])
-    is_narrow = dtype.bits == 8 or any(
-        comes_from_bytes(x, emitter.uses.defining) for x in (op.lhs, op.rhs)
-    )
-    return has_lines and contracted >= (32 if is_narrow else 16)
+    return has_lines and contracted >= least_contracted(op, emitter.uses.defining)
 
 
 def _precision(op: Dot, target: Target) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilesmith.analysis.loads_behind import comes_from_bytes
+from tilesmith.analysis.product_sizes import least_contracted
 from tilesmith.backends.triton.expressions import Expr, Precedence, call, literal
 from tilesmith.backends.triton.names import NamePool, identifier, names_bound, triton_dtype
 from tilesmith.diagnostics.catalogue import InternalError
@@ -17,9 +17,6 @@ from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import Dim, Extent, TileType
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
-
-_DOT_MINIMUM, _BYTE_DOT_MINIMUM = 16, 32
-"""The fewest lanes along a dot's axes that fill an instruction, of wide elements and of bytes."""
 
 
 @dataclass
@@ -139,10 +136,8 @@ def _dot_minimums(function: Function) -> dict[str, int]:
     for op in walk_function(function):
         if not isinstance(op, Dot):
             continue
-        is_narrow = any(comes_from_bytes(x, known) for x in (op.lhs, op.rhs))
-        is_narrow = is_narrow or op.lhs.tile.dtype.itemsize == 1
+        least = least_contracted(op, known)
         dims = [dim for x in (op.lhs, op.rhs) for dim in x.tile.shape]
         for symbol in (symbol for dim in dims for symbol in dim.symbols):
-            least = _BYTE_DOT_MINIMUM if is_narrow else _DOT_MINIMUM
             found[symbol] = max(least, found.get(symbol, 0))
     return found
