@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilesmith.analysis.scalar_arithmetic import Constant, convert, evaluate, is_same_constant
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import If
+from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
 from tilesmith.ir.ops.rearrangement import Gather, Select
@@ -20,6 +20,8 @@ from tilesmith.ir.values import Value
 
 def fold_constants(function: Function) -> Function:
     """Replace ops on constants by their value, and branches on constants by the arm taken.
+
+    A loop whose condition is false at once is replaced by what it would have carried.
 
     Before::
 
@@ -95,7 +97,7 @@ def _fold_fixed_block(function: Function) -> Rule:
 
 
 def _inline_branches(function: Function) -> Function:
-    """Replace each branch on a constant by the ops of the arm taken."""
+    """Replace each branch on a constant by the ops of the arm taken, and drop idle loops."""
     return function.with_body(_inline_in(function.body, {}, Substitution()))
 
 
@@ -112,6 +114,9 @@ def _inline_in(
         if isinstance(current, If) and current.condition in constants:
             arm = current.then if constants[current.condition] else current.otherwise
             new_ops.extend(_take_arm(current.results, arm, substitution))
+        elif isinstance(current, While) and _never_runs(current, constants):
+            for result, value in zip(current.results, current.init):
+                substitution[result] = value
         else:
             new_ops.append(current)
     if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
@@ -125,3 +130,25 @@ def _take_arm(
     for result, value in zip(results, arm.yielded):
         substitution[result] = value
     return [op for op in arm.ops if Trait.TERMINATOR not in op.traits]
+
+
+def _never_runs(loop: While, constants: dict[Value, Constant]) -> bool:
+    """Whether the condition is false for the values the loop starts with."""
+    begins = zip(loop.condition.args, loop.init)
+    known = constants | {arg: constants[init] for arg, init in begins if init in constants}
+    for op in loop.condition.ops:
+        value = _scalar_result(op, known)
+        if value is not None:
+            known[op.results[0]] = value
+    (condition,) = loop.condition.yielded
+    return known.get(condition) is False
+
+
+def _scalar_result(op: Operation, known: dict[Value, Constant]) -> Constant | None:
+    if isinstance(op, Full) and op.result.tile.rank == 0:
+        return op.value
+    if isinstance(op, Cast) and op.x in known and not op.bitcast:
+        return convert(known[op.x], op.x.tile.dtype, op.dtype)
+    if isinstance(op, Elementwise) and all(arg in known for arg in op.args):
+        return evaluate(op.fn, op.args[-1].tile.dtype, tuple(known[arg] for arg in op.args))
+    return None
