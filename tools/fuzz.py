@@ -58,7 +58,7 @@ def write_program(job: Job, answer: Job, folder: Path) -> Path:
 
 
 def make_jobs(options: argparse.Namespace) -> list[Job]:
-    """What to check: each program in the device's mode; without a GPU some by interpretation too."""
+    """What to check: each program on the device; without a GPU some by interpretation too."""
     mode = "cuda" if options.device == "cuda" else "host" if options.no_build else "build"
     numbers = range(options.first, options.first + options.count)
     shared = {"seed": options.seed, "shrink": not options.no_shrink}

@@ -94,3 +94,20 @@ def test_loops_with_loaded_bounds_inside_are_not_flattened() -> None:
     spec = grouped_gemm_persistent.bind(args, target=TARGET).config_spec
     for seed in range(20):
         assert True not in spec.random_config(Random(seed))["range_flattens"][:2]
+
+
+@helion.kernel
+def column_sums(x: torch.Tensor, y: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.size(0), y.size(1), dtype=x.dtype)
+    for t in hl.tile(y.size(1)):
+        column = x[:, :]
+        out[:, t] = column @ y[:, t]
+        sums[:, t] = torch.cumsum(column, 0).sum(1)[:, None]
+    return out
+
+
+def test_scans_of_a_column_are_scans_of_a_vector() -> None:
+    """Triton 3.6 dies on a scan of a column that a product reads too."""
+    args = (torch.ones(2, 1).bfloat16(), torch.ones(1, 64).bfloat16(), torch.zeros(2, 64))
+    text = code(column_sums, args)
+    assert "tl.cumsum(tl.reshape(" in text

@@ -220,10 +220,18 @@ def _result_name(emitter: Emitter, op: If, slot: int) -> str:
     if name is None:
         # Usually the arm that was not written hands on the value from before.
         for region in (op.otherwise, op.then):
-            name = name or variables.try_continue(region.yielded[slot], op)
+            name = name or _continued(emitter, op, region.yielded[slot])
         name = name or emitter.spelling.names.fresh(emitter.name_hint(result))
         variables.put(result, name)
     return name
+
+
+def _continued(emitter: Emitter, op: If, before: Value) -> str | None:
+    """The variable of a value from before the branch, if it holds the whole tile."""
+    name = emitter.variables.try_continue(before, op)
+    # A load may be written without axes it does not move along; a variable has one shape for all.
+    is_whole = name is not None and emitter.expr(before).shape == before.tile.shape
+    return name if is_whole else None
 
 
 def emit_while(emitter: Emitter, op: While) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import call
+from tilesmith.backends.triton.expressions import call, subscript
 from tilesmith.dtypes import F32, I32, DType
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.ops.scan import Scan
@@ -17,14 +17,22 @@ def emit_scan(emitter: Emitter, op: Scan) -> None:
     """Combine each lane with those before it along the axis."""
     dtype = op.x.tile.dtype
     wide = _accumulated(dtype)
+    shape = op.x.tile.shape
+    ones = tuple(i for i, dim in enumerate(shape) if dim.is_one and i != op.axis)
+    kept = tuple(dim for i, dim in enumerate(shape) if i not in ones)
+    axis = op.axis - sum(one < op.axis for one in ones)
     x = convert(emitter.exact(op.x), dtype, wide)
+    if ones:
+        # Triton 3.6 cannot lay out scans of columns that a product reads too.
+        x = call("tl.reshape", x, emitter.spelling.shape(kept), shape=kept)
     options = ["reverse=True"] if op.reverse else []
     if op.reduction in _FUNCTIONS:
-        result = call(_FUNCTIONS[op.reduction], x, op.axis, *options)
+        result = call(_FUNCTIONS[op.reduction], x, axis, *options)
     else:
         combine = emitter.spelling.helper(_COMBINES[op.reduction])
-        result = call("tl.associative_scan", x, op.axis, combine, *options)
-    emitter.define(op.result, convert(result.with_shape(op.result.tile.shape), wide, dtype))
+        result = call("tl.associative_scan", x, axis, combine, *options)
+    whole = subscript(result.with_shape(kept), ones, shape) if ones else result.with_shape(shape)
+    emitter.define(op.result, convert(whole, wide, dtype))
 
 
 def _accumulated(dtype: DType) -> DType:
