@@ -54,9 +54,15 @@ def _product(x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
     value, size = x.value.prod(dim), (x.value.abs() + x.error).prod(dim)
     unit = unit_roundoff(dtype)
     bound = size - value.abs() + 2 * (x.value.size(dim) + 1) * unit * size
-    largest = x.value.abs().clamp(min=1).prod(dim)
+    largest = (x.value.abs() + x.error).clamp(min=1).prod(dim)
     is_exact = (largest < 1 / unit) & is_quantised(1.0, x)
+    bound = torch.where(largest < _overflow(dtype), bound, math.inf)
     return rounded(value, torch.where(is_exact, 0.0, bound), dtype)
+
+
+def _overflow(dtype: torch.dtype) -> float:
+    """Where a product of some of the factors may become infinite, to meet a zero later."""
+    return torch.finfo(torch.promote_types(dtype, torch.float32)).max
 
 
 def scanned(kind: str, x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
@@ -68,8 +74,10 @@ def scanned(kind: str, x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
     value, unit, count = function(x.value, dim), unit_roundoff(dtype), x.value.size(dim) + 1
     size = function(x.value.abs() + x.error, dim)
     if kind == "cumprod":
+        largest = (x.value.abs() + x.error).clamp(min=1).cumprod(dim)
         bound = size - value.abs() + 2 * count * unit * size
-        is_exact = (x.value.abs().clamp(min=1).cumprod(dim) < 1 / unit) & is_quantised(1.0, x)
+        bound = torch.where(largest < _overflow(dtype), bound, math.inf)
+        is_exact = (largest < 1 / unit) & is_quantised(1.0, x)
     else:
         bound = x.error.cumsum(dim) + count * unit * size
         is_exact = x.value.abs().cumsum(dim) < exact_below(x, unit=unit)
