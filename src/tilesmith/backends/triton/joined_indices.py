@@ -39,13 +39,24 @@ def find_joined_values(function: Function, defining: Definitions) -> frozenset[V
         if isinstance(op, (Load, Store, Atomic)):
             kept = {index for index, _ in index_terms(op.tensor, op.indices, defining)}
             split |= set(op.indices) - kept
-            others = {value for value in op.operand_values() if value not in op.indices}
-            needed |= kept | others
+            needed |= kept | _besides_indices(op)
         else:
             needed |= set(op.operand_values())
     return frozenset(
         value for value in split - needed if isinstance(defining.get(value), Elementwise)
     )
+
+
+def _besides_indices(op: Load | Store | Atomic) -> set[Value]:
+    """What an access reads otherwise; an index may be stored or added, too."""
+    parts: list[Value | None] = [op.mask]
+    if not isinstance(op, Atomic):
+        parts.append(op.bases)
+    else:
+        parts.append(op.expected)
+    if not isinstance(op, Load):
+        parts.append(op.value)
+    return {part for part in parts if part is not None}
 
 
 def _join(terms: list[Term], defining: Definitions) -> list[Term]:
