@@ -27,7 +27,7 @@ def test_defaults():
     assert made.dot_precision == "ieee"
     assert not made.fast_math
     assert made.ref_mode is RefMode.OFF
-    assert made.autotune_effort == "full"
+    assert made.autotune_effort == "none"
     assert made.ignore_warnings == ()
 
 

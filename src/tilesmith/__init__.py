@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from tilesmith import exc, language, runtime
 from tilesmith.frontend.host_functions import cdiv
-from tilesmith.jit.kernel import Kernel, kernel
+from tilesmith.jit.kernel import Kernel
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.settings import RefMode, Settings
+from tilesmith.tune.decorator import kernel
 
 jit = kernel
 __all__ = [

@@ -21,6 +21,11 @@ class LaunchParameter:
     is_tensor: bool
     dtype: str
 
+    @property
+    def is_made_at_launch(self) -> bool:
+        """Whether each launch makes it anew, all zero: a counter of arrivals at barriers."""
+        return self.source.startswith("torch.zeros(")
+
 
 @dataclass(frozen=True)
 class Artifact:

@@ -1,4 +1,4 @@
-"""Fragments for ``hl.register_tunable``: the sets of values a tunable may take."""
+"""Tuning by hand: search methods, tuning of other functions, and fragments for tunables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from tilesmith.schedule.fragments import (
     PermutationFragment,
     PowerOfTwoFragment,
 )
+from tilesmith.tune.bound_searches import (
+    DifferentialEvolutionSearch,
+    FiniteSearch,
+    ModelFirstSearch,
+    PatternSearch,
+    RandomSearch,
+)
+from tilesmith.tune.external import autotune
 
 __all__ = [
     "BooleanFragment",
+    "DifferentialEvolutionSearch",
     "EnumFragment",
+    "FiniteSearch",
     "IntegerFragment",
     "ListOf",
+    "ModelFirstSearch",
+    "PatternSearch",
     "PermutationFragment",
     "PowerOfTwoFragment",
+    "RandomSearch",
+    "autotune",
 ]

@@ -233,8 +233,12 @@ class Settings:
 
     force_autotune: bool = field(default=False, metadata=_by(FLAG))
     disallow_autotuning: bool = field(default=False, metadata=_by(FLAG))
-    autotune_effort: str = field(default="full", metadata=_by(EFFORT))
-    """How long to search. Until the tuner is there, every effort means the default config."""
+    autotune_effort: str = field(default="none", metadata=_by(EFFORT))
+    """How long to search at a first call: 0, 15 or 120 seconds."""
+    autotuner: str = field(default="ModelFirstSearch", metadata=_by(TEXT))
+    """The search method."""
+    deterministic: bool = field(default=False, metadata=_by(FLAG))
+    """Whether tuning accepts only configs whose results are equal bit for bit, run after run."""
     autotuner_fn: Callable[..., object] | None = field(default=None, metadata=_by(CALLABLE))
     autotune_cache: str = field(default="LocalAutotuneCache", metadata=_by(CACHE))
     autotune_force_persistent: bool = field(default=False, metadata=_by(FLAG))
@@ -268,6 +272,8 @@ class Settings:
         default=None, metadata=_by(_whole(0, optional=True))
     )
     autotune_budget_seconds: float | None = field(default=None, metadata=_by(NUMBER))
+    autotune_stop_at_roofline: float | None = field(default=None, metadata=_by(NUMBER))
+    """End a search when the best reaches this share of the roofline, e.g. 0.95."""
     autotune_ignore_errors: bool = field(default=False, metadata=_by(FLAG))
     autotune_config_overrides: Mapping[str, object] = field(
         default_factory=dict[str, object], hash=False, metadata=_by(MAPPING)
@@ -356,6 +362,11 @@ def _not_allowed(item: Field[Any], value: object, source: str) -> str:
     origin = f" (from the environment variable {source})" if source else ""
     allowed = item.metadata["rule"].allowed
     return f"setting {item.name}: {value!r}{origin} is not allowed; expected {allowed}"
+
+
+def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """The environment of this process with changes, for a child process."""
+    return {**os.environ, **changes}
 
 
 def _default_cache_dir(environ: Mapping[str, str]) -> str:

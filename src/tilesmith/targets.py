@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _CUDA_SHARED_BYTES = {
     80: 166_912,
@@ -38,6 +38,8 @@ class Target:
     l2_bytes: int = 1 << 20
     features: str = ""
     """LLVM's list of what a CPU has; empty: what the name of the architecture implies."""
+    model: str = field(default="", compare=False)
+    """What a live device calls itself; code does not depend on it, estimates do."""
 
     @property
     def is_gpu(self) -> bool:

@@ -16,6 +16,7 @@ import tilesmith as helion
 from tests.compiler import user_kernels
 from tests.examples.cases import EXAMPLES
 from tilesmith.numerics.compare import check_against
+from tilesmith.targets import parse_target
 
 ROOT = Path(__file__).parents[2]
 CASES = {case.name: case for case in EXAMPLES}
@@ -154,4 +155,4 @@ def test_locations_are_shown_as_comments() -> None:
 def test_another_target_may_be_asked_for(target: str) -> None:
     bound = user_kernels.launch.bind((X,))
     assert "@triton.jit" in bound.to_triton_code(SMALL, target=target)
-    assert bound.to_artifact(SMALL, target=target).target == bound._gpu_target(target)
+    assert bound.to_artifact(SMALL, target=target).target == parse_target(target)

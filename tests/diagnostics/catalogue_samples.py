@@ -190,6 +190,17 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "BlockPtrIndexingUnavailable": {},
     "ProcessGroupNameNotFound": {"function": "all_reduce"},
     "NoAOTHeuristicWarning": {"function": "add", "device": "sm_90"},
+    "ConfigReplaced": {
+        "problem": "out of resources: shared memory",
+        "failed": "Config(block_sizes=[256])",
+        "used": "Config(block_sizes=[64])",
+    },
+    "TuningFailed": {
+        "function": "add",
+        "problem": "none of 12 candidates can be used",
+        "used": "the reference interpreter",
+    },
+    "StoredConfigUnusable": {"function": "add", "problem": "block_sizes has 1 entries"},
 }
 
 SAMPLES: dict[type[Base], dict[str, object]] = {

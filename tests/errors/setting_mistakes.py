@@ -10,12 +10,27 @@ import tilesmith.language as hl
 from tests.errors.case import Case, X
 from tests.errors.definition_mistakes import copy
 from tilesmith import exc
-from tilesmith.autotuner import EnumFragment, PowerOfTwoFragment
+from tilesmith.autotuner import EnumFragment, FiniteSearch, PowerOfTwoFragment
+from tilesmith.jit.kernel import kernel as kernel_without_tuner
 
 
 def run_with(**settings):
     kernel = helion.kernel(copy.fn, **settings)
     return kernel(torch.ones(8))
+
+
+def tune_without_a_tuner():
+    return kernel_without_tuner(copy.fn).autotune((torch.ones(8),))
+
+
+def tune_where_it_is_forbidden():
+    return helion.kernel(copy.fn, disallow_autotuning=True).autotune((torch.ones(8),))
+
+
+def choose_from_one_config():
+    args = (torch.ones(8),)
+    bound = helion.kernel(copy.fn).bind(args)
+    return FiniteSearch(bound, args, configs=[helion.Config(block_sizes=[8])]).autotune()
 
 
 def bind_a_large_tensor(elements, shape, strides):
@@ -107,6 +122,9 @@ CASES = [
         (2**31 + 4, (2, 4), (2**31, 1)),
         has_place=False,
     ),
+    Case(tune_without_a_tuner, exc.AutotuneError, has_place=False),
+    Case(tune_where_it_is_forbidden, exc.AutotuningDisallowedInEnvironment, has_place=False),
+    Case(choose_from_one_config, exc.NotEnoughConfigs, has_place=False),
     Case(tunable_without_a_fragment, exc.RegisterTunableArgTypes, X),
     Case(tunable_without_a_name, exc.RegisterTunableArgTypes, X),
     Case(tunable_named_like_a_config_key, exc.TunableNameConflict, X),

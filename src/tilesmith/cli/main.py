@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from tilesmith.cli.cache import add_cache_commands
+from tilesmith.cli.explain import add_explain_commands
 from tilesmith.cli.run_script import run_script
+from tilesmith.cli.tune import add_tune_command
 
 app = typer.Typer(
     name="tilesmith",
@@ -30,6 +33,11 @@ def run(
 ) -> None:
     """Run a script, also one written for Helion: its `import helion` finds Tilesmith."""
     run_script(script, arguments or [])
+
+
+add_tune_command(app)
+add_cache_commands(app)
+add_explain_commands(app)
 
 
 def main() -> None:

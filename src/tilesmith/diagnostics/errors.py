@@ -85,12 +85,15 @@ from tilesmith.diagnostics.kernel_errors import (
 from tilesmith.diagnostics.kernel_warnings import (
     BlockPtrIndexingUnavailable,
     BlockSizeIgnoredInInterpretMode,
+    ConfigReplaced,
     NoAOTHeuristicWarning,
     ProcessGroupNameNotFound,
     ReduceIdentityNotGiven,
+    StoredConfigUnusable,
     TensorOperationInWrapper,
     TensorOperationsInHostCall,
     TiledKMatmulAccumulationWarning,
+    TuningFailed,
     WrongDevice,
 )
 from tilesmith.diagnostics.loop_errors import (
@@ -325,4 +328,7 @@ ALL_WARNINGS: tuple[type[BaseWarning], ...] = (
     BlockPtrIndexingUnavailable,
     ProcessGroupNameNotFound,
     NoAOTHeuristicWarning,
+    ConfigReplaced,
+    TuningFailed,
+    StoredConfigUnusable,
 )

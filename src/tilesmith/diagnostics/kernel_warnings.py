@@ -67,3 +67,24 @@ class NoAOTHeuristicWarning(BaseWarning):
     """An ahead-of-time kernel without a heuristic for this device."""
 
     message = "kernel `{function}` has no heuristic file for {device}: the default config is used"
+
+
+class ConfigReplaced(BaseWarning):
+    """A default config that does not build."""
+
+    message = "the default config does not build, the next one is used: {problem}"
+    found = "failed: {failed}\nused: {used}"
+    fix = "pass config=..., or let kernel.autotune(args) find one"
+
+
+class TuningFailed(BaseWarning):
+    """A search in which no candidate works, or that could not be done."""
+
+    message = "tuning kernel `{function}` found no config: {problem}"
+    note = "{used} is used instead"
+
+
+class StoredConfigUnusable(BaseWarning):
+    """A stored winner that the kernel does not take any more."""
+
+    message = "the stored config of kernel `{function}` is not used: {problem}"

@@ -101,6 +101,7 @@ class CaptureBorder:
             self._guards.require(fits, -INT32_LIMIT <= value <= WIDE_LIMIT)
         parameter = self._tracer.parameter(readable(source), source, scalar(dtype))
         self._tracer.arguments.setdefault(parameter, value)
+        self._tracer.observed[parameter.name] = int(value)
         result = Scalar(parameter)
         if not self._tracer.options.static_shapes:
             result.as_dim = size_dim(parameter.name, int(value))

@@ -28,6 +28,14 @@ def may_change_arguments(source: KernelSource) -> bool:
     return any(_is_change(node, counters) for node in nodes)
 
 
+def copy_if_changed(source: KernelSource, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments for a trial run: copies where host code may change them."""
+    if not may_change_arguments(source):
+        return arguments
+    copier = ArgumentCopier()
+    return tuple(map(copier.copy, arguments))
+
+
 def _is_change(node: ast.AST, counters: set[str]) -> bool:
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""

@@ -35,7 +35,7 @@ from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.host_watch import HostWatch
 from tilesmith.frontend.names import read_names
-from tilesmith.frontend.scratch_arguments import ArgumentCopier, may_change_arguments
+from tilesmith.frontend.scratch_arguments import copy_if_changed
 from tilesmith.frontend.sessions import running_host, tracing
 from tilesmith.frontend.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.tracer import INT32_LIMIT, TraceOptions, Tracer, span_of
@@ -75,6 +75,8 @@ class Trace:
     """What launch expressions and guards call ``__constants__``."""
     equal_sizes: tuple[tuple[str, str], ...] = ()
     """Expressions of runtime sizes that were equal, and that the kernel takes for one."""
+    observed: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What runtime sizes, strides and integers were when traced, by parameter name."""
 
 
 class _Traced(BaseException):
@@ -93,9 +95,8 @@ def trace_kernel(request: TraceRequest) -> Trace:
 
     Host code runs once for it, without a trace of that: tensors and random numbers are as before.
     """
-    if may_change_arguments(request.kernel.source):
-        copier = ArgumentCopier()
-        request = replace(request, arguments=tuple(map(copier.copy, request.arguments)))
+    scratch = copy_if_changed(request.kernel.source, request.arguments)
+    request = replace(request, arguments=scratch)
     session = HostSession(request.block_sizes, request.tunables)
 
     def launch(*values: Any) -> None:
@@ -114,7 +115,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
     )
     try:
         watch = HostWatch(request.warnings, host.__code__, request.device)
-        with running_host(session), BlockSizeMode(), mode, watch, _same_random_numbers():
+        with running_host(session), BlockSizeMode(), mode, watch, same_random_numbers():
             host(launch, *arguments)
     except _Traced as traced:
         return traced.trace
@@ -123,7 +124,8 @@ def trace_kernel(request: TraceRequest) -> Trace:
     raise HostReturnedError
 
 
-def _same_random_numbers() -> AbstractContextManager[None]:
+def same_random_numbers() -> AbstractContextManager[None]:
+    """A trial run of host code inside leaves torch's generators as they were."""
     is_live = torch.cuda.is_available() and torch.cuda.is_initialized()
     return torch.random.fork_rng([torch.cuda.current_device()] if is_live else [])
 
@@ -198,7 +200,8 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     for left, right in tracer.equal_sizes:
         tracer.guards.require(f"({left}) == ({right})", value=True)
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
-    return Trace(function, session, guards, constants, tuple(dict.fromkeys(tracer.equal_sizes)))
+    equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
+    return Trace(function, session, guards, constants, equal_sizes, tracer.observed)
 
 
 def _wrap(border: CaptureBorder, kernel: SplitKernel, name: str, value: Any) -> Any:

@@ -86,6 +86,8 @@ class Tracer:
     them."""
     arguments: dict[Value, int] = field(default_factory=dict[Value, int])
     """What integer arguments are in this call, by parameter; plain ints once specialised."""
+    observed: dict[str, int] = field(default_factory=dict[str, int])
+    """What runtime sizes, strides and integers are in this call, by parameter name."""
     guards: GuardList = field(default_factory=lambda: GuardList(frozenset()))
     """What must still hold when the trace is used again."""
     equal_sizes: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -196,7 +198,9 @@ class Tracer:
             return int(value)
         name = f"{_identifier(source)}_{kind}_{axis}"
         dtype = self.integer_dtype(value)
-        return self.parameter(name, expression, scalar(dtype)).name
+        parameter = self.parameter(name, expression, scalar(dtype)).name
+        self.observed[parameter] = int(value)
+        return parameter
 
     @property
     def index_dtype(self) -> DType:

@@ -58,11 +58,11 @@ class SliceAccess:
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """The accessed elements, masked-off ones as 0: a view where there is no mask."""
         view = self.view(tensor)
-        return view if self.mask is None else torch.where(self.mask, view, view.new_zeros(()))
+        return view if self.mask is None else _masked(view, self.mask)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Replace the accessed elements."""
-        view = self.view(tensor)
+        view, value = _as_movable(self.view(tensor)), _as_movable(value)
         view.copy_(value if self.mask is None else torch.where(self.mask, value, view))
 
 
@@ -147,8 +147,8 @@ class GatherAccess:
         """The accessed elements, masked-off ones as 0; never a view."""
         if self._rows is not None:
             return self._rows.read(tensor)
-        found = tensor[self._indices].expand(self.lengths)
-        return found if self.mask is None else torch.where(self.mask, found, found.new_zeros(()))
+        found = _as_movable(tensor)[self._indices].expand(self.lengths).view(tensor.dtype)
+        return found if self.mask is None else _masked(found, self.mask)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor, *, accumulate: bool = False) -> None:
         """Replace the accessed elements, or add to them one after the other."""
@@ -186,6 +186,12 @@ class GatherAccess:
         for lane, stride in zip(lanes, tensor.stride()):
             offsets += lane * stride
         return offsets
+
+
+def _masked(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The values with 0, whose bits are 0 in every type, where the mask is false."""
+    bits = _as_movable(values)
+    return torch.where(mask, bits, bits.new_zeros(())).view(values.dtype)
 
 
 def _as_movable(tensor: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,8 @@ def evaluate_atomic(op: Atomic, frame: Frame) -> Tile:
         return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
     if frame.races is not None:
         frame.races.update(op, tensor, access)
+    if frame.sampling is not None:
+        frame.sampling.note_write(tensor, access)
     operands = [
         frame.tensor(operand).to(tensor.dtype).expand(access.lengths)
         for operand in (op.value, op.expected)

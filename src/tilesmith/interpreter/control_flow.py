@@ -52,6 +52,8 @@ def evaluate_while(op: While, frame: Frame) -> None:
     state = [values[value] for value in op.init]
     (condition,) = op.condition.yielded
     while True:
+        if frame.sampling is not None:
+            frame.sampling.check_time()
         values.update(zip(op.condition.args, state))
         frame.run(op.condition)
         if not values[condition]:
@@ -81,13 +83,20 @@ def _tiles(op: Grid | Loop, steps: list[int], frame: Frame) -> Iterator[tuple[in
     strides = [sizes[block] if block else next(remaining) for block in op.blocks]
     ranges = [range(values[b], e, step) for b, e, step in zip(op.begins, ends, strides)]
     outer = {block: extents[block] for block in op.blocks if block}
-    for starts in product(*ranges):
+    for starts in _order(op, ranges, frame):
         for arg, block, start, end in zip(op.body.args, op.blocks, starts, ends):
             values[arg] = start
             if block:
                 extents[block] = min(sizes[block], end - start)
         yield starts
     extents.update(outer)
+
+
+def _order(op: Grid | Loop, ranges: list[range], frame: Frame) -> Iterator[tuple[int, ...]]:
+    if frame.sampling is None:
+        return product(*ranges)
+    is_grid = isinstance(op, Grid)
+    return frame.sampling.watch(frame.sampling.starts(ranges) if is_grid else product(*ranges))
 
 
 def _initial_state(op: Loop, plan: LoopPlan, frame: Frame) -> list[Tile]:

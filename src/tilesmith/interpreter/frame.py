@@ -10,6 +10,7 @@ import torch
 from tilesmith.interpreter.affine_tile import AffineTile
 from tilesmith.interpreter.prepare import PreparedFunction
 from tilesmith.interpreter.races import RaceDetector
+from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.types import Dim, Shape, TileType
@@ -44,6 +45,7 @@ class Frame:
         """Tensor parameters whose storage this function writes: reading them must copy."""
         self.checked = checked
         self.races: RaceDetector | None = None
+        self.sampling: Sampling | None = None
         self.program: tuple[int, ...] = ()
         """The first indices of the tiles of the program that runs."""
         self.device = torch.device("cpu")

@@ -19,7 +19,10 @@ def evaluate_dot(op: Dot, frame: Frame) -> Tile:
     lhs, rhs = frame.tensor(op.lhs), frame.tensor(op.rhs)
     acc = None if op.acc is None else frame.tensor(op.acc)
     dtype = _compute_dtype(lhs, rhs, result_dtype)
-    product = _multiply(lhs.to(dtype), rhs.to(dtype), acc)
+    # No GPU has a product of 64-bit integers.
+    device = torch.device("cpu") if dtype is torch.int64 else lhs.device
+    acc = None if acc is None else acc.to(device)
+    product = _multiply(lhs.to(device, dtype), rhs.to(device, dtype), acc).to(lhs.device)
     if dtype is torch.float64 and not result_dtype.is_floating_point:
         product = product.to(torch.int64)
     return product.to(result_dtype)

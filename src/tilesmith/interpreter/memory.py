@@ -45,6 +45,8 @@ def evaluate_store(op: Store, frame: Frame) -> None:
     if frame.races is not None:
         _check_duplicates(op, tensor, access)
         frame.races.write(op, tensor, access)
+    if frame.sampling is not None:
+        frame.sampling.note_write(tensor, access)
     access.write(tensor, frame.tensor(op.value))
 
 

@@ -12,6 +12,7 @@ from tilesmith.interpreter.frame import Frame, Tile
 from tilesmith.interpreter.integer_functions import wrap_integer
 from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
 from tilesmith.interpreter.races import RaceDetector
+from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType, TileType
@@ -43,12 +44,18 @@ def run_prepared(
     *,
     checked: bool = True,
     races: bool = False,
+    sampling: Sampling | None = None,
 ) -> None:
-    """As ``run_function``, for a function analysed before by ``prepare_function``."""
+    """As ``run_function``, for a function analysed before by ``prepare_function``.
+
+    ``sampling`` runs some of the programs only, and notes what they write.
+    """
     function = prepared.function
     frame = Frame(prepared, EVALUATORS, _all_sizes(function, sizes), checked=checked)
+    frame.sampling = sampling
     if races:
         frame.races = RaceDetector()
+    frame.device = _device_of(function, arguments)
     for parameter in function.parameters:
         _bind(parameter.value, arguments, frame)
     frame.written = _written_parameters(prepared, frame)
@@ -64,15 +71,20 @@ def _all_sizes(function: Function, sizes: Mapping[str, int]) -> dict[str, int]:
     return complete
 
 
+def _device_of(function: Function, arguments: Mapping[str, Argument]) -> torch.device:
+    tensors = [p.value.name for p in function.parameters if isinstance(p.value.type, TensorType)]
+    found = (arguments[name] for name in tensors if name in arguments)
+    return next((x.device for x in found if isinstance(x, torch.Tensor)), torch.device("cpu"))
+
+
 def _bind(parameter: Value, arguments: Mapping[str, Argument], frame: Frame) -> None:
     if parameter.name not in arguments:
         raise InternalError(problem=f"no argument was given for {parameter.name!r}")
     argument = arguments[parameter.name]
     if isinstance(parameter.type, TensorType):
         frame.values[parameter] = _bind_tensor(parameter.type, argument)
-        frame.device = frame.values[parameter].device
     else:
-        frame.values[parameter] = _bind_scalar(parameter.type, argument)
+        frame.values[parameter] = _bind_scalar(parameter.type, argument, frame.device)
 
 
 def _bind_tensor(expected: TensorType, argument: Argument) -> torch.Tensor:
@@ -86,10 +98,10 @@ def _bind_tensor(expected: TensorType, argument: Argument) -> torch.Tensor:
     return argument if is_plain else argument.detach()
 
 
-def _bind_scalar(expected: TileType, argument: Argument) -> Tile:
+def _bind_scalar(expected: TileType, argument: Argument, device: torch.device) -> Tile:
     plain = argument.item() if isinstance(argument, torch.Tensor) else argument
     if expected.dtype.is_float:
-        return torch.full((), plain, dtype=to_torch(expected.dtype))
+        return torch.full((), plain, dtype=to_torch(expected.dtype), device=device)
     return wrap_integer(int(plain), expected.dtype)
 
 

@@ -6,35 +6,36 @@ Its traces, its Config specification, its compiled forms.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tilesmith.artifacts import Artifact
-from tilesmith.compiler.compile import compile_to_native, compile_to_triton
-from tilesmith.compiler.module_source import HostMemo, with_host_function
-from tilesmith.compiler.split_tiles import split_tile_sizes
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
 from tilesmith.jit.code_forms import check_form, show_native
+from tilesmith.jit.config_choice import ConfigChoice, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.emission import Emission
 from tilesmith.jit.executables import Executable, ExecutableStore
+from tilesmith.jit.launch_capture import CapturedLaunch
 from tilesmith.jit.launchers import LauncherMaker
-from tilesmith.jit.runners import Runner, choose_runner
+from tilesmith.jit.runners import COMPILING, Runner, choose_runner
 from tilesmith.jit.specs import SpecStore
-from tilesmith.jit.variants import Variant, VariantStore
+from tilesmith.jit.tuner import TuneRequest
+from tilesmith.jit.variants import VariantStore
 from tilesmith.jit.written_arguments import writes_arguments
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.targets import Target, parse_target
 
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
-ConfigLike = Config | Mapping[str, Any] | None
 
 
 class BoundKernel:
@@ -53,6 +54,7 @@ class BoundKernel:
     ) -> None:
         self.definition = definition
         self.target = target
+        self.device = device
         request = TraceRequest(
             definition.split,
             arguments,
@@ -65,10 +67,9 @@ class BoundKernel:
         self._specs = SpecStore(allow_warp_specialize=self.settings.allow_warp_specialize)
         launchers = LauncherMaker(definition, self._specs, target, device)
         self._executables = ExecutableStore(definition, self._variants, launchers, device)
-        self._chosen: Config | None = None
-        """What ``set_config`` was given."""
+        self._choice = ConfigChoice(definition, self._variants, self._specs)
+        self._emission = Emission(definition, self._variants, self._specs)
         self._active: Executable | None = None
-        self._host_parts: HostMemo = {}
         self._lock = threading.RLock()
 
     @property
@@ -91,6 +92,11 @@ class BoundKernel:
         """What a Config of this kernel may contain."""
         return self._specs.get(self._variants.default, self.target)
 
+    @property
+    def facts(self) -> Facts:
+        """What it multiplies, reduces and moves, to print; runtime sizes are of the first call."""
+        return self.config_spec.facts.with_sizes(self._variants.default.trace.observed)
+
     def default_config(self) -> Config:
         """A sensible config, without any search."""
         return self.config_spec.default_config()
@@ -111,12 +117,8 @@ class BoundKernel:
         ``target`` is any of ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else
         cuda:90.
         """
-        gpu = self._gpu_target(target)
-        resolved = self._resolve(config, gpu)
-        variant, artifact = self._compile(resolved, gpu)
-        return with_host_function(
-            artifact, self.definition.split, variant.trace, resolved, self._host_parts
-        )
+        gpu = _gpu_target(_any_target(target, self.target))
+        return self._emission.triton_module(self._choice.resolve(config, gpu), gpu)
 
     def to_code(
         self,
@@ -130,7 +132,7 @@ class BoundKernel:
 
         ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
         """
-        resolved = self._any_target(target)
+        resolved = _any_target(target, self.target)
         check_form(form)
         form = form or ("triton" if resolved.is_gpu else "loops")
         if form == "triton":
@@ -142,27 +144,72 @@ class BoundKernel:
         self, config: ConfigLike = None, *, target: str | Target | None = None
     ) -> Artifact:
         """What the launcher gets for a config: source and launch contract."""
-        resolved = self._any_target(target)
-        return self._compile(self._resolve(config, resolved), resolved)[1]
+        resolved = _any_target(target, self.target)
+        return self._emission.artifact(self._choice.resolve(config, resolved), resolved)
+
+    def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
+        """What host code hands over at the launch point under a config; nothing is launched."""
+        normal = self.config_spec.normalize(self._choice.resolve(config, self.target))
+        return self._executables.capture(normal, self.definition.with_defaults(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
-        executable = self._executable(self._resolve(config, self.target))
+        executable = self._executable(self._choice.resolve(config, self.target))
         return lambda *args: self._run(executable, args)
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
-        chosen = self._resolve(config, self.target)
+        chosen = self._choice.resolve(config, self.target)
         self._active = self._executable(chosen)
-        self._chosen = chosen
+        self._choice.chosen = chosen
+
+    def autotune(
+        self,
+        args: tuple[Any, ...] | list[Any],
+        *,
+        force: bool = True,
+        budget: float | None = None,
+        **options: Any,
+    ) -> Config:
+        """Search for the fastest config, use it from now on and return it.
+
+        Args:
+            args: arguments to measure with; they are not changed.
+            force: search even though configs are given or a winner is stored.
+            budget: seconds.
+            options: settings (``autotune_`` may be left out), and options of the method.
+        """
+        request = TuneRequest(force, budget, options)
+        values = self.definition.with_defaults(tuple(args))
+        return self.install(self.definition.find_tuner().tune(self, values, request))
+
+    def install(self, config: Config | None) -> Config:
+        """Use what a tuner has found; None: the reference interpreter, as no config works."""
+        if config is None:
+            self._active = self._executables.get(None, Runner.REFERENCE)
+            return self._active.config
+        self.set_config(config)
+        return config
 
     def ensure_config_exists(self, args: tuple[Any, ...]) -> None:
-        """Choose a config if none is installed: the decorator's, else the default."""
+        """Choose a config if none is installed: a tuned one, the decorator's, else the default."""
         with self._lock:
+            is_tuned = self._active is None and self._runner in COMPILING
+            tuner = self.definition.tuner if is_tuned else None
+            found = tuner.first_config(self, args) if tuner else None
             if self._active is None:
-                self._active = self._executable(self._first_config())
+                self._active = self._first_executable(found)
+
+    def _first_executable(self, found: Config | None) -> Executable:
+        if found is not None:
+            self._choice.chosen = found
+            return self._executable(found)
+        config = self._choice.first(self._runner, self.target)
+        if config is None or not self._choice.is_default or self._runner is Runner.CHECKED:
+            return self._executable(config)
+        return self._executables.first_of(config, self.config_spec.fallback_configs, self._runner)
 
     def __call__(self, *args: Any) -> Any:
         """Run with the installed config."""
@@ -184,42 +231,6 @@ class BoundKernel:
     def _runner(self) -> Runner:
         return choose_runner(self.settings, self.target)
 
-    def _any_target(self, target: str | Target | None) -> Target:
-        return self.target if target is None else resolve_target(target)
-
-    def _gpu_target(self, target: str | Target | None) -> Target:
-        resolved = self._any_target(target)
-        return resolved if resolved.is_gpu else parse_target(DEFAULT_GPU_TARGET)
-
-    def _resolve(self, config: ConfigLike, target: Target) -> Config:
-        """The config given, chosen before, of the decorator, or the target's default."""
-        if config is not None:
-            return config if isinstance(config, Config) else Config.from_dict(config)
-        if self._chosen is not None:
-            return self._chosen
-        if self.configs:
-            return self.configs[0]
-        return self._specs.get(self._variants.default, target).default_config()
-
-    def _first_config(self) -> Config | None:
-        """The decorator's config, else what suits the runner; None: whole tensors as tiles."""
-        if self._runner is Runner.REFERENCE and not self.configs:
-            return None
-        config = self._resolve(None, self.target)
-        if self._runner is not Runner.CHECKED or self.configs:
-            return config
-        blocks = split_tile_sizes(self.function, config.get("block_sizes", []))
-        return config.updated(block_sizes=blocks)
-
-    def _compile(self, config: Config, target: Target) -> tuple[Variant, Artifact]:
-        normal = self._specs.get(self._variants.default, target).normalize(config)
-        variant = self._variants.find(normal)
-        spec = self._specs.get(variant, target)
-        if variant is not self._variants.default:
-            normal = spec.normalize(config)
-        compile_config = compile_to_triton if target.is_gpu else compile_to_native
-        return variant, compile_config(spec, normal, self.settings)
-
     def _executable(self, config: Config | None) -> Executable:
         if config is not None:
             config = self.config_spec.normalize(config)
@@ -227,3 +238,11 @@ class BoundKernel:
 
     def _run(self, executable: Executable, args: tuple[Any, ...]) -> Any:
         return self._executables.run(executable, self.definition.with_defaults(args))
+
+
+def _any_target(target: str | Target | None, default: Target) -> Target:
+    return default if target is None else resolve_target(target)
+
+
+def _gpu_target(target: Target) -> Target:
+    return target if target.is_gpu else parse_target(DEFAULT_GPU_TARGET)

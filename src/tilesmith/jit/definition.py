@@ -19,6 +19,7 @@ from tilesmith.frontend.source import parse_kernel
 from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.jit.check_definition import check_definition
 from tilesmith.jit.runners import is_interpreted
+from tilesmith.jit.tuner import Tuner
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
@@ -29,7 +30,11 @@ class KernelDefinition:
     """The fixed part of a kernel; every specialization shares it."""
 
     def __init__(
-        self, function: Callable[..., Any], configs: Sequence[Config], settings: Settings
+        self,
+        function: Callable[..., Any],
+        configs: Sequence[Config],
+        settings: Settings,
+        tuner: Tuner | None = None,
     ) -> None:
         check_definition(function)
         self.fn = function
@@ -38,6 +43,7 @@ class KernelDefinition:
         self.parameters = tuple(self.signature.parameters)
         self.settings = settings
         self.configs = list(configs)
+        self.tuner = tuner
         self.warnings = WarningLog(find_warnings(settings.ignore_warnings))
         self.constexprs = frozenset(
             position
@@ -59,6 +65,13 @@ class KernelDefinition:
         check_device_code(source)
         check_named_helpers(source)
         return split_kernel(source)
+
+    def find_tuner(self) -> Tuner:
+        """The tuner, or an error that says why there is none."""
+        if self.tuner is None:
+            problem = "it was made without a tuner (tilesmith.kernel has one)"
+            raise errors.AutotuneError(function=self.name, problem=problem)
+        return self.tuner
 
     def constant_positions(self, arguments: tuple[Any, ...]) -> frozenset[int]:
         """Positions of arguments that are compile-time constants."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +11,12 @@ from tilesmith.compiler.whole_tiles import whole_tile_sizes
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.host_watch import HostWatch, may_compute
+from tilesmith.frontend.scratch_arguments import copy_if_changed
 from tilesmith.frontend.sessions import running_host
+from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.fallback import FallbackLauncher
+from tilesmith.jit.launch_capture import CapturedLaunch, LaunchReached, make_stop
 from tilesmith.jit.launchers import Launcher, LauncherMaker
 from tilesmith.jit.runners import Runner
 from tilesmith.jit.variants import Variant, VariantStore
@@ -33,9 +38,16 @@ class _GuardFailedError(Exception):
 class Executable:
     """One config ready to run."""
 
-    def __init__(self, config: Config, runner: Runner) -> None:
+    def __init__(
+        self,
+        config: Config,
+        runner: Runner,
+        alternatives: Callable[[], Sequence[Config]] | None = None,
+    ) -> None:
         self.config = config
         self.runner = runner
+        self.alternatives = alternatives
+        """To be taken, in this order, where the config does not build."""
         self.blocks = dict(enumerate(config.get("block_sizes", [])))
         self.launch: Launcher = _fail
         """The launch point of host code: runs the newest launcher whose trace fits."""
@@ -75,6 +87,14 @@ class ExecutableStore:
             self._known[(config, runner)] = known
         return known
 
+    def first_of(
+        self, config: Config, alternatives: Callable[[], Sequence[Config]], runner: Runner
+    ) -> Executable:
+        """The executable of a config; where it does not build, the first alternative that does."""
+        executable = Executable(config, runner, alternatives)
+        self._add_launcher(executable, self._variants.find(executable.config))
+        return executable
+
     def run(self, executable: Executable, args: tuple[Any, ...]) -> Any:
         """Run host code with the executable at its launch point."""
         if not self._is_watched:
@@ -90,15 +110,35 @@ class ExecutableStore:
             captured = failed.captured
         return self._run_traced_anew(executable, args, captured, MAX_NEW_TRACES)
 
+    def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
+        """What host code hands over under a config; nothing is launched, no argument changed."""
+        for _ in range(MAX_NEW_TRACES + 1):
+            captured = self._capture_once(config, args)
+            if captured.fits_variant:
+                return captured
+            self._variants.note_changes(captured.values)
+            self._variants.trace_for(config, args)
+        raise self._unsteady()
+
+    def _capture_once(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
+        split = self._definition.split
+        arguments = copy_if_changed(split.source, args)
+        stop = make_stop(self._device)
+        blocks = dict(enumerate(config.get("block_sizes", [])))
+        try:
+            with same_random_numbers():
+                self._run_host(stop, arguments, config, blocks)
+        except LaunchReached as reached:
+            variant = self._variants.find(config)
+            return CapturedLaunch(variant, split.captured, reached.values, arguments, self._device)
+        raise HostReturnedError
+
     def _run_traced_anew(
         self, executable: Executable, args: tuple[Any, ...], captured: tuple[Any, ...], left: int
     ) -> Any:
         """Run again with a trace of what host code computes this time; it may change once more."""
         if not left:
-            raise errors.InternalError(
-                problem=f"host code of `{self._definition.name}` computes other values at every "
-                "run, and device code needs them as constants"
-            )
+            raise self._unsteady()
         self._variants.note_changes(captured)
         self._add_launcher(executable, self._variants.trace_for(executable.config, args))
         try:
@@ -107,14 +147,25 @@ class ExecutableStore:
             captured = failed.captured
         return self._run_traced_anew(executable, args, captured, left - 1)
 
+    def _unsteady(self) -> errors.BaseError:
+        return errors.InternalError(
+            problem=f"host code of `{self._definition.name}` computes other values at every "
+            "run, and device code needs them as constants"
+        )
+
     def _run_with_session(self, executable: Executable, args: tuple[Any, ...]) -> Any:
-        config, fragments = executable.config, self._session.tunable_fragments
+        return self._run_host(executable.launch, args, executable.config, executable.blocks)
+
+    def _run_host(
+        self, launch: Launcher, args: tuple[Any, ...], config: Config, blocks: dict[int, int]
+    ) -> Any:
+        fragments = self._session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}
-        with running_host(HostSession(executable.blocks, tunables)):
-            return self._host(executable.launch, *args)
+        with running_host(HostSession(blocks, tunables)):
+            return self._host(launch, *args)
 
     def _add_launcher(self, executable: Executable, variant: Variant) -> None:
-        launcher = self._launchers.make(executable.runner, variant, executable.config)
+        launcher = self._make_launcher(executable, variant)
         executable.launch = compile_choice(
             self._definition.split.captured,
             variant.trace.guards,
@@ -123,6 +174,22 @@ class ExecutableStore:
             executable.launch,
         )
         executable.launch.device = self._device  # type: ignore[attr-defined]
+
+    def _make_launcher(self, executable: Executable, variant: Variant) -> Launcher:
+        def make(config: Config) -> Launcher:
+            return self._launchers.make(executable.runner, variant, config)
+
+        find_others = executable.alternatives
+        if find_others is None:
+            return make(executable.config)
+        launcher = FallbackLauncher(
+            executable.config,
+            lambda: filter(variant.fits, find_others()),
+            make,
+            self._definition.warnings,
+        )
+        # Native code was built when its launcher was made: nothing is left to fall back from.
+        return launcher if executable.runner is Runner.TRITON else launcher.current
 
     def _whole_config(self) -> Config:
         function = self._variants.default.function

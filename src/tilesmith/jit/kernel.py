@@ -18,6 +18,7 @@ from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization import check_devices, check_layouts, find_device
+from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -34,8 +35,9 @@ class Kernel:
         configs: Sequence[Config] = (),
         settings: Settings | None = None,
         key: Callable[..., Hashable] | None = None,
+        tuner: Tuner | None = None,
     ) -> None:
-        self.definition = KernelDefinition(function, configs, settings or Settings())
+        self.definition = KernelDefinition(function, configs, settings or Settings(), tuner)
         functools.update_wrapper(self, function)
         self._keys = CallKeys(self.definition, key)
         self._num_parameters = len(self.definition.parameters)
@@ -139,6 +141,51 @@ class Kernel:
             nowhere = SimpleNamespace(device=find_device(args))
             return self.definition.split.host_function()(nowhere, *args)
 
+    def autotune(
+        self,
+        args: tuple[Any, ...] | list[Any],
+        *,
+        force: bool = True,
+        budget: float | None = None,
+        **options: Any,
+    ) -> Config:
+        """Search for the fastest config for these arguments, use it from now on and return it.
+
+        Example:
+            ``kernel.autotune((x, y), budget=15)``; for more see ``BoundKernel.autotune``.
+        """
+        return self.bind(args).autotune(args, force=force, budget=budget, **options)
+
+    def autotune_multi(
+        self,
+        arg_sets: Sequence[tuple[Any, ...]],
+        *,
+        aggregation: str = "geomean",
+        relative_to: str | None = None,
+        force: bool = True,
+        budget: float | None = None,
+        **options: Any,
+    ) -> Config:
+        """Search for the one config that is best for several sets of arguments together.
+
+        Args:
+            arg_sets: arguments, each a workload.
+            aggregation: ``geomean`` or ``max`` of the times.
+            relative_to: None for milliseconds; ``default`` or ``baseline`` for ratios to the
+                default config's time or to that of ``autotune_baseline_fn``.
+            force: search even though a winner is stored.
+            budget: seconds, for all workloads together.
+            options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
+        """
+        tag = options.pop("cache_tag", None)
+        request = MultiRequest(
+            TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
+        )
+        cases = [(self.bind(args), self.definition.normalize_args(*args)) for args in arg_sets]
+        config = self.definition.find_tuner().tune_multi(cases, request)
+        used = [bound.install(config) for bound, _ in cases]
+        return used[0]
+
     def reset(self) -> None:
         """Forget everything compiled."""
         with self._lock:
@@ -157,6 +204,7 @@ def kernel(
     config: Config | Mapping[str, Any] | None = None,
     configs: Sequence[Config | Mapping[str, Any]] | None = None,
     key: Callable[..., Hashable] | None = None,
+    tuner: Tuner | None = None,
     **settings: Any,
 ) -> Any:
     """Turn a function with device loops into a kernel; bare or with arguments.
@@ -165,12 +213,14 @@ def kernel(
         ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
     """
     if fn is None:
-        return functools.partial(kernel, config=config, configs=configs, key=key, **settings)
+        return functools.partial(
+            kernel, config=config, configs=configs, key=key, tuner=tuner, **settings
+        )
     if config is not None and configs is not None:
         raise errors.ConflictingArguments(first="config", second="configs")
     given = [config] if config is not None else list(configs or ())
     resolved = [c if isinstance(c, Config) else Config.from_dict(c) for c in given]
-    return Kernel(fn, configs=resolved, settings=_settings(settings), key=key)
+    return Kernel(fn, configs=resolved, settings=_settings(settings), key=key, tuner=tuner)
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:

@@ -19,6 +19,10 @@ class Runner(Enum):
     """The reference interpreter, with every access checked for bounds and races."""
 
 
+COMPILING = (Runner.TRITON, Runner.NATIVE)
+"""Those for which Configs make a difference in time."""
+
+
 def is_interpreted(settings: Settings) -> bool:
     """Whether the reference interpreter runs the kernel, on whatever target."""
     is_reference = settings.backend == "reference" or settings.ref_mode is RefMode.EAGER

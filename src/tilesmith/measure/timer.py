@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import torch
@@ -37,12 +38,28 @@ class Timing:
         return self.summary.median
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What holds around every timed call."""
+
+    prepare: Mapping[str, Work] = field(default_factory=dict[str, Work])
+    """What to call before each call of a callable, by its name, outside the time that counts."""
+    is_warm: bool = False
+    """Whether a device's cache holds what an untimed call right before has left there."""
+    time_limit_s: float = inf
+    """Rounds that would end later than this are left out, all but the first."""
+
+
+PLAIN = Conditions()
+
+
 def time_on_cpu(
     works: Mapping[str, Work],
     *,
     repeats: int = 15,
     warmup: int = 2,
     min_sample_ms: float = 0.0,
+    conditions: Conditions = PLAIN,
 ) -> dict[str, Timing]:
     """Wall-clock time of each callable on the host, interleaved.
 
@@ -51,15 +68,21 @@ def time_on_cpu(
         repeats: rounds, each giving one sample per callable.
         warmup: untimed calls of each first.
         min_sample_ms: one sample calls often enough to last this long, for calls of microseconds.
+        conditions: what happens around each call; caches are left as they are.
     """
-    for work in works.values():
-        _call_often(work, warmup)
-    calls = {name: _calls_per_sample(work, min_sample_ms) for name, work in works.items()}
+    start = time.perf_counter()
+    timed = {name: _HostWork(work, conditions.prepare.get(name)) for name, work in works.items()}
+    for work in timed.values():
+        work.measure(warmup)
+    for work in timed.values():
+        work.choose_calls(min_sample_ms)
+    limit = _Limit(start, conditions.time_limit_s)
     samples: dict[str, list[float]] = {name: [] for name in works}
-    for name in _interleave(list(works), repeats):
-        start = time.perf_counter()
-        _call_often(works[name], calls[name])
-        samples[name].append((time.perf_counter() - start) * 1e3 / calls[name])
+    for names in _rounds(list(works), repeats):
+        for name in names:
+            samples[name].append(timed[name].sample())
+        if limit.is_near():
+            break
     return {name: Timing(tuple(values)) for name, values in samples.items()}
 
 
@@ -70,6 +93,7 @@ def time_on_device(
     repeats: int = 50,
     warmup: int = 5,
     use_graph: bool = False,
+    conditions: Conditions = PLAIN,
 ) -> dict[str, Timing]:
     """Device time of each callable with a cold L2 cache, interleaved; the device must be a GPU.
 
@@ -80,14 +104,17 @@ def time_on_device(
         warmup: untimed calls of each first.
         use_graph: capture each callable into a graph and time replays, so that the host's launch
             cost between several kernels of one callable is left out.
+        conditions: what happens around each call, and whether the cache is cold.
     """
     place = torch.device(device)
+    start = time.perf_counter()
     with torch.cuda.device(place):
-        for work in works.values():
-            _call_often(work, warmup)
+        for name, work in works.items():
+            _warm_up(work, conditions.prepare.get(name, _do_nothing), warmup)
         torch.cuda.synchronize()
         ready = {name: capture_graph(work) if use_graph else work for name, work in works.items()}
-        return _time_with_events(ready, repeats, _flush_buffer(place))
+        clock = _EventClock(ready, conditions, _flush_buffer(place))
+        return clock.time(repeats, _Limit(start, conditions.time_limit_s))
 
 
 def capture_graph(work: Work) -> Work:
@@ -113,24 +140,103 @@ def capture_graph(work: Work) -> Work:
     return replay
 
 
-def _time_with_events(
-    works: Mapping[str, Work], repeats: int, flush: torch.Tensor
-) -> dict[str, Timing]:
-    pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in works}
-    for name in _interleave(list(works), repeats):
+class _Limit:
+    """Tells, after each round, whether there is time for another."""
+
+    def __init__(self, start: float, seconds: float) -> None:
+        self._end = start + seconds
+        self._last = time.perf_counter()
+
+    def is_near(self) -> bool:
+        """Whether a round as long as the last would end too late."""
+        now = time.perf_counter()
+        last, self._last = self._last, now
+        return now + (now - last) > self._end
+
+    def rounds_left(self) -> int:
+        """How many rounds as long as the last still fit."""
+        now = time.perf_counter()
+        left = (self._end - now) / max(now - self._last, 1e-6)
+        return int(max(0.0, min(left, 1e9)))
+
+
+class _HostWork:
+    """A callable on the host, with what comes before each call and the calls of one sample."""
+
+    def __init__(self, work: Work, prepare: Work | None) -> None:
+        self._work = work
+        self._prepare = prepare
+        self._calls = 1
+
+    def choose_calls(self, min_sample_ms: float) -> None:
+        """Call so often that a sample is long enough."""
+        if min_sample_ms > 0.0:
+            self._calls = max(1, int(min_sample_ms / max(self.measure(1), 1e-4)))
+
+    def sample(self) -> float:
+        """Milliseconds of one call, the mean of several."""
+        return self.measure(self._calls) / self._calls
+
+    def measure(self, count: int) -> float:
+        """Milliseconds of so many calls together."""
+        if self._prepare is not None:
+            return sum(self._measure_prepared(self._prepare) for _ in range(count))
+        start = time.perf_counter()
+        _call_often(self._work, count)
+        return (time.perf_counter() - start) * 1e3
+
+    def _measure_prepared(self, prepare: Work) -> float:
+        prepare()
+        start = time.perf_counter()
+        self._work()
+        return (time.perf_counter() - start) * 1e3
+
+
+class _EventClock:
+    """Times callables by events of the device."""
+
+    def __init__(
+        self, works: Mapping[str, Work], conditions: Conditions, flush: torch.Tensor
+    ) -> None:
+        self._works = works
+        self._prepare = conditions.prepare
+        self._is_warm = conditions.is_warm
+        self._flush = flush
+        self._pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {
+            name: [] for name in works
+        }
+
+    def time(self, repeats: int, limit: _Limit) -> dict[str, Timing]:
+        """All rounds; the first is waited for, and tells how many more fit into the limit."""
+        rounds = _rounds(list(self._works), repeats)
+        self._run(rounds[:1])
+        torch.cuda.synchronize()
+        self._run(rounds[1 : 1 + limit.rounds_left()])
+        torch.cuda.synchronize()
+        return {
+            name: Timing(tuple(start.elapsed_time(end) for start, end in events))
+            for name, events in self._pairs.items()
+        }
+
+    def _run(self, rounds: Sequence[Sequence[str]]) -> None:
+        for names in rounds:
+            for name in names:
+                self._pairs[name].append(self._sample(name))
+
+    def _sample(self, name: str) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         start = torch.cuda.Event(enable_timing=True)
         end = torch.cuda.Event(enable_timing=True)
+        prepare, work = self._prepare.get(name, _do_nothing), self._works[name]
+        prepare()
         # The flush also keeps the device busy while the host enqueues, so launch time stays hidden.
-        flush.zero_()
+        self._flush.zero_()
+        if self._is_warm:
+            work()
+            prepare()
         start.record()
-        works[name]()
+        work()
         end.record()
-        pairs[name].append((start, end))
-    torch.cuda.synchronize()
-    return {
-        name: Timing(tuple(start.elapsed_time(end) for start, end in events))
-        for name, events in pairs.items()
-    }
+        return start, end
 
 
 def _flush_buffer(device: torch.device) -> torch.Tensor:
@@ -140,19 +246,19 @@ def _flush_buffer(device: torch.device) -> torch.Tensor:
     return torch.empty(size // 4, dtype=torch.int32, device=device)
 
 
-def _interleave(names: Sequence[str], repeats: int) -> list[str]:
+def _rounds(names: Sequence[str], repeats: int) -> list[list[str]]:
     """Every name once per round, every other round in reverse."""
-    forward, backward = list(names), list(reversed(names))
-    return [name for round_ in range(repeats) for name in (backward if round_ % 2 else forward)]
+    return [list(reversed(names)) if number % 2 else list(names) for number in range(repeats)]
 
 
-def _calls_per_sample(work: Work, min_sample_ms: float) -> int:
-    if min_sample_ms <= 0.0:
-        return 1
-    start = time.perf_counter()
-    work()
-    elapsed_ms = (time.perf_counter() - start) * 1e3
-    return max(1, int(min_sample_ms / max(elapsed_ms, 1e-4)))
+def _do_nothing() -> None:
+    pass
+
+
+def _warm_up(work: Work, prepare: Work, count: int) -> None:
+    for _ in range(count):
+        prepare()
+        work()
 
 
 def _call_often(work: Work, count: int) -> None:

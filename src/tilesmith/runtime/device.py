@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -20,8 +21,16 @@ def target_of(device: torch.device) -> Target:
         raise errors.BackendUnsupported(operation=f"device {device.type}", backend="triton")
     properties = torch.cuda.get_device_properties(device)
     if torch.version.hip is not None:
-        return hip_target(properties.gcnArchName.split(":")[0])
-    return cuda_target(properties.major * 10 + properties.minor)
+        target = hip_target(properties.gcnArchName.split(":")[0])
+    else:
+        target = cuda_target(properties.major * 10 + properties.minor)
+    return replace(target, num_sms=properties.multi_processor_count, model=properties.name)
+
+
+def describe_device(target: Target) -> str:
+    """What times of the target depend on, in words: the model, or a CPU with its threads."""
+    name = target.model or str(target)
+    return name if target.is_gpu else f"{name}, {torch.get_num_threads()} threads"
 
 
 def resolve_target(target: str | Target) -> Target:

@@ -1,35 +1,46 @@
-"""Facts about loads, stores and atomics: which axis runs along memory, and what is read again."""
+"""Facts about loads, stores and atomics: bytes, which axis runs along memory, what is read again.
+
+``AccessFact`` says what one access moves, how, and what it is for; ``tensor_traffic`` adds up what
+must be moved at least.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
-from tilesmith.analysis.effects import is_elsewhere
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.dtypes import DType
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, TileIndex
-from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims
-from tilesmith.ir.types import ONE, Dim, Extent, Shape
-from tilesmith.ir.values import Value
-from tilesmith.schedule.structure import Access, Site, Structure
+from tilesmith.ir.types import Dim, Extent, Shape
+from tilesmith.schedule.index_patterns import IndexPattern
+from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.work_facts import NO_BLOCKS, UNCOUNTED, Count
+
+VECTOR_BYTES = 16
+"""The widest access of one thread."""
 
 
 @dataclass(frozen=True)
-class IndexPattern:
-    """How one tensor dimension is indexed.
+class Purpose:
+    """What loaded elements are used for, before any product or reduction of them."""
 
-    ``kind`` is ``tile`` (consecutive, from the begin of a tile), ``range`` (consecutive, a whole
-    dimension), ``scalar`` or ``gather`` (anything else); ``dim`` is the tile axis it spans.
-    """
+    sides: tuple[str, ...] = ()
+    """Of matrix products: ``lhs``, ``rhs``."""
+    reduced: tuple[Dim, ...] = ()
+    """Axes they are reduced over, one for each reduction."""
+    num_stores: int = 0
+    is_index: bool = False
+    """Whether they say where something else is, or how far a loop goes."""
 
-    kind: str
-    dim: Dim = ONE
+    @property
+    def is_reread(self) -> bool:
+        """Whether a row is needed again after a reduction of it."""
+        most = max(map(self.reduced.count, self.reduced), default=0)
+        return most > 1 or (most == 1 and self.num_stores > 0)
 
 
-SCALAR = IndexPattern("scalar")
-GATHER = IndexPattern("gather")
+NO_PURPOSE = Purpose()
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,20 @@ class AccessFact:
     has_mask: bool
     reuse: int
     """How often each element is accessed: the extent of the axes around that do not index it."""
+    known_strides: tuple[int | None, ...] = ()
+    """Strides as numbers, where runtime sizes are known."""
+    text: str = ""
+    """The access as the user would write it: ``x[tile_m, :]``."""
+    moved: Count = UNCOUNTED
+    """Elements, with repetitions."""
+    programs: Count = UNCOUNTED
+    distinct: int | None = None
+    """Different elements at most, where known."""
+    tensor_elements: int | None = None
+    purpose: Purpose = NO_PURPOSE
+    eviction_slot: int | None = None
+    """Its position in ``load_eviction_policies``."""
+    loc: SourceLocation = UNKNOWN
 
     @property
     def is_scalar(self) -> bool:
@@ -63,9 +88,14 @@ class AccessFact:
     @property
     def contiguous_dim(self) -> Dim | None:
         """The tile axis along which the elements are neighbours in memory."""
+        pattern = self._contiguous
+        return None if pattern is None else pattern.dim
+
+    @property
+    def _contiguous(self) -> IndexPattern | None:
         for stride, pattern in zip(self.strides, self.patterns):
             if stride == 1 and pattern.kind in ("tile", "range"):
-                return pattern.dim
+                return pattern
         return None
 
     @property
@@ -85,10 +115,38 @@ class AccessFact:
         return all(isinstance(stride, int) and stride * size % 16 == 0 for stride in others)
 
     @property
+    def vector_width(self) -> int:
+        """Elements that one thread can move at once, as far as strides tell; 1: one by one."""
+        pattern = self._contiguous
+        if pattern is None or pattern.is_shifted:
+            return 1
+        width = max(1, VECTOR_BYTES // self.dtype.itemsize)
+        for stride in self.known_strides:
+            if stride is None:
+                return 1
+            width = gcd(width, stride) if stride != 1 else width
+        return width
+
+    @property
     def fits_descriptor(self) -> bool:
         """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes."""
         is_dense = self.strides.count(1) == 1 and self.contiguous_dim is not None
         return self.is_rectangle and 2 <= len(self.strides) <= 5 and is_dense and self.is_aligned
+
+    @property
+    def distinct_bytes(self) -> int | None:
+        """Bytes of different elements: what is moved at least, whatever caches do."""
+        return None if self.distinct is None else self.distinct * self.dtype.itemsize
+
+    def bytes_moved(self, blocks: Mapping[str, int] = NO_BLOCKS) -> float | None:
+        """Bytes that all programs ask for together; without block sizes the least there can be."""
+        count = self.moved.at(blocks)
+        return None if count is None else count * self.dtype.itemsize
+
+    def bytes_per_program(self, blocks: Mapping[str, int]) -> float | None:
+        """Bytes that an average program asks for."""
+        moved, programs = self.bytes_moved(blocks), self.programs.at(blocks)
+        return None if moved is None or not programs else moved / programs
 
     def untiled_elements(self, structure: Structure) -> int:
         """Elements per tiled element: the product of the axes that have no block."""
@@ -97,60 +155,45 @@ class AccessFact:
         return prod(structure.extent(dim) or 1 for dim in whole)
 
 
-def classify_index(structure: Structure, value: Value) -> IndexPattern:
-    """What an index tile enumerates."""
-    if value.tile.rank == 0:
-        return SCALAR
-    op = structure.definitions.get(value)
-    if isinstance(op, (ExpandDims, Broadcast, Cast)):
-        return classify_index(structure, op.x)
-    if isinstance(op, (TileIndex, Arange)):
-        kind = "tile" if isinstance(op, TileIndex) else "range"
-        return IndexPattern(kind, op.result.tile.shape[0])
-    if isinstance(op, Elementwise) and op.fn in ("add", "sub"):
-        patterns = [classify_index(structure, arg) for arg in op.args]
-        moved = [pattern for pattern in patterns if pattern.kind != "scalar"]
-        is_shift = len(moved) == 1 and (op.fn == "add" or patterns[0] is moved[0])
-        return moved[0] if is_shift else GATHER if moved else SCALAR
-    return GATHER
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that must be moved at least: every element that is used, once each way."""
+
+    read: int | None
+    written: int | None
+
+    @property
+    def total(self) -> int | None:
+        """Both ways."""
+        return None if self.read is None or self.written is None else self.read + self.written
 
 
-def _reuse(structure: Structure, site: Site, indices: tuple[Value, ...]) -> int:
-    used = frozenset().union(*map(structure.roots, indices)) if indices else frozenset[Value]()
-    absent = [
-        axis.extent or 1
-        for loop in site.loops
-        for axis in structure.axes_of(loop)
-        if axis.index not in used
-    ]
-    return prod(absent)
+def tensor_traffic(accesses: Sequence[AccessFact]) -> Traffic:
+    """The traffic of all accesses; parts of a tensor that several touch count once."""
+    reads = [fact for fact in accesses if fact.kind != "store"]
+    writes = [fact for fact in accesses if fact.kind != "load"]
+    return Traffic(_once_each(reads), _once_each(writes))
 
 
-def _access_fact(structure: Structure, site: Site, op: Access) -> AccessFact:
-    value = op.result if isinstance(op, Load) else op.value
-    tensor = op.tensor.tensor
-    patterns = tuple(classify_index(structure, index) for index in op.indices)
-    return AccessFact(
-        slot=op.slot,
-        kind=op.name,
-        tensor=op.tensor.name,
-        dtype=tensor.dtype,
-        shape=value.tile.shape,
-        strides=tensor.strides,
-        patterns=tuple(GATHER for _ in patterns) if is_elsewhere(op) else patterns,
-        has_mask=op.mask is not None,
-        reuse=_reuse(structure, site, op.indices),
-    )
+def _once_each(accesses: list[AccessFact]) -> int | None:
+    regions: dict[str, dict[tuple[IndexPattern, ...], AccessFact]] = {}
+    for fact in accesses:
+        known = regions.setdefault(fact.tensor, {})
+        known.setdefault(fact.patterns, fact)
+    total = 0
+    for parts in regions.values():
+        size = _of_one_tensor(list(parts.values()))
+        if size is None:
+            return None
+        total += size
+    return total
 
 
-def collect_access_facts(structure: Structure) -> tuple[AccessFact, ...]:
-    """Facts of all loads and stores by slot, then of all atomics."""
-    wanted = {id(op) for op in (*structure.accesses, *structure.atomics)}
-    facts = [
-        _access_fact(structure, site, site.op)
-        for site in structure.sites
-        if id(site.op) in wanted and isinstance(site.op, (Load, Store, Atomic))
-    ]
-    moves = sorted((f for f in facts if f.kind != Atomic.name), key=lambda fact: fact.slot)
-    atomics = sorted((f for f in facts if f.kind == Atomic.name), key=lambda fact: fact.slot)
-    return (*moves, *atomics)
+def _of_one_tensor(parts: list[AccessFact]) -> int | None:
+    sizes = [fact.distinct_bytes for fact in parts]
+    known = [size for size in sizes if size is not None]
+    whole = parts[0].tensor_elements
+    most = None if whole is None else whole * parts[0].dtype.itemsize
+    if len(known) < len(sizes):
+        return most
+    return sum(known) if most is None else min(most, sum(known))

@@ -7,7 +7,7 @@ from math import prod
 from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import TensorType
-from tilesmith.schedule.access_facts import classify_index
+from tilesmith.schedule.index_patterns import classify_index
 from tilesmith.schedule.structure import Structure
 
 

@@ -5,248 +5,123 @@ Heuristics and resource estimates read these, never op patterns. Composed facts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from tilesmith.analysis.product_sizes import least_contracted
-from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.dtypes import DType
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Store
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
-from tilesmith.ir.types import Dim, TileType
-from tilesmith.schedule.access_facts import AccessFact, collect_access_facts
-from tilesmith.schedule.structure import Site, Structure
+from tilesmith.ir.types import ONE, Dim
+from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.collect_accesses import AccessCollector
+from tilesmith.schedule.composed_facts import (
+    AttentionFact,
+    MatmulWithReductionEpilogueFact,
+    PointwiseFact,
+    compose_attention,
+    compose_epilogue,
+    pointwise_fact,
+)
+from tilesmith.schedule.dataflow import Dataflow
+from tilesmith.schedule.extents import Axis, Extents
+from tilesmith.schedule.fact_set import FactSet
+from tilesmith.schedule.fact_signature import fingerprint, shape_class
+from tilesmith.schedule.fact_text import render_facts
+from tilesmith.schedule.matmul_facts import MatmulCollector, MatmulFact
+from tilesmith.schedule.reduction_facts import (
+    AccumulatorFact,
+    ReductionFact,
+    collect_accumulators,
+    collect_reductions,
+)
+from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.work_facts import Counter, collect_work
 
-Combining = Reduce | Scan | ReduceWith | ScanWith | Sort
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A tile axis: its block (None for a constant or runtime size) and how far it ranges in all."""
-
-    dim: Dim
-    block: str | None
-    extent: int | None
-
-    def extent_or(self, fallback: int) -> int:
-        """The extent, or ``fallback`` where it is unknown."""
-        return fallback if self.extent is None else self.extent
-
-
-@dataclass(frozen=True)
-class MatmulFact:
-    """One ``dot``: axes, element types and whether it accumulates over a loop."""
-
-    m: Axis
-    n: Axis
-    k: Axis
-    batch: Axis | None
-    lhs_dtype: DType
-    rhs_dtype: DType
-    acc_dtype: DType
-    precision: str
-    is_looped: bool
-    """Whether it stands in a sequential loop."""
-    min_k: int
-    """The least K that matrix instructions take."""
-    loc: SourceLocation
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """M, N and K."""
-        return (self.m, self.n, self.k)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of the wider operand's elements."""
-        return max(self.lhs_dtype.itemsize, self.rhs_dtype.itemsize)
-
-    @property
-    def uses_tensor_cores(self) -> bool:
-        """Whether GPUs multiply these with matrix units rather than lane by lane."""
-        if self.lhs_dtype.bits == 32 and self.lhs_dtype.is_float:
-            return self.precision != "ieee"
-        return self.lhs_dtype.bits < 32
+__all__ = [
+    "AccumulatorFact",
+    "AttentionFact",
+    "Axis",
+    "Facts",
+    "MatmulFact",
+    "MatmulWithReductionEpilogueFact",
+    "PointwiseFact",
+    "ReductionFact",
+    "collect_facts",
+]
 
 
 @dataclass(frozen=True)
-class ReductionFact:
-    """All reductions over one axis."""
+class FactSource:
+    """What facts were derived from; with other runtime sizes they are derived again."""
 
-    axis: Axis
-    kind: str
-    """``rollable`` (whole or in chunks), ``persistent`` (only whole) or ``tile`` (over a block)."""
-    functions: tuple[str, ...]
-    dtype: DType
-    is_reread: bool
-    """Whether the row is used again after a reduction of it."""
-    loc: SourceLocation
+    structure: Structure
+    rollable: tuple[Dim, ...]
+    sizes: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class MatmulWithReductionEpilogueFact:
-    """One matmul whose untiled output axis is then reduced."""
+@dataclass(frozen=True, repr=False)
+class Facts(FactSet):
+    """Everything known about a function. ``print(facts)`` shows it in the user's names."""
 
-    matmul: MatmulFact
-    reduction: ReductionFact
+    source: FactSource | None = field(default=None, compare=False)
 
+    def with_sizes(self, sizes: Mapping[str, int]) -> Facts:
+        """The facts of a launch with these runtime sizes, by parameter name."""
+        source = self.source
+        if source is None or not any(source.sizes.get(k) != v for k, v in sizes.items()):
+            return self
+        merged = {**source.sizes, **sizes}
+        return collect_facts(source.structure, source.rollable, merged)
 
-@dataclass(frozen=True)
-class AttentionFact:
-    """Two chained matmuls in one loop: the second contracts the first one's output axis."""
+    def shape_class(self) -> str:
+        """A short text that kernels of about the same shape share: extents as powers of two."""
+        return shape_class(self)
 
-    scores: MatmulFact
-    values: MatmulFact
+    def fingerprint(self) -> str:
+        """Changes whenever a fact does; runtime sizes stand by their names."""
+        return fingerprint(self)
 
+    def __str__(self) -> str:
+        return render_facts(self)
 
-@dataclass(frozen=True)
-class PointwiseFact:
-    """A function without matmuls, reductions and atomics."""
-
-    total: int | None
-    """Elements over all tiled axes, where known."""
-    slab: int
-    """Untiled elements per tiled element."""
-    storage_bytes: int
-    """Bytes moved per element, over all accesses."""
-    contiguous_blocks: tuple[str, ...]
-    """Blocks along which some access has stride 1."""
-    num_transcendentals: int
+    __repr__ = __str__
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Everything known about a function."""
-
-    matmuls: tuple[MatmulFact, ...]
-    reductions: tuple[ReductionFact, ...]
-    accesses: tuple[AccessFact, ...]
-    pointwise: PointwiseFact | None
-    epilogue: MatmulWithReductionEpilogueFact | None
-    attention: AttentionFact | None
-
-
-def axis_of(structure: Structure, dim: Dim) -> Axis:
-    """The axis of a dimension."""
-    symbol = dim.symbol
-    block = symbol if symbol is not None and structure.function.is_block(symbol) else None
-    return Axis(dim, block, structure.extent(dim))
+def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis, ...]:
+    structure = extents.structure
+    found: dict[tuple[str, Dim], Axis] = {}
+    for axis in (axis for loop in structure.all_loops for axis in structure.axes_of(loop)):
+        if axis.block:
+            found[("", Dim.of(axis.block))] = extents.axis(Dim.of(axis.block))
+        else:
+            length, name = extents.of_loop(axis), axis.index.name
+            found[(name, ONE)] = Axis(ONE, None, length.count, length, name)
+    for dim in (dim for fact in accesses for dim in fact.shape if not dim.is_one):
+        found.setdefault(("", dim), extents.axis(dim))
+    return tuple(found.values())
 
 
-def _matmul_fact(structure: Structure, site: Site, dot: Dot) -> MatmulFact:
-    lhs, rhs = dot.lhs.tile, dot.rhs.tile
-    return MatmulFact(
-        m=axis_of(structure, lhs.shape[-2]),
-        n=axis_of(structure, rhs.shape[-1]),
-        k=axis_of(structure, lhs.shape[-1]),
-        batch=axis_of(structure, dot.result.tile.shape[0]) if lhs.rank == 3 else None,
-        lhs_dtype=lhs.dtype,
-        rhs_dtype=rhs.dtype,
-        acc_dtype=dot.result.tile.dtype,
-        precision=dot.precision,
-        is_looped=site.innermost is not None,
-        min_k=least_contracted(dot, structure.definitions),
-        loc=dot.loc,
-    )
+def collect_facts(
+    structure: Structure, rollable: tuple[Dim, ...] = (), sizes: Mapping[str, int] | None = None
+) -> Facts:
+    """All facts; ``rollable`` are the dimensions whose reductions may run in chunks.
 
-
-def _reduction_facts(structure: Structure, rollable: tuple[Dim, ...]) -> tuple[ReductionFact, ...]:
-    by_dim: dict[Dim, list[Combining]] = {}
-    # A scan holds its rows like a reduction that cannot be rolled.
-    for kind in (Reduce, Scan, ReduceWith, ScanWith, Sort):
-        for op in structure.ops(kind):
-            by_dim.setdefault(_operand(op).shape[op.axis], []).append(op)
-    return tuple(
-        _reduction_fact(structure, dim, ops, rollable)
-        for dim, ops in by_dim.items()
-        if not dim.is_one
-    )
-
-
-def _operand(op: Combining) -> TileType:
-    return (op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x).tile
-
-
-def _function(op: Combining) -> str:
-    return op.kind if isinstance(op, (Reduce, Scan)) else op.name
-
-
-def _reduction_fact(
-    structure: Structure, dim: Dim, ops: list[Combining], rollable: tuple[Dim, ...]
-) -> ReductionFact:
-    axis = axis_of(structure, dim)
-    stores = [op for op in structure.ops(Store) if dim in op.value.tile.shape]
-    kind = "rollable" if dim in rollable else "persistent"
-    if any(structure.function.is_block(symbol) for symbol in dim.symbols):
-        kind = "tile"
-    return ReductionFact(
-        axis=axis,
-        kind=kind,
-        functions=tuple(dict.fromkeys(_function(op) for op in ops)),
-        dtype=_operand(ops[0]).dtype,
-        is_reread=len(ops) + len(stores) > 1,
-        loc=ops[0].loc,
-    )
-
-
-def _compose_epilogue(
-    matmuls: tuple[MatmulFact, ...], reductions: tuple[ReductionFact, ...]
-) -> MatmulWithReductionEpilogueFact | None:
-    if len(matmuls) != 1 or len(reductions) != 1:
-        return None
-    (matmul,), (reduction,) = matmuls, reductions
-    is_output_row = reduction.axis.dim == matmul.n.dim and matmul.n.block is None
-    if not is_output_row or matmul.m.block is None or matmul.n.extent is None:
-        return None
-    return MatmulWithReductionEpilogueFact(matmul, reduction)
-
-
-def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
-    for first in matmuls:
-        for second in matmuls:
-            is_chain = first is not second and first.n.block and first.n == second.k
-            if is_chain and first.m == second.m and second.is_looped:
-                return AttentionFact(first, second)
-    return None
-
-
-def _pointwise_fact(structure: Structure, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
-    outermost = [b for b in structure.block_slots if b not in structure.outer_bounds]
-    tiled = [structure.extent(Dim.of(block)) for block in outermost]
-    known = [extent for extent in tiled if extent is not None]
-    stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
-    slab = max((fact.untiled_elements(structure) for fact in stores), default=1)
-    functions = [op.function for op in structure.ops(Elementwise)]
-    contiguous = [fact.contiguous_block for fact in accesses if fact.contiguous_block]
-    return PointwiseFact(
-        total=prod(known) if len(known) == len(tiled) else None,
-        slab=slab,
-        storage_bytes=sum(fact.dtype.itemsize for fact in accesses if not fact.is_scalar),
-        contiguous_blocks=tuple(dict.fromkeys(contiguous)),
-        num_transcendentals=sum(function.is_transcendental for function in functions),
-    )
-
-
-def collect_facts(structure: Structure, rollable: tuple[Dim, ...] = ()) -> Facts:
-    """All facts; ``rollable`` are the dimensions whose reductions may run in chunks."""
-    matmuls = tuple(
-        _matmul_fact(structure, site, site.op)
-        for site in structure.sites
-        if isinstance(site.op, Dot)
-    )
-    reductions = _reduction_facts(structure, rollable)
-    accesses = collect_access_facts(structure)
+    ``sizes`` are values of runtime sizes, by parameter name; numbers then are those of a launch
+    with them.
+    """
+    extents, flow = Extents(structure, sizes), Dataflow(structure)
+    counter = Counter(extents)
+    matmuls = MatmulCollector(extents, counter, flow).collect()
+    reductions = collect_reductions(extents, flow, rollable)
+    accesses = AccessCollector(extents, counter, flow).collect()
     is_pointwise = not matmuls and not reductions and not structure.atomics
     return Facts(
         matmuls=matmuls,
         reductions=reductions,
         accesses=accesses,
-        pointwise=_pointwise_fact(structure, accesses) if is_pointwise else None,
-        epilogue=_compose_epilogue(matmuls, reductions),
-        attention=_compose_attention(matmuls),
+        pointwise=pointwise_fact(extents, accesses) if is_pointwise else None,
+        epilogue=compose_epilogue(structure, flow, matmuls, reductions),
+        attention=compose_attention(matmuls),
+        accumulators=collect_accumulators(extents, flow),
+        axes=_all_axes(extents, accesses),
+        work=collect_work(extents, counter),
+        name=structure.function.name,
+        source=FactSource(structure, rollable, dict(sizes or {})),
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.launch import Launch, LoopUse
 from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.resources import Launch, LoopUse
 from tilesmith.schedule.slots import Entries
 from tilesmith.targets import Target
 
@@ -54,5 +54,6 @@ def launch_of(spec: SummarisedSpec, values: Mapping[str, Any]) -> Launch:
         maxnreg=values.get("maxnreg"),
         descriptors=_descriptors(spec, values),
         program_loop=_program_loop(spec.entries, values),
+        is_persistent=is_persistent(values["pid_type"]),
         is_fused=is_persistent(values["pid_type"]) and flattens[0] is True,
     )

@@ -1,24 +1,21 @@
 """What a schedule needs of the device, in closed form: tile sizes, registers and shared memory.
 
-The formulas reproduce the compiler's allocation for software-pipelined matrix products: a ring of
-``stages`` buffers for each loaded operand where the tensor core reads shared memory (Hopper on, 64
-rows and 4 warps or more), one fewer where copies are waited for a step earlier; a multiprocessor
-has 65536 registers and a thread at most 255.
+Registers are an estimate: a multiprocessor has 65536 of them and a thread at most 255; what is
+carried by loops stays in them, and so do tiles of the straight part of a program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
-from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.ops.indexing import Mask
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.values import Value
+from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.launch import Launch
+from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
+from tilesmith.schedule.shared_memory import SharedMemoryModel, tile_bytes
 from tilesmith.schedule.structure import Site, Structure
 from tilesmith.schedule.tile_sizes import (
     MAX_CPU_TILE_ELEMENTS,
@@ -29,33 +26,19 @@ from tilesmith.schedule.tile_sizes import (
 from tilesmith.targets import Target
 
 OVERHEAD_REGISTERS = 24
+SPILL_FROM = 1.05
+"""Of the registers there are: compiled kernels with fewer rarely spilled."""
 MAX_UNROLLED_PRODUCTS = 4096
 """Multiply-adds per thread of a product without matrix units; more takes very long to compile."""
-_VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
 
 
-@dataclass(frozen=True)
-class LoopUse:
-    """Stages (0: the kernel's) and unrolling of one loop."""
+class Pressure(str, Enum):
+    """How full the registers of a thread are."""
 
-    num_stages: int = 0
-    unroll: int = 1
-
-
-@dataclass(frozen=True)
-class Launch:
-    """The part of a Config that resources depend on, besides sizes."""
-
-    num_warps: int
-    num_stages: int
-    loops: Mapping[int, LoopUse]
-    """By slot."""
-    maxnreg: int | None = None
-    descriptors: frozenset[int] = frozenset()
-    """Slots of loads and stores that go through descriptors, and so through shared memory."""
-    program_loop: LoopUse = LoopUse()
-    is_fused: bool = False
-    """Whether the loop over programs is flattened into the loops inside it."""
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    SPILLS = "spills"
 
 
 @dataclass(frozen=True)
@@ -95,6 +78,8 @@ class ResourceUse:
     shared_bytes: int = 0
     shared_tiles: tuple[Value, ...] = ()
     unrolled_products: int = 0
+    operand_registers: int = 0
+    """Per thread, for operands of products on their way; part of the pressure, not of a limit."""
 
     @property
     def has_legal_tiles(self) -> bool:
@@ -119,20 +104,39 @@ class ResourceUse:
         """Whether the kernel can be expected to build and to run without spilling."""
         return self.has_legal_tiles and self.fits_registers and self.fits_shared
 
+    @property
+    def expected_registers(self) -> int:
+        """Per thread, operands included."""
+        return self.registers + self.operand_registers
+
+    @property
+    def pressure(self) -> Pressure:
+        """How full the registers are."""
+        limit, expected = self.limits.registers, self.expected_registers
+        if not limit or 2 * expected <= limit:
+            return Pressure.LOW
+        if expected > SPILL_FROM * limit:
+            return Pressure.SPILLS
+        return Pressure.HIGH if 8 * expected > 7 * limit else Pressure.MEDIUM
+
 
 class ResourceModel:
     """Estimates the resources of one function under different Configs."""
 
-    def __init__(self, structure: Structure, target: Target) -> None:
+    def __init__(
+        self, structure: Structure, target: Target, accesses: Iterable[AccessFact]
+    ) -> None:
         self._structure = structure
         self._target = target
+        self.pipeline = OperandPipeline(structure, target, accesses)
+        self._shared = SharedMemoryModel(structure, target, self.pipeline)
         self._tiles = distinct_tiles(structure)
-        self._dots = [site for site in structure.sites if isinstance(site.op, Dot)]
-        self._sites = {id(site.op): site for site in structure.sites}
-        self._operands = self._operand_chains()
-        self._carried = {v for loop in structure.loops for v in loop.carried if v.tile.rank}
-        by_type = {v.type: v for v in structure.tile_values if v not in self._operands}
+        self._nests = _carried_nests(structure)
+        carried = {value.type for nest in self._nests for value in nest}
+        by_type = {v.type: v for v in structure.tile_values if v not in self.pipeline.operands}
         self._resident = tuple(by_type.values())
+        # An updated accumulator takes the place of the old one; it is no second copy.
+        self._passing = tuple(v for v in self._resident if v.type not in carried)
 
     def estimate(self, sizes: TileSizes, launch: Launch | None) -> ResourceUse:
         """The resources under one Config; a CPU has no launch."""
@@ -141,150 +145,75 @@ class ResourceModel:
         if launch is None:
             return ResourceUse(elements, largest, Limits(0, 0, MAX_CPU_TILE_ELEMENTS))
         registers, resident = self._registers(sizes, launch)
-        ring = {**self._stream_bytes(sizes, launch), **self._operand_bytes(sizes, launch)}
-        copies = self._copy_bytes(sizes, launch)
-        copied = max(copies.values(), default=0)
+        shared = self._shared.estimate(sizes, launch)
         return ResourceUse(
             tile_elements=elements,
             largest_tile=largest,
             registers=registers,
             largest_resident=resident,
-            shared_bytes=self._total_shared(sizes, launch, sum(ring.values()), copied),
-            shared_tiles=(*ring, *copies),
+            shared_bytes=shared.bytes,
+            shared_tiles=shared.tiles,
             unrolled_products=self._unrolled_products(sizes, launch),
-            limits=Limits.of(self._target, launch, bool(self._dots)),
+            operand_registers=self._operand_registers(sizes, launch),
+            limits=Limits.of(self._target, launch, bool(self.pipeline.products)),
         )
-
-    def _operand_chains(self) -> set[Value]:
-        """Values on the way from a load to a matrix product: they live in shared memory."""
-        found: set[Value] = set()
-        for site in self._dots:
-            for operand in _operands(site.op):
-                chain, source = self._trace(operand)
-                if isinstance(source, Load):
-                    found.update(chain)
-        return found
-
-    def _trace(self, value: Value) -> tuple[list[Value], Operation | None]:
-        chain = [value]
-        op = self._structure.definitions.get(value)
-        while isinstance(op, _VIEWS):
-            chain.append(op.x)
-            op = self._structure.definitions.get(op.x)
-        return chain, op
 
     def _registers(self, sizes: TileSizes, launch: Launch) -> tuple[int, Value | None]:
         """Per thread: all carried tiles of a loop nest, the largest other tile, and an overhead."""
         threads = launch.num_warps * self._target.warp_size
 
         def words(value: Value) -> int:
-            return -(-_tile_bytes(sizes, value) // (4 * threads))
+            return -(-tile_bytes(sizes, value) // (4 * threads))
 
-        nests = [_carried_in_nest(site) for site in self._structure.sites]
-        total = max((sum(map(words, values)) for values in nests), default=0)
-        # An updated accumulator takes the place of the old one; it is no second copy.
-        accumulators = {value.type for value in self._carried}
-        others = [v for v in self._resident if v.type not in accumulators]
-        rest = max(map(words, others), default=0)
+        total = max((sum(map(words, values)) for values in self._nests), default=0)
+        rest = max(map(words, self._passing), default=0)
         largest = max(self._resident, key=words, default=None)
         return total + rest + OVERHEAD_REGISTERS, largest
 
-    def _total_shared(self, sizes: TileSizes, launch: Launch, ring: int, copied: int) -> int:
-        epilogue = self._epilogue_bytes(sizes, launch)
-        # In a fused loop the next tile's operands arrive while this one is stored.
-        together = ring + epilogue if launch.is_fused else max(ring, epilogue)
-        return max(together, ring + copied)
-
-    def _stream_bytes(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
-        """Bytes for each load outside matrix products in a loop with stages of its own."""
-        found: dict[Value, int] = {}
-        for site in self._structure.sites:
-            loop = site.innermost
-            if not isinstance(site.op, Load) or not site.loops or not site.op.result.tile.rank:
+    def _operand_registers(self, sizes: TileSizes, launch: Launch) -> int:
+        """A step of the operands where products read registers, and computed left operands."""
+        lanes, most, computed = self._target.warp_size, 0, 0
+        for product in self.pipeline.products:
+            lhs = product.dot.lhs
+            if product.lhs.load is None:
+                computed = max(computed, tile_bytes(sizes, lhs) // (4 * launch.num_warps * lanes))
+            if self.pipeline.is_asynchronous(product, sizes, launch):
                 continue
-            if loop is not None and loop.is_ordered:
-                continue
-            slot, value = (None if loop is None else loop.slot), site.op.result
-            use = launch.program_loop if slot is None else launch.loops.get(slot, LoopUse())
-            if value not in self._operands and use.num_stages > 1:
-                buffers = (use.num_stages - 1) * max(1, use.unroll)
-                found[value] = buffers * _tile_bytes(sizes, value)
-        return found
-
-    def _copy_bytes(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
-        """Bytes for each tile outside matrix products that a descriptor moves."""
-        found: dict[Value, int] = {}
-        for op in self._structure.accesses:
-            value = op.result if isinstance(op, Load) else op.value
-            if op.slot in launch.descriptors and value not in self._operands:
-                found[value] = _tile_bytes(sizes, value)
-        return found
-
-    def _operand_bytes(self, sizes: TileSizes, launch: Launch) -> dict[Value, int]:
-        """Bytes for each tile that matrix products read from shared memory."""
-        found: dict[Value, int] = {}
-        for site in self._dots:
-            lhs, rhs = _operands(site.op)
-            for operand in (lhs, rhs):
-                _, source = self._trace(operand)
-                if isinstance(source, Load):
-                    bytes_ = _tile_bytes(sizes, source.result)
-                    buffers = self._buffers(site, source, sizes, launch)
-                    # AMD keeps a left operand that no loop changes in registers.
-                    is_kept = operand is lhs and not buffers and self._target.kind == "hip"
-                    needed = 0 if is_kept else bytes_ * max(1, buffers)
-                    found[source.result] = max(found.get(source.result, 0), needed)
-                elif operand is rhs:
-                    found[operand] = _tile_bytes(sizes, operand)
-        return found
-
-    def _buffers(self, site: Site, load: Load, sizes: TileSizes, launch: Launch) -> int:
-        """How many tiles of a pipelined load are in flight; 0 when it is not pipelined."""
-        loop = site.innermost
-        if loop is None or loop.is_ordered:
-            return 0
-        if self._sites[id(load)].innermost is not loop:
-            return launch.num_stages if launch.is_fused else 0
-        use = launch.loops.get(loop.slot, LoopUse())
-        stages = use.num_stages or launch.num_stages
-        is_asynchronous = self._is_asynchronous(site.op, sizes, launch)
-        return max(1, stages if is_asynchronous else stages - 1) * max(1, use.unroll)
-
-    def _is_asynchronous(self, dot: Operation, sizes: TileSizes, launch: Launch) -> bool:
-        """Whether the product runs while the next one's operands arrive (Hopper on)."""
-        rows = sizes.size(dot.result.tile.shape[-2])
-        return self._target.capability >= 90 and rows >= 64 and launch.num_warps >= 4
-
-    def _epilogue_bytes(self, sizes: TileSizes, launch: Launch) -> int:
-        """The tile of an asynchronous product is rearranged in shared memory to be stored."""
-        if not any(self._is_asynchronous(site.op, sizes, launch) for site in self._dots):
-            return 0
-        stores = self._structure.ops(Store)
-        return max((_tile_bytes(sizes, op.value) for op in stores), default=0)
+            rows, columns = map(sizes.size, product.dot.result.tile.shape[-2:])
+            step = 16 if self.pipeline.is_pipelined(product, sizes, launch) else 32
+            step = min(step, sizes.size(lhs.tile.shape[-1])) * lhs.tile.dtype.itemsize
+            m, n = warp_grid(rows, columns, launch.num_warps)
+            most = max(most, (rows // m + columns // n) * step // (4 * lanes))
+        return most + computed
 
     def _unrolled_products(self, sizes: TileSizes, launch: Launch) -> int:
         threads = launch.num_warps * self._target.warp_size
-        most = 0
-        for site in self._dots:
-            lhs, rhs = _operands(site.op)
-            dot = site.op
-            is_exact = lhs.tile.dtype.bits >= 32 and getattr(dot, "precision", "") == "ieee"
-            if is_exact:
-                products = sizes.numel(lhs.tile.shape) * sizes.size(rhs.tile.shape[-1])
-                most = max(most, products // threads)
-        return most
+        exact = [product for product in self.pipeline.products if product.is_exact]
+        return max((_multiply_adds(product, sizes) // threads for product in exact), default=0)
 
 
-def _operands(dot: Operation) -> tuple[Value, Value]:
-    assert isinstance(dot, Dot)
-    return dot.lhs, dot.rhs
+def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
+    """How warps share the tile of a product that reads registers: along rows and columns."""
+    m, n = 1, 1
+    while m * n < num_warps:
+        if rows * n >= columns * m and 16 * m < rows:
+            m *= 2
+        else:
+            n *= 2
+    return m, n
 
 
-def _carried_in_nest(site: Site) -> list[Value]:
-    """Tiles carried by a loop and by the loops around it."""
+def _multiply_adds(product: Product, sizes: TileSizes) -> int:
+    lhs, rhs = product.dot.lhs.tile.shape, product.dot.rhs.tile.shape
+    return sizes.numel(lhs) * sizes.size(rhs[-1])
+
+
+def _carried_nests(structure: Structure) -> tuple[tuple[Value, ...], ...]:
+    """Tiles carried by each loop and by the loops around it."""
+    found = [_carried_in_nest(site) for site in structure.sites if isinstance(site.op, Loop)]
+    return tuple(filter(None, found))
+
+
+def _carried_in_nest(site: Site) -> tuple[Value, ...]:
     loops = [loop for loop in (*site.loops, site.op) if isinstance(loop, Loop)]
-    return [v for loop in loops for v in loop.carried if v.tile.rank]
-
-
-def _tile_bytes(sizes: TileSizes, value: Value) -> int:
-    return sizes.numel(value.tile.shape) * value.tile.dtype.itemsize
+    return tuple(v for loop in loops for v in loop.carried if v.tile.rank)

@@ -9,15 +9,16 @@ from random import Random
 from typing import Any
 
 from tilesmith.analysis.rollable import find_rollable_dims
-from tilesmith.diagnostics.errors import InvalidConfig, TunableNameConflict
+from tilesmith.diagnostics.errors import TunableNameConflict
 from tilesmith.ir.function import Function
-from tilesmith.ir.values import Value
 from tilesmith.schedule.conditions import reset_inactive
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.config_checks import check_launch, check_tiles, exceeds_launch
 from tilesmith.schedule.config_keys import KEYS_BY_NAME, applies_to, is_reserved
 from tilesmith.schedule.default_config import seed_configs
 from tilesmith.schedule.dimensions import Dimension, collect_dimensions, sample_values
 from tilesmith.schedule.facts import collect_facts
+from tilesmith.schedule.feasibility import find_problem
 from tilesmith.schedule.fitting import fit
 from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.launch_summary import launch_of
@@ -31,11 +32,14 @@ from tilesmith.schedule.normalize import (
     keep_known,
     spell_out,
 )
-from tilesmith.schedule.pid_types import (
-    MAX_LAUNCH_SIDE,
-    allowed_types,
-    count_on_launch_axes,
-    find_disallowed,
+from tilesmith.schedule.pid_types import allowed_types, find_disallowed
+from tilesmith.schedule.prediction import Prediction
+from tilesmith.schedule.predictor import Predictor
+from tilesmith.schedule.ranking import (
+    RankedConfig,
+    fallback_configs,
+    first_config,
+    rank_configs,
 )
 from tilesmith.schedule.resources import ResourceModel, ResourceUse
 from tilesmith.schedule.size_resolution import SizeResolver
@@ -43,7 +47,7 @@ from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
 from tilesmith.schedule.slots import collect_entries
 from tilesmith.schedule.structural_choices import find_flattenable_grids
 from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes, most_elements, useful_elements
+from tilesmith.schedule.tile_sizes import TileSizes, useful_elements
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
@@ -83,7 +87,8 @@ class ConfigSpec:
         self.lists = list_slots(kernel)
         self.scalars = scalar_slots(kernel, self.tunables)
         self._resolver = SizeResolver(self.structure, self.facts, self.entries, target)
-        self._resources = ResourceModel(self.structure, target)
+        self.resource_model = ResourceModel(self.structure, target, self.facts.accesses)
+        self.predictor = Predictor(self)
 
     @cached_property
     def supported_keys(self) -> tuple[str, ...]:
@@ -100,8 +105,8 @@ class ConfigSpec:
         if self.target.is_gpu:
             check_combinations(values, self.target)
         values = self._settle(values)
-        self._check_tiles(values)
-        self._check_launch(values)
+        check_tiles(self, values)
+        check_launch(self, values)
         return Config.from_dict(in_order(values))
 
     def settle(self, values: Mapping[str, Any]) -> Values:
@@ -109,7 +114,7 @@ class ConfigSpec:
         settled = self._settle(reset_inactive(self.entries, self._check(values)))
         if exceeds_registers(settled, self.target):
             del settled["maxnreg"]
-        if max(self._xyz_counts(settled)[1:], default=0) > MAX_LAUNCH_SIDE:
+        if exceeds_launch(self, settled):
             settled["pid_type"] = self.scalars["pid_type"].default
         return settled
 
@@ -141,40 +146,6 @@ class ConfigSpec:
                 settled.pop(key, None)
         return settled
 
-    def _check_tiles(self, values: Values) -> None:
-        use = self.resources(values)
-        if not use.has_legal_tiles and use.largest_tile is not None:
-            self._raise_tile_too_large(use.largest_tile, use.tile_elements)
-
-    def _check_launch(self, values: Values) -> None:
-        counts = self._xyz_counts(values)
-        if max(counts[1:], default=0) > MAX_LAUNCH_SIDE:
-            raise InvalidConfig(
-                problem=f"pid_type='xyz' would launch {' x '.join(map(str, counts))} programs",
-                expected=f"at most {MAX_LAUNCH_SIDE} along the second and third axis",
-                fix="use pid_type='flat', larger block_sizes, or another of the loop_orders",
-            )
-
-    def _xyz_counts(self, values: Values) -> list[int]:
-        if values.get("pid_type") != "xyz":
-            return []
-        order = values["loop_orders"][0]
-        return count_on_launch_axes(self.structure, self.sizes(values).symbols, order)
-
-    def _raise_tile_too_large(self, tile: Value, elements: int) -> None:
-        shape = tile.tile.shape
-        symbols = {symbol for dim in shape for symbol in dim.symbols}
-        blocks = enumerate(self.entries.blocks)
-        remedies = [f"block_sizes[{i}] ({name})" for i, name in blocks if name in symbols]
-        rolled = enumerate(self.entries.rolled)
-        remedies += [f"reduction_loops[{i}]" for i, dim in rolled if dim in shape]
-        raise InvalidConfig(
-            problem=f"tile {tile.name} {tile.type} would hold {elements} elements",
-            loc=tile.loc,
-            expected=f"at most {most_elements(self.target)} elements in one tile",
-            fix="lower " + " or ".join(remedies) if remedies else "split this axis into tiles",
-        )
-
     def sizes(self, values: Mapping[str, Any]) -> TileSizes:
         """Physical sizes of all dimensions under a normalised Config."""
         return self._resolver.sizes(values)
@@ -182,7 +153,7 @@ class ConfigSpec:
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what a normalised Config needs of the device."""
         launch = launch_of(self, values) if self.target.is_gpu else None
-        return self._resources.estimate(self.sizes(values), launch)
+        return self.resource_model.estimate(self.sizes(values), launch)
 
     def fill(self, block_sizes: list[int]) -> Values:
         """The values that a Config with only these block sizes stands for."""
@@ -203,9 +174,13 @@ class ConfigSpec:
     def _seeds(self) -> tuple[Config, ...]:
         return seed_configs(self)
 
+    @cached_property
+    def _default(self) -> Config:
+        return first_config(self)
+
     def default_config(self) -> Config:
         """A sensible Config that builds, without any search."""
-        return self._seeds[0]
+        return self._default
 
     def seed_configs(self) -> tuple[Config, ...]:
         """Good Configs to start a search from, the default first."""
@@ -223,6 +198,26 @@ class ConfigSpec:
         """The dimensions that change the code, given the other choices of the Config."""
         values = dict(self.normalize(config))
         return tuple(item for item in self._dimensions if item.is_active(self.entries, values))
+
+    def feasibility(self, config: Config | Mapping[str, Any]) -> str | None:
+        """Why the Config cannot be expected to build, in words; None when it can."""
+        return find_problem(self, self.settle(config))
+
+    def predict(self, config: Config | Mapping[str, Any]) -> Prediction:
+        """The time of one launch with the Config, before compiling."""
+        return self.predictor.predict(self.settle(config))
+
+    def roofline_ms(self) -> float:
+        """What no Config can beat: all products at the best rate, every tensor moved once."""
+        return self.predictor.roofline_ms()
+
+    def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
+        """Good Configs without a search, the default first."""
+        return rank_configs(self, count)
+
+    def fallback_configs(self) -> tuple[Config, ...]:
+        """The default, and what to take instead when it does not compile, in this order."""
+        return fallback_configs(self)
 
     def _expand(self, choices: Mapping[Dimension, Any]) -> Values:
         values = self._defaults()

@@ -33,17 +33,20 @@ class TileSizes:
 
     def size(self, dim: Dim) -> int:
         """The physical size of one dimension."""
-        if dim in self.rolled:
+        if self.rolled and dim in self.rolled:
             return self.rolled[dim]
-        factors = (
-            self.symbols[factor] if isinstance(factor, str) else self.padded.get(factor, factor)
-            for factor in dim.factors
-        )
-        return prod(factors)
+        size = 1
+        for factor in dim.factors:
+            is_symbol = isinstance(factor, str)
+            size *= self.symbols[factor] if is_symbol else self.padded.get(factor, factor)
+        return size
 
     def numel(self, shape: Shape) -> int:
         """The physical number of elements of a tile."""
-        return prod(map(self.size, shape))
+        total = 1
+        for dim in shape:
+            total *= self.size(dim)
+        return total
 
 
 def most_elements(target: Target) -> int:

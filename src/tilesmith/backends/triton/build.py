@@ -39,6 +39,31 @@ class CompiledInfo:
     """Global memory per program, for descriptors made on the device."""
 
 
+@dataclass(frozen=True)
+class Pointer:
+    """Stands for a tensor that a kernel is compiled for: has what Triton asks a tensor for."""
+
+    dtype: str
+    """As torch spells it without the module: ``bfloat16``."""
+    offset: int
+    """Bytes from the start of its memory, which is aligned."""
+    extent: int
+    """Bytes of its memory."""
+
+    def data_ptr(self) -> int:
+        """An address with the alignment of the tensor's."""
+        return self.offset
+
+    def ptr_range(self) -> int:
+        """How far offsets from the address reach."""
+        return self.extent
+
+
+LaunchArgument = Pointer | int | float | bool
+Words = tuple[Any, Any, Any, dict[str, Any]]
+"""How Triton is told what to compile: signature, compile-time arguments, attributes, options."""
+
+
 def load_module(artifact: Artifact) -> ModuleType:
     """Import the emitted module; Triton reads the source of functions from their file."""
     with tempfile.TemporaryDirectory(prefix="tilesmith_") as folder:
@@ -87,32 +112,126 @@ def compile_artifact(
     ``scalars`` gives values to runtime parameters that compile-time ones are computed from. Tensors
     are taken to start at a multiple of 16 bytes, as the launcher guarantees.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     target = target or artifact.target
-    arch = target.capability if target.kind == "cuda" else target.arch
-    values = evaluate_constexprs(artifact, target, scalars or {})
+    function = getattr(load_module(artifact), artifact.name)
+    return _info(
+        artifact, _compile(function, target, _plain_words(artifact, target, scalars or {}))
+    )
+
+
+def _plain_words(artifact: Artifact, target: Target, scalars: Mapping[str, Any]) -> Words:
+    """For tensors that start at a multiple of 16 bytes, and any numbers."""
     types = signature(artifact)
     positions = {name: position for position, name in enumerate(types)}
-    source = ASTSource(
-        getattr(load_module(artifact), artifact.name),
-        types,
-        {(positions[name],): value for name, value in values.items()},
-        {
-            (positions[parameter.name],): [["tt.divisibility", POINTER_ALIGNMENT]]
-            for parameter in artifact.parameters
-            if parameter.is_tensor
-        },
+    values = evaluate_constexprs(artifact, target, scalars)
+    aligned = {
+        (positions[parameter.name],): [["tt.divisibility", POINTER_ALIGNMENT]]
+        for parameter in artifact.parameters
+        if parameter.is_tensor
+    }
+    constexprs = {(positions[name],): value for name, value in values.items()}
+    return types, constexprs, aligned, _launch_options(artifact)
+
+
+def build_kernel(
+    artifact: Artifact, arguments: Mapping[str, LaunchArgument], function: Any = None
+) -> Any:
+    """Triton's CompiledKernel of an artifact for these launch arguments, loaded nowhere.
+
+    The compiler is asked in the very words of Triton's own launch path: what one has put into
+    Triton's cache on disk, the other finds there. ``function`` is the device function if its module
+    is already loaded; code and line numbers then refer to that file.
+    """
+    function = function or getattr(load_module(artifact), artifact.name)
+    try:
+        words = specialize(artifact, arguments, function)
+    except (ImportError, AttributeError, KeyError, TypeError):
+        # Another version may have other functions inside; then its launch path compiles once more.
+        if not _are_aligned(arguments):
+            raise
+        words = _plain_words(artifact, artifact.target, _numbers(arguments))
+    return _compile(function, artifact.target, words)
+
+
+def _are_aligned(arguments: Mapping[str, LaunchArgument]) -> bool:
+    pointers = [x for x in arguments.values() if isinstance(x, Pointer)]
+    return all(x.offset % POINTER_ALIGNMENT == 0 for x in pointers)
+
+
+def _numbers(arguments: Mapping[str, LaunchArgument]) -> dict[str, Any]:
+    return {k: v for k, v in arguments.items() if not isinstance(v, Pointer)}
+
+
+def specialize(artifact: Artifact, arguments: Mapping[str, LaunchArgument], function: Any) -> Words:
+    """Signature, compile-time arguments, attributes and options, as Triton derives them."""
+    from triton import knobs
+    from triton.compiler.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    backend = make_backend(_gpu(artifact.target))
+    bind = create_function_from_signature(function.signature, function.params, backend)
+    keywords: dict[str, Any] = {
+        **evaluate_constexprs(artifact, artifact.target, _numbers(arguments)),
+        **_launch_options(artifact),
+        "debug": function.debug or knobs.runtime.debug,
+    }
+    if hasattr(knobs.compilation, "instrumentation_mode"):
+        keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    positional = [arguments[parameter.name] for parameter in artifact.parameters]
+    bound, specialization, left = bind(*positional, **keywords)
+    options, types, constexprs, attributes = function._pack_args(
+        backend, keywords, bound, specialization, left
     )
-    options = {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
-    gpu = GPUTarget(target.kind, arch, target.warp_size)
+    return types, constexprs, attributes, options.__dict__
+
+
+def use_cache_dir(folder: Path) -> None:
+    """Let Triton keep what it compiles in this folder from now on, in this process."""
+    from triton import knobs
+
+    knobs.cache.dir = str(folder)
+
+
+def publish_kernel(
+    artifact: Artifact,
+    arguments: Mapping[str, LaunchArgument],
+    folder: Path,
+    function: Any = None,
+) -> None:
+    """Copy a kernel that was built into ``folder`` to the cache where launches look for it."""
+    from triton import knobs
+    from triton.runtime.cache import get_cache_manager
+
+    with knobs.cache.scope():
+        use_cache_dir(folder)
+        compiled = build_kernel(artifact, arguments, function)
+    manager = get_cache_manager(compiled.hash)
+    files = compiled.metadata_group
+    copies = {name: manager.put(Path(path).read_bytes(), name) for name, path in files.items()}
+    manager.put_group(next(name for name in copies if name.endswith(".json")), copies)
+
+
+def _launch_options(artifact: Artifact) -> dict[str, Any]:
+    return {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
+
+
+def _gpu(target: Target) -> Any:
+    from triton.backends.compiler import GPUTarget
+
+    arch = target.capability if target.kind == "cuda" else target.arch
+    return GPUTarget(target.kind, arch, target.warp_size)
+
+
+def _compile(function: Any, target: Target, words: Words) -> Any:
+    import triton
+    from triton.compiler import ASTSource
+
+    *described, options = words
+    source = ASTSource(function, *described)
     with warnings.catch_warnings():
         # We emit block pointers only for versions that still have them.
         warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
-        compiled = triton.compile(source, target=gpu, options=options)
-    return _info(artifact, compiled)
+        return triton.compile(source, target=_gpu(target), options=options)
 
 
 def _info(artifact: Artifact, compiled: Any) -> CompiledInfo:

@@ -88,6 +88,11 @@ class TritonLauncher:
         self._uses_descriptors = bool(artifact.options.get("needs_allocator"))
         self._compiled: dict[Any, Any] = {}
 
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """What Triton has compiled for the calls so far."""
+        return tuple(self._compiled.values())
+
     @cached_property
     def _fallback(self) -> Callable[..., None]:
         """The hardware takes descriptors of 16-byte aligned tensors only."""

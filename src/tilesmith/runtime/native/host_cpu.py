@@ -74,6 +74,11 @@ def read_caches(folder: Path, defaults: tuple[int, int]) -> tuple[int, int]:
     return sizes.get("1", defaults[0]), sizes.get("2", defaults[1])
 
 
+def last_level_bytes(folder: Path) -> int:
+    """Bytes of the largest cache; 0 where the system does not say."""
+    return max((_read_cache(entry)[2] for entry in folder.glob("index*")), default=0)
+
+
 def _read_cache(folder: Path) -> tuple[str, str, int]:
     """Kind, level and bytes of one cache; 0 bytes where the system does not say."""
     try:

@@ -92,7 +92,20 @@ def reduction_epilogue_seeds(situation: Situation) -> list[Seed]:
     copied = Seed(blocks, seed.num_warps, stages, options=_descriptor_loads(situation))
     # Operands of short tiles arrive faster through descriptors.
     is_short = bm < 64 and situation.target.has_tensor_descriptors
-    return [copied, seed] if is_short else [seed, copied]
+    measured = [copied, seed] if is_short else [seed, copied]
+    return [*measured, _resident_row_formula(situation, matmul, bm, n)]
+
+
+def _resident_row_formula(situation: Situation, matmul: MatmulFact, bm: int, n: int) -> Seed:
+    """The published formula for such kernels on an H100, as it is."""
+    assert matmul.m.block is not None
+    bk, stages, itemsize = max(matmul.min_k, min(32, matmul.k.extent_or(32))), 3, matmul.itemsize
+    if stages * bk * n * itemsize > STAGED_BYTES:
+        bk = matmul.min_k
+    while stages > 1 and stages * bk * n * itemsize > STAGED_BYTES:
+        stages -= 1
+    blocks = {matmul.m.block: bm, **({matmul.k.block: bk} if matmul.k.block else {})}
+    return Seed(blocks, 4 if bm * n <= 16384 else 8, stages)
 
 
 def _descriptor_loads(situation: Situation) -> dict[str, list[str]]:

@@ -152,7 +152,7 @@ def _problem(situation: Situation, fact: MatmulFact) -> Problem:
     )
 
 
-def _main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
+def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
     """The product with the most multiply-adds."""
     return max(facts, key=lambda f: f.m.extent_or(4096) * f.n.extent_or(4096) * f.k.extent_or(4096))
 
@@ -162,7 +162,7 @@ def matmul_seeds(situation: Situation) -> list[Seed]:
     facts = situation.facts.matmuls
     if not facts:
         return []
-    problem = _problem(situation, _main_product(facts))
+    problem = _problem(situation, main_product(facts))
     bm, bn = problem.best_tile()
     best = _seed(situation, problem, bm, bn)
     seeds = [best, *_variants(situation, problem, best)]

@@ -52,12 +52,17 @@ def pointwise_seeds(situation: Situation) -> list[Seed]:
     return [_seed(situation, fact, elements), _seed(situation, fact, elements * 2)]
 
 
-def _seed(situation: Situation, fact: PointwiseFact, elements: int) -> Seed:
+def spread_elements(situation: Situation, elements: int) -> dict[str, int]:
+    """Blocks of a tile of that many elements, long along memory."""
     names = list(situation.entries.blocks)
-    along = [name for name in names if name in fact.contiguous_blocks]
+    contiguous = {fact.contiguous_block for fact in situation.facts.accesses}
+    along = [name for name in names if name in contiguous]
     if len(along) > 1:
-        blocks = _square(situation, along, elements)
-    else:
-        others = [name for name in reversed(names) if name not in along]
-        blocks = _spread(situation, along + others, elements)
+        return _square(situation, along, elements)
+    others = [name for name in reversed(names) if name not in along]
+    return _spread(situation, along + others, elements)
+
+
+def _seed(situation: Situation, fact: PointwiseFact, elements: int) -> Seed:
+    blocks = spread_elements(situation, elements)
     return Seed(blocks, _warps(fact, elements * max(1, fact.slab)))

@@ -24,10 +24,14 @@ class Situation:
     facts: Facts
     entries: Entries
     target: Target
+    _minimums: dict[str, int] = field(default_factory=dict[str, int], compare=False, repr=False)
 
     def minimum(self, block: str) -> int:
         """The least size of a block."""
-        return block_minimum(self.structure, self.facts, self.target, block)
+        if block not in self._minimums:
+            least = block_minimum(self.structure, self.facts, self.target, block)
+            self._minimums[block] = least
+        return self._minimums[block]
 
     def extent(self, block: str, unknown: int = 4096) -> int:
         """How far the block's axis ranges; ``unknown`` where that is not known."""

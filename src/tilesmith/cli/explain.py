@@ -1,0 +1,80 @@
+"""``tilesmith facts`` and ``tilesmith explain``: what is known of a kernel before any search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from tilesmith.cli.forms import BoundForm, add_command
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.schedule.ranking import RankedConfig
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.tune.report.wording import config_text, ms_text, number_text, percent_text
+
+
+@dataclass(frozen=True)
+class ExplainForm(BoundForm):
+    """The options of ``tilesmith explain``."""
+
+    count: Annotated[int, typer.Option(help="how many configs to list", min=1)] = 5
+
+
+def facts(form: BoundForm) -> int:
+    """What a kernel multiplies, reduces and moves, in its own names."""
+    typer.echo(str(form.bind().facts))
+    return 0
+
+
+def explain(form: ExplainForm) -> int:
+    """Which config a kernel gets without a search, why, and what time is expected of it."""
+    typer.echo("\n".join(explain_lines(form.bind(), form.count)))
+    return 0
+
+
+def add_explain_commands(app: typer.Typer) -> None:
+    """Make ``tilesmith facts`` and ``tilesmith explain`` known."""
+    add_command(app, "facts", BoundForm, facts)
+    add_command(app, "explain", ExplainForm, explain)
+
+
+def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
+    """The default and those that come next."""
+    spec = bound.config_spec
+    first, *others = spec.ranked_configs(count)
+    yield f"{bound.definition.name} on {bound.target}"
+    yield f"default    {config_text(first.config)}"
+    yield f"because    {first.reason}"
+    yield from _prediction_lines(spec, first)
+    if others:
+        yield "next best"
+        width = max(len(number_text(other.predicted.total_ms)) for other in others)
+        yield from (_ranked_line(other, width) for other in others)
+
+
+def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
+    predicted, roofline_ms = ranked.predicted, spec.roofline_ms()
+    share = ""
+    if roofline_ms > 0.0:
+        found = percent_text(roofline_ms / predicted.total_ms)
+        share = f", {found} of the roofline ({ms_text(roofline_ms)})"
+    yield f"predicted  {ms_text(predicted.total_ms)}{share}; limited by {predicted.limiter}"
+    yield (
+        f"parts      compute {ms_text(predicted.compute_ms)}, "
+        f"memory {ms_text(predicted.memory_ms)}, latency {ms_text(predicted.latency_ms)}"
+    )
+    if not spec.target.is_gpu:
+        return
+    use = spec.resources(spec.settle(ranked.config))
+    yield (
+        f"programs   {number_text(predicted.waves)} waves, "
+        f"{predicted.occupancy:g} at a time on a multiprocessor"
+    )
+    yield f"resources  {use.registers} registers, {use.shared_bytes / 1024:.4g} KiB shared memory"
+
+
+def _ranked_line(ranked: RankedConfig, width: int) -> str:
+    time = number_text(ranked.predicted.total_ms).rjust(width)
+    return f"  {time} ms  {config_text(ranked.config)} ({ranked.reason})"

@@ -1,0 +1,128 @@
+"""Options of a command as a dataclass: commands that ask for the same things share them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import FrameSummary, extract_tb, format_exception_only, format_list
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function, find_kernel
+from tilesmith.diagnostics.catalogue import BaseError
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.kernel import Kernel
+from tilesmith.tune.workload.argument_text import (
+    Arguments,
+    ArgumentTextError,
+    default_device,
+    parse_arguments,
+)
+
+Form = TypeVar("Form")
+PACKAGE = str(Path(__file__).parents[1])
+KERNEL_ERROR, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+"""Exit codes, beside 0."""
+
+ARGS_HELP = (
+    "the kernel's arguments: randn(4096, 4096, dtype=bf16), 3, eps=1e-5; also zeros, ones, full, "
+    "rand, randint, arange, views such as .T or [::2]; @file.json reads them from a file"
+)
+
+
+class UsageError(Exception):
+    """Options that do not go together."""
+
+
+@dataclass(frozen=True)
+class KernelForm:
+    """Which kernel, and for which arguments."""
+
+    kernel: Annotated[str, typer.Argument(help="module:kernel or path/to/file.py:kernel")]
+    args: Annotated[str, typer.Option("--args", help=ARGS_HELP)] = ""
+    inputs: Annotated[
+        str, typer.Option(help="module:function that returns the arguments, instead of --args")
+    ] = ""
+    device: Annotated[str, typer.Option(help="where tensors are made: cpu or cuda")] = ""
+    seed: Annotated[int, typer.Option(help="of random numbers", min=0)] = 0
+
+    def load(self) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel and all of its arguments."""
+        if bool(self.args) == bool(self.inputs):
+            raise UsageError("give the kernel's arguments with --args, or with --inputs")
+        kernel = find_kernel(self.kernel)
+        given = self._from_function() if self.inputs else self._from_text()
+        return kernel, kernel.normalize_args(*given.positional, **dict(given.keywords))
+
+    def _from_text(self) -> Arguments:
+        device = self.device or default_device()
+        return parse_arguments(self.args, device=device, seed=self.seed)
+
+    def _from_function(self) -> Arguments:
+        made = find_function(self.inputs)()
+        if isinstance(made, dict):
+            return Arguments((), tuple((str(name), value) for name, value in made.items()))
+        return Arguments(tuple(made) if isinstance(made, (list, tuple)) else (made,))
+
+
+@dataclass(frozen=True)
+class BoundForm(KernelForm):
+    """A kernel for a device that need not be here."""
+
+    target: Annotated[
+        str, typer.Option(help="a device that need not be here: cuda:90, hip:gfx942, cpu")
+    ] = ""
+
+    def bind(self) -> BoundKernel:
+        """The kernel for its arguments."""
+        kernel, arguments = self.load()
+        return kernel.bind(arguments, target=self.target or None)
+
+
+def add_command(app: typer.Typer, name: str, form: type[Form], run: Callable[[Form], int]) -> None:
+    """A command that fills in a form and runs; what it returns is the exit code."""
+
+    def command(**values: Any) -> None:
+        raise typer.Exit(_run_safely(run, form(**values)))
+
+    hints = get_type_hints(form, include_extras=True)
+    parameters = inspect.signature(form).parameters.values()
+    resolved = [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
+    command.__annotations__ = hints
+    command.__doc__ = run.__doc__
+    vars(command)["__signature__"] = inspect.Signature(resolved)
+    app.command(name)(command)
+
+
+def _run_safely(run: Callable[[Form], int], form: Form) -> int:
+    """Mistakes of the caller are a message, not a traceback."""
+    try:
+        return run(form)
+    except (ArgumentTextError, ReferenceNotFoundError, UsageError) as error:
+        typer.echo(f"error: {error}", err=True)
+        return USAGE_ERROR
+    except BaseError as error:
+        typer.echo(f"error: {error}", err=True)
+        return KERNEL_ERROR
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        return INTERRUPTED
+    except Exception as error:
+        own = _frames_of_user(error)
+        if not own:
+            raise
+        typer.echo("".join([*format_list(own), *format_exception_only(error)]).rstrip(), err=True)
+        return KERNEL_ERROR
+
+
+def _frames_of_user(error: Exception) -> list[FrameSummary]:
+    """The frames below our last one: what the user's module or host code did."""
+    frames = extract_tb(error.__traceback__)
+    ours = [place for place, frame in enumerate(frames) if frame.filename.startswith(PACKAGE)]
+    below = frames[ours[-1] + 1 :] if ours else []
+    machinery = ("<frozen", str(importlib.__file__))
+    return [frame for frame in below if not frame.filename.startswith(machinery)]

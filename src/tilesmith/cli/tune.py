@@ -1,0 +1,107 @@
+"""``tilesmith tune module:kernel --args ...``: searches, prints the line to paste, writes a report.
+
+Standard output has the result alone; everything about the search goes to standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilesmith.cli.forms import INTERRUPTED, KERNEL_ERROR, KernelForm, UsageError, add_command
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.kernel import Kernel
+from tilesmith.jit.tuner import TuneRequest
+from tilesmith.tune.autotune import Autotuner
+from tilesmith.tune.options import EFFORT_SECONDS
+from tilesmith.tune.report.history import History
+from tilesmith.tune.report.tables import json_line, result_record
+from tilesmith.tune.result import StopReason, TuneResult
+from tilesmith.tune.search.registry import find_method
+
+
+@dataclass(frozen=True)
+class TuneForm(KernelForm):
+    """The options of ``tilesmith tune``."""
+
+    budget: Annotated[float | None, typer.Option(help="seconds to search", min=0.0)] = None
+    effort: Annotated[str, typer.Option(help="quick (15 s) or full (120 s)")] = "quick"
+    method: Annotated[str, typer.Option(help="search method; default ModelFirstSearch")] = ""
+    report: Annotated[
+        Path | None, typer.Option(help="folder for tables, picture and page of the search")
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="only the result")] = False
+    json: Annotated[bool, typer.Option("--json", help="the result as JSON")] = False
+    force: Annotated[bool, typer.Option("--force", help="search even if a winner is stored")] = (
+        False
+    )
+
+    def request(self, kernel: Kernel) -> TuneRequest:
+        """How to search, from the command line; the rest is in the kernel's settings."""
+        if not EFFORT_SECONDS.get(self.effort):
+            raise UsageError(f"--effort {self.effort}: expected quick or full")
+        keywords: dict[str, Any] = {"autotune_random_seed": self.seed}
+        if self.method:
+            keywords["method"] = _known_method(self.method)
+        if self.quiet:
+            keywords["autotune_log_level"] = logging.WARNING
+        if self.report is not None:
+            keywords["autotune_log"] = str(self.report / kernel.name)
+        budget = EFFORT_SECONDS[self.effort] if self.budget is None else self.budget
+        return TuneRequest(self.force, budget, keywords)
+
+
+def tune(form: TuneForm) -> int:
+    """Find the fastest config of a kernel for given arguments."""
+    kernel, arguments = form.load()
+    request = form.request(kernel)
+    result = search(kernel.bind(arguments), arguments, request)
+    if result is None:
+        raise UsageError(f"{kernel.name} has one config in its decorator; --force searches")
+    written = _written(form.report / kernel.name) if form.report else []
+    _show(form, kernel, result, written)
+    if result.stop is StopReason.INTERRUPTED:
+        return INTERRUPTED
+    return 0 if result.is_measured else KERNEL_ERROR
+
+
+def search(
+    bound: BoundKernel, arguments: tuple[Any, ...], request: TuneRequest
+) -> TuneResult | None:
+    """One search, or what is stored of an earlier one; None where there is no choice."""
+    history = History()
+    Autotuner([history]).tune(bound, arguments, request)
+    return history.result
+
+
+def add_tune_command(app: typer.Typer) -> None:
+    """Make ``tilesmith tune`` known."""
+    add_command(app, "tune", TuneForm, tune)
+
+
+def _known_method(name: str) -> str:
+    try:
+        find_method(name)
+    except ValueError as error:
+        raise UsageError(f"--method: {error}") from None
+    return name
+
+
+def _show(form: TuneForm, kernel: Kernel, result: TuneResult, written: list[Path]) -> None:
+    if form.json:
+        record = {"kernel": kernel.name, **result_record(result), "report": list(map(str, written))}
+        typer.echo(json_line(record))
+        return
+    if result.is_measured:
+        typer.echo(result.paste_line)
+    if written and not form.quiet:
+        typer.echo(f"report: {', '.join(map(str, written))}", err=True)
+
+
+def _written(prefix: Path) -> list[Path]:
+    """The files of the report."""
+    return sorted(prefix.parent.glob(f"{prefix.name}.*"))

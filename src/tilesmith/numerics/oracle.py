@@ -1,0 +1,215 @@
+"""What a kernel should give: its IR interpreted twice, as written and with every float in fp64.
+
+The second is the truth; the first shows how much error the roundings that the kernel asks for
+justify. Of a kernel of many independent programs some are enough; a mask says what those wrote.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from tilesmith.analysis.effects import alias_group, tensors_written
+from tilesmith.diagnostics.catalogue import BaseError
+from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.run import Argument, run_prepared
+from tilesmith.interpreter.sampling import Sampling, TimeLimitError
+from tilesmith.ir.function import Function
+from tilesmith.ir.ops.debugging import Breakpoint, Print
+from tilesmith.ir.ops.memory import Atomic
+from tilesmith.ir.traversal import rewrite_function, walk_function
+from tilesmith.ir.types import TensorType
+from tilesmith.numerics.float_standard import ErrorTerms
+from tilesmith.numerics.reference_tiles import needs_all_programs
+from tilesmith.numerics.scratch_tensors import ScratchTensors
+from tilesmith.numerics.sum_lengths import coarse_types, longest_sum
+from tilesmith.passes.round_like_gpu import round_like_gpu
+from tilesmith.passes.widen_floats import CannotWidenError, widen_floats, written_groups_of
+
+_TRUTH_SHARE = 0.7
+"""Of the time limit: fp64 is slower than what it stands for."""
+_SMALLEST_LIMIT_S = 0.05
+
+
+class NoReferenceError(Exception):
+    """The reference cannot be worked out; says why."""
+
+
+@dataclass(frozen=True)
+class OracleOptions:
+    """How much work a reference may be."""
+
+    max_programs: int = 64
+    """Programs of each grid to interpret, where they are independent of each other."""
+    seed: int = 0
+    time_limit_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class ReferenceTensor:
+    """One tensor that the kernel writes."""
+
+    truth: torch.Tensor
+    """In fp64 if it is a float tensor."""
+    native: torch.Tensor
+    """As the kernel is written."""
+    written: torch.Tensor
+    """Which elements were written; only these are known."""
+    is_accumulated: bool = False
+    """Whether programs add to it one after the other, in any order."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the kernel should give, by name of the parameter."""
+
+    tensors: Mapping[str, ReferenceTensor]
+    is_complete: bool
+    """Whether all programs were interpreted: then what was not written must not change."""
+    programs: str = ""
+    """In words, unless complete: "8 of 1024 programs"."""
+    sum_length: int = 1
+    """Terms of the longest sum behind one element, roughly."""
+    intermediates: tuple[torch.dtype, ...] = ()
+    """Types as coarse as products are in hardware, beyond what the kernel says."""
+    reason: str = ""
+    """Why the truth is no better than ``native``, if so."""
+    seconds: float = field(default=0.0, compare=False)
+
+    def terms_of(self, tensor: ReferenceTensor) -> ErrorTerms:
+        """What errors of one of the tensors may come from."""
+        return ErrorTerms(self.sum_length, self.intermediates, tensor.is_accumulated)
+
+    def __str__(self) -> str:
+        kind = "fp64 reference" if not self.reason else "reference as written"
+        return f"{kind}, {self.programs}" if self.programs else kind
+
+
+def work_out_reference(
+    function: Function,
+    arguments: Mapping[str, Argument],
+    sizes: Mapping[str, int],
+    options: OracleOptions | None = None,
+) -> Reference:
+    """Interpret a function on arguments in their initial state, which is left as it is.
+
+    ``sizes`` are the block sizes. Raises NoReferenceError if it cannot be done, or not in time.
+    """
+    run = _Oracle(_without_debugging(function), arguments, sizes, options or OracleOptions())
+    with torch.no_grad():
+        try:
+            return run.reference()
+        except TimeLimitError as error:
+            raise NoReferenceError(f"the reference gives up: {error}") from None
+        except (BaseError, RuntimeError, MemoryError, IndexError) as error:
+            reason = f"the interpreter cannot run it: {_first_line(error)}"
+            raise NoReferenceError(reason) from error
+
+
+class _Oracle:
+    """The two runs of one function."""
+
+    def __init__(
+        self,
+        function: Function,
+        arguments: Mapping[str, Argument],
+        sizes: Mapping[str, int],
+        options: OracleOptions,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        runtime = {size.name: _as_integer(arguments[size.name]) for size in function.sizes}
+        self._sizes = {**runtime, **sizes}
+        self._options = options
+        self._written = set(tensors_written(function))
+        groups = written_groups_of(function)
+        self._in_written_memory = {
+            p.value.name
+            for p in function.parameters
+            if isinstance(p.value.type, TensorType) and alias_group(p.value) in groups
+        }
+
+    def reference(self) -> Reference:
+        begin = time.perf_counter()
+        sampling, truth, reason = self._truth()
+        left = self._options.time_limit_s - (time.perf_counter() - begin)
+        native_run = self._sampling(max(left, _SMALLEST_LIMIT_S), sampling)
+        native = self._copies(is_wide=False)
+        self._run(_as_on_device(self._function, self._arguments), native, native_run)
+        added = [op for op in walk_function(self._function) if isinstance(op, Atomic)]
+        accumulated = {op.tensor.name for op in added}
+        tensors = {
+            name: ReferenceTensor(
+                (truth or native)[name],
+                native[name],
+                native_run.mask_of(native[name]),
+                name in accumulated,
+            )
+            for name in self._written
+        }
+        done, total = sum(map(len, native_run.done)), sum(native_run.num_programs)
+        return Reference(
+            tensors,
+            native_run.is_complete,
+            "" if native_run.is_complete else f"{done} of {total} programs",
+            longest_sum(self._function, self._arguments),
+            coarse_types(self._function, is_truth_known=not reason),
+            reason,
+            time.perf_counter() - begin,
+        )
+
+    def _truth(self) -> tuple[Sampling | None, dict[str, torch.Tensor] | None, str]:
+        try:
+            wide = widen_floats(self._function)
+        except CannotWidenError as error:
+            return None, None, f"there is no fp64 form of the kernel: {error}"
+        sampling = self._sampling(_TRUTH_SHARE * self._options.time_limit_s, None)
+        copies = self._copies(is_wide=True)
+        self._run(wide, copies, sampling)
+        return sampling, copies, ""
+
+    def _sampling(self, time_limit_s: float, earlier: Sampling | None) -> Sampling:
+        if needs_all_programs(self._function):
+            return Sampling(None, time_limit_s=time_limit_s)
+        chosen = None if earlier is None else earlier.done
+        return Sampling(self._options.max_programs, self._options.seed, time_limit_s, chosen)
+
+    def _copies(self, *, is_wide: bool) -> dict[str, torch.Tensor]:
+        """Tensors in memory that is written, as copies."""
+        scratch = ScratchTensors()
+        copies: dict[str, torch.Tensor] = {}
+        for name in self._in_written_memory:
+            tensor = self._arguments[name]
+            assert isinstance(tensor, torch.Tensor)
+            must_widen = is_wide and tensor.is_floating_point()
+            copies[name] = scratch.widen(tensor) if must_widen else scratch.copy(tensor)
+        return copies
+
+    def _run(
+        self, function: Function, copies: Mapping[str, torch.Tensor], sampling: Sampling
+    ) -> None:
+        arguments = {**self._arguments, **copies}
+        prepared = prepare_function(function)
+        run_prepared(prepared, arguments, self._sizes, sampling=sampling)
+
+
+def _as_on_device(function: Function, arguments: Mapping[str, Argument]) -> Function:
+    tensors = [x for x in arguments.values() if isinstance(x, torch.Tensor)]
+    return round_like_gpu(function) if any(x.is_cuda for x in tensors) else function
+
+
+def _without_debugging(function: Function) -> Function:
+    return rewrite_function(
+        function, lambda op: None if isinstance(op, (Print, Breakpoint)) else op
+    )
+
+
+def _as_integer(argument: Argument) -> int:
+    return int(argument)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

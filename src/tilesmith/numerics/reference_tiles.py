@@ -1,0 +1,165 @@
+"""Block sizes for the reference: tiles large enough that few programs cover much of a kernel.
+
+Interpreting costs time per op rather than per element, and memory per element, since the results
+of all ops of a program stay alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from tilesmith.ir.function import Block, Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop, While
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.memory import Atomic
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import Shape, TileType
+
+GROWN_BYTES = 16 << 20
+"""Tiles grow as long as all values of a program take no more."""
+HOST_WORK_BYTES, DEVICE_WORK_BYTES = 1 << 29, 1 << 33
+"""Programs are interpreted as long as the values of all take no more: a second's work or so."""
+FEWEST_PROGRAMS, MOST_PROGRAMS = 8, 64
+MAX_BYTES = 2 << 30
+"""Tiles shrink until they take no more."""
+_FREE = (Full, TileIndex, Arange, BlockSize, Mask, Broadcast, ExpandDims, Permute)
+"""Ops whose results are views, or known without being stored."""
+_WIDEST = 8
+
+
+def needs_all_programs(function: Function) -> bool:
+    """Whether results of one program depend on others, so that a sample would be wrong."""
+    dependent = (Atomic, GridBarrier, While)
+    return any(isinstance(op, dependent) for op in walk_function(function))
+
+
+def reference_sizes(
+    function: Function, block_sizes: Sequence[int], *, may_grow: bool = True
+) -> dict[str, int]:
+    """A size for every tuned block, starting from those of a Config.
+
+    Only blocks of grids grow: how a loop splits a sum is part of what its roundings do.
+    """
+    sizes = {
+        block.name: _configured(block, block_sizes)
+        for block in function.blocks
+        if block.fixed is None
+    }
+    if not may_grow:
+        return sizes
+    movable = _movable_blocks(function)
+    while program_bytes(function, sizes) > MAX_BYTES and _step(sizes, movable, is_growth=False):
+        pass
+    if not _rounds_narrow_sums(function):
+        _grow(function, sizes, movable)
+    return sizes
+
+
+def choose_num_programs(
+    function: Function, sizes: Mapping[str, int], *, is_on_host: bool = True
+) -> int:
+    """How many programs of a grid to interpret."""
+    work = HOST_WORK_BYTES if is_on_host else DEVICE_WORK_BYTES
+    affordable = work // max(1, _program_work(function, sizes))
+    return max(FEWEST_PROGRAMS, min(MOST_PROGRAMS, affordable))
+
+
+def program_bytes(function: Function, sizes: Mapping[str, int]) -> int:
+    """Memory for the values of one program, every element as wide as the widest."""
+    lengths = _lengths(function, sizes)
+    ops = walk_function(function)
+    return _WIDEST * sum(_elements(function, shape, lengths) for shape in _stored_shapes(ops))
+
+
+def _program_work(function: Function, sizes: Mapping[str, int]) -> int:
+    """Memory for all values that one program makes, in all iterations of its loops."""
+    lengths = _lengths(function, sizes)
+
+    def work(region: Region) -> int:
+        own = sum(_elements(function, shape, lengths) for shape in _stored_shapes(region.ops))
+        return own + sum(
+            _num_iterations(function, op, lengths) * work(inner)
+            for op in region.ops
+            for inner in op.regions()
+        )
+
+    return _WIDEST * work(function.body)
+
+
+def _num_iterations(function: Function, op: Operation, lengths: Mapping[str, int]) -> int:
+    if not isinstance(op, Loop):
+        return 1
+    blocks = [function.block(name) for name in op.blocks if name]
+    return prod(-(-(b.extent or lengths[b.name]) // max(1, lengths[b.name])) for b in blocks)
+
+
+def _lengths(function: Function, sizes: Mapping[str, int]) -> dict[str, int]:
+    return {
+        block.name: min(sizes.get(block.name, block.fixed or 1), block.extent or (1 << 62))
+        for block in function.blocks
+    }
+
+
+def _configured(block: Block, block_sizes: Sequence[int]) -> int:
+    is_given = block.slot is not None and block.slot < len(block_sizes)
+    return block_sizes[block.slot] if is_given and block.slot is not None else max(block.low, 16)
+
+
+def _movable_blocks(function: Function) -> dict[str, Block]:
+    """Tuned blocks of grids whose size no op looks at, and whose axis has a known length."""
+    ops = list(walk_function(function))
+    gridded = {name for op in ops if isinstance(op, Grid) for name in op.blocks}
+    observed = {op.block for op in ops if isinstance(op, BlockSize)}
+    return {
+        block.name: block
+        for block in function.blocks
+        if block.fixed is None and block.name in gridded - observed and block.extent is not None
+    }
+
+
+def _rounds_narrow_sums(function: Function) -> bool:
+    """Whether programs add to elements of a narrow type: then their number decides the error."""
+    atomics = [op for op in walk_function(function) if isinstance(op, Atomic)]
+    return any(op.tensor.tensor.dtype.is_low_precision_float for op in atomics)
+
+
+def _grow(function: Function, sizes: dict[str, int], movable: Mapping[str, Block]) -> None:
+    while True:
+        before = dict(sizes)
+        if not _step(sizes, movable, is_growth=True):
+            return
+        if program_bytes(function, sizes) > GROWN_BYTES:
+            sizes.update(before)
+            return
+
+
+def _step(sizes: dict[str, int], movable: Mapping[str, Block], *, is_growth: bool) -> bool:
+    """Double the smallest block that can be, or halve the largest; False if none can."""
+    if is_growth:
+        free = [name for name, block in movable.items() if sizes[name] < _largest(block)]
+    else:
+        free = [name for name, block in movable.items() if sizes[name] > max(1, block.low)]
+    if not free:
+        return False
+    chosen = (min if is_growth else max)(free, key=sizes.__getitem__)
+    sizes[chosen] = sizes[chosen] * 2 if is_growth else sizes[chosen] // 2
+    return True
+
+
+def _largest(block: Block) -> int:
+    limit = block.extent or 1
+    return limit if block.high is None else min(limit, block.high // 2 + 1)
+
+
+def _stored_shapes(ops: Iterable[Operation]) -> list[Shape]:
+    types = [value.type for op in ops if not isinstance(op, _FREE) for value in op.results]
+    return [found.shape for found in types if isinstance(found, TileType)]
+
+
+def _elements(function: Function, shape: Shape, lengths: Mapping[str, int]) -> int:
+    factors = [factor for dim in shape for factor in dim.factors]
+    known = {f: lengths[f] for f in factors if isinstance(f, str) and f in lengths}
+    return prod(known[f] if f in known else function.hint(f) for f in factors)

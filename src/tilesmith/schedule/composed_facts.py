@@ -1,0 +1,111 @@
+"""Facts that hold simple ones, and the fact of a kernel that has none of those.
+
+A product with a reduction epilogue is composed only when exactly one product and reductions over
+exactly one axis, the product's untiled output axis, occur.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.types import Dim
+from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.dataflow import Dataflow
+from tilesmith.schedule.extents import Extents
+from tilesmith.schedule.matmul_facts import MatmulFact
+from tilesmith.schedule.reduction_facts import ReductionFact, operand_of, reductions_by_dim
+from tilesmith.schedule.structure import Structure
+
+
+@dataclass(frozen=True)
+class MatmulWithReductionEpilogueFact:
+    """One matmul whose untiled output axis is then reduced."""
+
+    matmul: MatmulFact
+    reduction: ReductionFact
+
+
+@dataclass(frozen=True)
+class AttentionFact:
+    """Two chained matmuls in one loop: the second contracts the first one's output axis."""
+
+    scores: MatmulFact
+    values: MatmulFact
+
+
+@dataclass(frozen=True)
+class PointwiseFact:
+    """A function without matmuls, reductions and atomics."""
+
+    total: int | None
+    """Elements over all tiled axes, where known."""
+    slab: int
+    """Untiled elements per tiled element."""
+    storage_bytes: int
+    """Bytes moved per element, over all accesses."""
+    contiguous_blocks: tuple[str, ...]
+    """Blocks along which some access has stride 1."""
+    num_transcendentals: int
+
+
+def compose_epilogue(
+    structure: Structure,
+    flow: Dataflow,
+    matmuls: tuple[MatmulFact, ...],
+    reductions: tuple[ReductionFact, ...],
+) -> MatmulWithReductionEpilogueFact | None:
+    """The product and the reductions of its rows, if that is what the kernel is."""
+    if len(matmuls) != 1 or len(reductions) != 1:
+        return None
+    (matmul,), (reduction,) = matmuls, reductions
+    is_output_row = reduction.axis.dim == matmul.n.dim and matmul.n.block is None
+    if not is_output_row or matmul.m.block is None or matmul.n.extent is None:
+        return None
+    is_epilogue = _reduces_output(structure, flow, matmul)
+    return MatmulWithReductionEpilogueFact(matmul, reduction) if is_epilogue else None
+
+
+def _reduces_output(structure: Structure, flow: Dataflow, matmul: MatmulFact) -> bool:
+    """Whether what is reduced over axes like N is the product, row by row, when it is complete."""
+    site = next(site for site in structure.sites if isinstance(site.op, Dot))
+    outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}
+    ops = reductions_by_dim(structure)[matmul.n.dim]
+    if not all((id(op), operand_of(op)) in outputs for op in ops):
+        return False
+    has_rows = all(matmul.m.dim in operand_of(op).tile.shape for op in ops)
+    loop = site.innermost
+    is_partial = loop is not None and matmul.k.block in loop.blocks
+    around = [structure.loops_around(op) for op in ops]
+    return has_rows and not (is_partial and any(loop in loops for loops in around))
+
+
+def compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
+    """Two products in a chain, if there are."""
+    for first in matmuls:
+        for second in matmuls:
+            is_chain = first is not second and first.n.block and first.n == second.k
+            if is_chain and first.m == second.m and second.is_looped:
+                return AttentionFact(first, second)
+    return None
+
+
+def pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
+    """The fact of a kernel without products, reductions and atomics."""
+    structure = extents.structure
+    outermost = [b for b in structure.block_slots if b not in structure.outer_bounds]
+    tiled = [extents.of_dim(Dim.of(block)).count for block in outermost]
+    known = [extent for extent in tiled if extent is not None]
+    stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
+    slab = max((fact.untiled_elements(structure) for fact in stores), default=1)
+    functions = [op.function for op in structure.ops(Elementwise)]
+    contiguous = [fact.contiguous_block for fact in accesses if fact.contiguous_block]
+    return PointwiseFact(
+        total=prod(known) if len(known) == len(tiled) else None,
+        slab=slab,
+        storage_bytes=sum(fact.dtype.itemsize for fact in accesses if not fact.is_scalar),
+        contiguous_blocks=tuple(dict.fromkeys(contiguous)),
+        num_transcendentals=sum(function.is_transcendental for function in functions),
+    )

@@ -1,0 +1,244 @@
+"""How far axes range: as numbers where they are known, and in the user's words.
+
+Constants of the kernel are exact. Runtime sizes take the values given, else what they were when
+the kernel was traced; ends that depend on where a program stands give the longest range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.types import Dim, Extent, Shape
+from tilesmith.ir.values import Value
+from tilesmith.schedule.structure import LoopAxis, Structure
+
+
+@dataclass(frozen=True)
+class Length:
+    """A number of elements."""
+
+    count: int | None
+    is_exact: bool = True
+    """Whether it is the same at every launch and in every program."""
+    name: str = ""
+    """What the user calls it, where it is no constant."""
+    share: float = 1.0
+    """The part of ``count`` that an average program walks."""
+    is_most: bool = False
+    """Whether ``count`` is only the most that it can be."""
+
+    def __str__(self) -> str:
+        if not self.name:
+            return "?" if self.count is None else str(self.count)
+        sign = "<=" if self.is_most else "="
+        return self.name if self.count is None else f"{self.name}{sign}{self.count}"
+
+
+UNKNOWN_LENGTH = Length(None, False)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A tile axis: its block (None for a constant or runtime size) and how far it ranges in all."""
+
+    dim: Dim
+    block: str | None
+    extent: int | None
+    length: Length = UNKNOWN_LENGTH
+    """The extent with its name."""
+    index: str = ""
+    """Of an axis of plain indices: the name of the index."""
+
+    def extent_or(self, fallback: int) -> int:
+        """The extent, or ``fallback`` where it is unknown."""
+        return fallback if self.extent is None else self.extent
+
+    def __str__(self) -> str:
+        if self.block or self.index:
+            return self.block or self.index
+        return self.length.name or str(self.dim)
+
+
+def _total(lengths: list[Length]) -> Length:
+    counts = [length.count for length in lengths if length.count is not None]
+    is_known = len(counts) == len(lengths)
+    is_exact = all(length.is_exact for length in lengths)
+    names = [length.name or str(length.count) for length in lengths]
+    name = "" if is_exact else "*".join(names)
+    is_most = any(length.is_most for length in lengths)
+    return Length(prod(counts) if is_known else None, is_exact, name, is_most=is_most)
+
+
+class Extents:
+    """Answers for one function.
+
+    ``sizes`` are values by name: of runtime sizes and integers, and of bounds that are loaded.
+    """
+
+    def __init__(self, structure: Structure, sizes: Mapping[str, int] | None = None) -> None:
+        self.structure = structure
+        function = structure.function
+        self._sizes = {size.name: size.hint for size in function.sizes} | dict(sizes or {})
+        self._sources = {p.value.name: p.source for p in function.parameters}
+        self._lengths: dict[Dim | Value, Length] = {}
+        """Those of dimensions, and of loop axes by their index."""
+        self._loop_axes = {axis.index: axis for axes in structure.axes.values() for axis in axes}
+
+    def axis(self, dim: Dim) -> Axis:
+        """The axis of a dimension."""
+        symbol = dim.symbol
+        block = symbol if symbol is not None and self._is_block(symbol) else None
+        length = self.of_dim(dim)
+        return Axis(dim, block, length.count, length)
+
+    def of_dim(self, dim: Dim) -> Length:
+        """How far a dimension ranges over all tiles of its loop."""
+        if dim not in self._lengths:
+            factors = [self._of_factor(factor) for factor in dim.factors]
+            self._lengths[dim] = factors[0] if len(factors) == 1 else _total(factors)
+        return self._lengths[dim]
+
+    def of_size(self, extent: Extent) -> Length:
+        """A size or stride of a tensor."""
+        if isinstance(extent, int):
+            return Length(extent)
+        return Length(self._sizes.get(extent), False, self._sources.get(extent, extent))
+
+    def of_loop(self, axis: LoopAxis) -> Length:
+        """How far one axis of a loop ranges."""
+        if axis.index not in self._lengths:
+            self._lengths[axis.index] = self._of_loop(axis)
+        return self._lengths[axis.index]
+
+    def _of_loop(self, axis: LoopAxis) -> Length:
+        begin, end = axis.loop.begins[axis.position], axis.loop.ends[axis.position]
+        bound = self.structure.find_length_bound(axis.loop, axis.position)
+        if isinstance(bound, int):
+            return Length(bound)
+        if bound is not None:
+            return Length(self._of_factor(bound).count, False, bound, is_most=True)
+        length = self._between(begin, end)
+        if length.count is None and axis.block and self._is_block(axis.block):
+            known = self.structure.function.block(axis.block).extent
+            return length if known is None else replace(length, count=known, is_most=True)
+        return length
+
+    def outer_block(self, axis: LoopAxis) -> str | None:
+        """The block whose tile the axis walks, if it does that."""
+        outer = self._loop_axes.get(axis.loop.begins[axis.position])
+        is_inside = self.structure.find_length_bound(axis.loop, axis.position) is not None
+        return outer.block if outer is not None and is_inside and outer.block else None
+
+    def reach(self, dim: Dim) -> int | None:
+        """Positions that all programs together index along a dimension, where known."""
+        axes = [a for a in self._loop_axes.values() if a.block and a.block == dim.symbol]
+        begins = [a.loop.begins[a.position] for a in axes]
+        if all(self._scalar(begin).is_exact for begin in begins):
+            return self.of_dim(dim).count
+        outer = self.outer_block(axes[0])
+        return None if outer is None else self.reach(Dim.of(outer))
+
+    def text(self, dim: Dim) -> str:
+        """A dimension in the user's words: a tile by its name, a runtime size as it is read."""
+        factors = [str(factor) for factor in dim.factors]
+        return "*".join(self._sources.get(factor, factor) for factor in factors) or "1"
+
+    def shape_text(self, shape: Shape) -> str:
+        """A tile's shape in the user's words."""
+        return f"[{', '.join(map(self.text, shape))}]"
+
+    def _is_block(self, symbol: str) -> bool:
+        return self.structure.function.is_block(symbol)
+
+    def _of_factor(self, factor: Extent) -> Length:
+        if isinstance(factor, int) or not self._is_block(factor):
+            return self.of_size(factor)
+        found = [self.of_loop(a) for a in self._loop_axes.values() if a.block == factor]
+        known = [length for length in found if length.count is not None]
+        if known:
+            return max(known, key=lambda length: length.count or 0)
+        block = self.structure.function.block(factor)
+        if block.extent is not None:
+            return Length(block.extent)
+        return found[0] if found else Length(block.fixed)
+
+    def _between(self, begin: Value, end: Value) -> Length:
+        first, last = self._scalar(begin), self._scalar(end)
+        moving = [self._is_moving(begin), self._is_moving(end)]
+        is_exact = first.is_exact and last.is_exact
+        is_plain = first.count == 0 or not first.name
+        name = "" if is_exact else last.name if is_plain else f"{last.name}-{first.name}"
+        if first.count is None or last.count is None:
+            return Length(None, False, name)
+        # A loop up to where its program stands walks half of the range on average.
+        share = 0.5 if sum(moving) == 1 else 1.0
+        count = last.count if moving[0] else max(0, last.count - first.count)
+        return Length(count, is_exact, name, share, is_most=any(moving))
+
+    def positions_behind(self, value: Value) -> frozenset[Value]:
+        """The loop positions that a value depends on, those that inner loops begin from too."""
+        found = frozenset(root for root in self.structure.roots(value) if root in self._loop_axes)
+        begins = [self._loop_axes[root] for root in found]
+        more = [self.positions_behind(axis.loop.begins[axis.position]) for axis in begins]
+        return found.union(*more)
+
+    def _is_moving(self, value: Value) -> bool:
+        """Whether a scalar goes with the position of a loop around (a loaded one goes anyhow)."""
+        if self.structure.is_data_dependent(value):
+            return False
+        return not self._loop_axes.keys().isdisjoint(self.structure.roots(value))
+
+    def _name(self, value: Value, otherwise: str = "") -> str:
+        """What the user calls a scalar; one that moves with a tile is its begin or its end."""
+        if value.name and value not in self._loop_axes:
+            return value.name
+        roots = self.structure.roots(value)
+        axes = [axis for root, axis in self._loop_axes.items() if root in roots and axis.block]
+        side = "begin" if value in self._loop_axes else "end"
+        return f"{axes[-1].block}.{side}" if axes else otherwise or value.name
+
+    def _scalar(self, value: Value) -> Length:
+        """A scalar integer: its value, or the most that it can be."""
+        op = self.structure.definitions.get(value)
+        constant = self.structure.find_constant(value)
+        if constant is not None:
+            return Length(constant, name=str(constant))
+        if isinstance(op, Cast):
+            return self._scalar(op.x)
+        if value in self._loop_axes:
+            axis = self._loop_axes[value]
+            last = self._scalar(axis.loop.ends[axis.position])
+            return Length(last.count, False, self._name(value))
+        if op is None and not self.structure.is_data_dependent(value):
+            return self.of_size(value.name)
+        if isinstance(op, Elementwise) and len(op.args) == 2:
+            return self._computed(value, op)
+        return Length(self._sizes.get(value.name), False, value.name)
+
+    def _computed(self, value: Value, op: Elementwise) -> Length:
+        left, right = map(self._scalar, op.args)
+        known = [length.count for length in (left, right) if length.count is not None]
+        if op.fn == "minimum" and known:
+            smaller = next(length for length in (left, right) if length.count == min(known))
+            return Length(min(known), False, self._name(value, smaller.name))
+        if left.count is None or right.count is None:
+            return Length(self._sizes.get(value.name), False, self._name(value))
+        if op.fn == "sub" and self._is_moving(op.args[1]):
+            return Length(left.count, False, self._name(value))
+        count = _apply(op.fn, left.count, right.count)
+        is_exact = left.is_exact and right.is_exact and count is not None
+        return Length(count, is_exact, self._name(value))
+
+
+def _apply(function: str, left: int, right: int) -> int | None:
+    results = {
+        "add": left + right,
+        "sub": left - right,
+        "mul": left * right,
+        "floordiv": left // right if right else 0,
+        "maximum": max(left, right),
+    }
+    return results.get(function)

@@ -1,0 +1,146 @@
+"""Operands of matrix products: where they come from, and how many tiles of them are in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.launch import Launch, LoopUse
+from tilesmith.schedule.structure import Site, Structure
+from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.targets import Target
+
+_VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
+LEAST_COPY_BYTES = 4
+"""What one thread must move at once for a copy to run by itself."""
+CHAINED_STAGES_HIP = 4
+"""With so many stages AMD's compiler overlaps two chained products instead of their loads."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a product: where it comes from."""
+
+    value: Value
+    load: Load | None
+    loop: Loop | None
+    """The sequential loop of the load."""
+    width: int = 1
+    """Elements that a thread can load at once, as far as strides tell."""
+    along: Dim | None = None
+    """The axis that runs along memory."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One matrix product with its operands."""
+
+    dot: Dot
+    loop: Loop | None
+    lhs: Operand
+    rhs: Operand
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is computed without matrix units."""
+        bits = self.dot.lhs.tile.dtype.bits
+        return bits > 32 or (bits == 32 and self.dot.precision == "ieee")
+
+
+class OperandPipeline:
+    """The products of one function, and what arrives ahead for them under different Configs."""
+
+    def __init__(
+        self, structure: Structure, target: Target, accesses: Iterable[AccessFact]
+    ) -> None:
+        self._structure = structure
+        self._target = target
+        self._facts = {fact.slot: fact for fact in accesses if fact.kind == "load"}
+        self._sites = {id(site.op): site for site in structure.sites}
+        self.products = tuple(
+            self._product(site, site.op) for site in structure.sites if isinstance(site.op, Dot)
+        )
+        self.operands = {
+            value
+            for product in self.products
+            for operand in (product.lhs, product.rhs)
+            if operand.load is not None
+            for value in self._chain(operand.value)
+        }
+        """Values on the way from a load to a matrix product."""
+
+    def is_asynchronous(self, product: Product, sizes: TileSizes, launch: Launch) -> bool:
+        """Whether the product reads shared memory by itself (Hopper on)."""
+        rows = sizes.size(product.dot.result.tile.shape[-2])
+        is_new = self._target.capability >= 90 and not product.is_exact
+        return is_new and rows >= 64 and launch.num_warps >= 4
+
+    def is_pipelined(self, product: Product, sizes: TileSizes, launch: Launch) -> bool:
+        """Whether the right operand arrives ahead of its use."""
+        return self.buffers(product, product.rhs, sizes, launch) > 0
+
+    def buffers(self, product: Product, operand: Operand, sizes: TileSizes, launch: Launch) -> int:
+        """How many tiles of a pipelined load are in flight; 0 when it is not pipelined."""
+        loop = product.loop
+        if loop is None or loop.is_ordered or operand.load is None:
+            return 0
+        if operand.loop is not loop:
+            return launch.num_stages if launch.is_fused else 0
+        use = launch.loops.get(loop.slot, LoopUse())
+        stages = use.num_stages or launch.num_stages
+        if launch.is_fused:
+            # The fused loop takes the options of the outer one first.
+            own = (launch.program_loop.num_stages, use.num_stages)
+            stages = next((count for count in own if count > 1), launch.num_stages)
+        if stages <= 1 or not self._copies_itself(operand, sizes, launch):
+            return 0
+        if self._target.kind == "hip" and stages == CHAINED_STAGES_HIP and self._is_chained(loop):
+            return 1
+        ahead = stages if self.is_asynchronous(product, sizes, launch) else stages - 1
+        return ahead * max(1, use.unroll)
+
+    def _is_chained(self, loop: Loop) -> bool:
+        return any(p.lhs.load is None for p in self.products if p.loop is loop)
+
+    def _copies_itself(self, operand: Operand, sizes: TileSizes, launch: Launch) -> bool:
+        """Whether threads move enough of a tile at once for a copy that runs by itself."""
+        assert operand.load is not None
+        if operand.load.slot in launch.descriptors:
+            return True
+        tile = operand.load.result.tile
+        threads = launch.num_warps * self._target.warp_size
+        along = () if operand.along is None else operand.along.symbols
+        # In a fused loop the compiler loses sight of where tiles of the grid begin.
+        is_lost = launch.is_fused and any(name in self._structure.grid_blocks for name in along)
+        width = 1 if is_lost else operand.width
+        elements = max(1, min(width, sizes.numel(tile.shape) // threads))
+        return elements * tile.dtype.itemsize >= LEAST_COPY_BYTES
+
+    def _product(self, site: Site, dot: Dot) -> Product:
+        lhs, rhs = self._operand(dot.lhs), self._operand(dot.rhs)
+        return Product(dot, site.innermost, lhs, rhs)
+
+    def _operand(self, value: Value) -> Operand:
+        *_, last = self._chain(value)
+        load = self._structure.definitions.get(last)
+        if not isinstance(load, Load):
+            return Operand(value, None, None)
+        loop, fact = self._sites[id(load)].innermost, self._facts[load.slot]
+        return Operand(value, load, loop, fact.vector_width, fact.contiguous_dim)
+
+    def _chain(self, value: Value) -> list[Value]:
+        chain = [value]
+        op = self._structure.definitions.get(value)
+        while isinstance(op, _VIEWS):
+            chain.append(op.x)
+            op = self._structure.definitions.get(op.x)
+        return chain

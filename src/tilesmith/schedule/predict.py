@@ -1,0 +1,248 @@
+"""Predicted time of a Config on a GPU, from facts and the device's rates, before compiling.
+
+A multiprocessor works through its programs; each is limited by the units it keeps busy or by what
+it waits for, all together by memory. Constants are of an H200; others have their own rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any
+
+from tilesmith.schedule.device_model import Device
+from tilesmith.schedule.launch import Launch, LoopUse
+from tilesmith.schedule.pid_types import is_persistent
+from tilesmith.schedule.prediction import Prediction, blend
+from tilesmith.schedule.product_time import ProductModel
+from tilesmith.schedule.program_work import Access, Combination, GridWork, Phase, WorkModel
+from tilesmith.schedule.resources import SPILL_FROM, Pressure, ResourceUse
+from tilesmith.schedule.slots import Entries
+from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.traffic import Numbering, access_bytes, grid_traffic, sector_waste
+
+START_NS, NEXT_TILE_NS = 700.0, 200.0
+"""Of a program; of the next tile of a persistent one."""
+SHUFFLE_NS, BARRIER_NS = 12.0, 45.0
+PRODUCT_LATENCY_NS = 60.0
+DESCRIPTOR_LATENCY_NS = 150.0
+UNHIDDEN = 0.35
+"""Of the shorter of two kinds of work in one program that could overlap."""
+OPS_PER_ACCESS = 3.0
+"""Instructions for each piece that a thread moves: address, mask, the access."""
+OPS_PER_ELEMENT = 1.3
+MIN_REGISTERS = 32
+WARPS_FOR_ISSUE = 8.0
+"""That keep all units of a multiprocessor busy with arithmetic."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One Config as the model sees it."""
+
+    sizes: TileSizes
+    launch: Launch
+    use: ResourceUse
+    values: Mapping[str, Any]
+    occupancy: int
+
+    @property
+    def threads_per_program(self) -> int:
+        """In warps of 32."""
+        return self.launch.num_warps * 32
+
+    @property
+    def spill_factor(self) -> float:
+        """How much slower a program is whose tiles do not fit its registers."""
+        if self.use.pressure is not Pressure.SPILLS:
+            return 1.0
+        excess = self.use.expected_registers / self.use.limits.registers - SPILL_FROM
+        # A few words cost little; whole tiles in memory cost more than everything else.
+        return 1.0 + excess + 20.0 * excess * excess
+
+
+@dataclass
+class _Busy:
+    """What one program keeps busy, and how long it takes alone, in nanoseconds."""
+
+    work: float = 0.0
+    path: float = 0.0
+
+
+class GpuModel:
+    """Predicts the Configs of one function on one GPU."""
+
+    def __init__(
+        self, work: WorkModel, entries: Entries, device: Device, products: ProductModel
+    ) -> None:
+        self._work = work
+        self._entries = entries
+        self._device = device
+        self._products = products
+
+    def predict(
+        self, values: Mapping[str, Any], sizes: TileSizes, launch: Launch, use: ResourceUse
+    ) -> Prediction:
+        """The time of one launch; grids of one kernel follow one another."""
+        occupancy = resident_programs(self._device, launch, use)
+        scene = Scene(sizes, launch, use, values, occupancy)
+        parts = [self._grid(work, scene) for work in self._work.grids]
+        launch_ms = self._device.launch_ns / 1e6
+        if not parts:
+            return Prediction(launch_ms, 0.0, 0.0, 0.0, limiter="the launch")
+        longest = max(parts, key=lambda part: part.total_ms)
+        total = sum(part.total_ms for part in parts) + launch_ms
+        return Prediction(
+            total,
+            sum(part.compute_ms for part in parts),
+            sum(part.memory_ms for part in parts),
+            sum(part.latency_ms for part in parts),
+            longest.waves,
+            longest.occupancy,
+            longest.limiter if longest.total_ms > launch_ms else "the launch",
+        )
+
+    def _grid(self, work: GridWork, scene: Scene) -> Prediction:
+        device = self._device
+        tiles = prod(self._work.programs(work, scene.sizes))
+        loops = is_persistent(scene.values.get("pid_type", "flat"))
+        multiplier = scene.values.get("num_sm_multiplier") or 1
+        occupancy = min(scene.occupancy, multiplier) if loops else scene.occupancy
+        per_sm = -(-tiles // device.num_sms)
+        occupancy = max(1, min(occupancy, per_sm))
+        busy = self._program(work, scene, occupancy)
+        start = NEXT_TILE_NS if loops else START_NS
+        compute = per_sm * busy.work
+        latency = -(-per_sm // occupancy) * (busy.path + start)
+        running = min(tiles, device.num_sms * occupancy)
+        numbering = Numbering.of(self._entries, scene.values, work.grid)
+        traffic = grid_traffic(
+            self._work, work, scene.sizes, numbering, running, float(device.l2_bytes)
+        )
+        memory = traffic.memory / device.dram_rate
+        total = blend((max(compute, latency), memory))
+        return Prediction(
+            total / 1e6, compute / 1e6, memory / 1e6, latency / 1e6,
+            tiles / running, occupancy, _limiter(compute, memory, latency),
+        )  # fmt: skip
+
+    def _program(self, work: GridWork, scene: Scene, occupancy: int) -> _Busy:
+        total = _Busy()
+        for phase in work.phases:
+            busy = self._phase(phase, scene, occupancy)
+            trips = self._work.trips(phase.path, scene.sizes)
+            total.work += trips * busy.work
+            total.path += trips * busy.path
+        total.work *= scene.spill_factor
+        total.path *= scene.spill_factor
+        return total
+
+    def _phase(self, phase: Phase, scene: Scene, occupancy: int) -> _Busy:
+        """One time through the body of a loop."""
+        resident = occupancy * scene.launch.num_warps
+        products = sum(
+            self._products.time_ns(product, scene.sizes, scene.launch, resident)
+            for product in phase.products
+        )
+        vector, fill = self._vector_ns(phase, scene), self._fill_ns(phase, scene)
+        arrival, ahead = self._arrival(phase, scene)
+        # What arrives ahead of its use takes no time from products.
+        served = max(products, fill) + (0.0 if ahead else UNHIDDEN * min(products, fill))
+        work = max(served, vector) + UNHIDDEN * min(served, vector)
+        waits = sum(self._combination_ns(item, scene) for item in phase.combinations)
+        waits += 0.0 if ahead else PRODUCT_LATENCY_NS * len(phase.products)
+        # Groups of four warps wait each for themselves; fewer leave parts of the units idle.
+        alone = work + vector * max(0.0, WARPS_FOR_ISSUE / scene.launch.num_warps - 1.0)
+        alone += waits / max(1.0, scene.launch.num_warps / 4)
+        if ahead:
+            return _Busy(work, blend((alone, arrival / ahead), 3.0))
+        return _Busy(work, alone + arrival)
+
+    def _fill_ns(self, phase: Phase, scene: Scene) -> float:
+        """Operands and rows from the shared cache, results on their way to it."""
+        rate = self._device.l2_rate / self._device.num_sms
+        moved = [
+            access_bytes(self._work, access, scene.sizes)
+            * sector_waste(self._work, access, scene.sizes)
+            for access in phase.accesses
+        ]
+        return sum(moved) / rate
+
+    def _vector_ns(self, phase: Phase, scene: Scene) -> float:
+        """Arithmetic on tiles, and the instructions of accesses."""
+        device = self._device
+        lanes = OPS_PER_ELEMENT * sum(n * self._numel(shape, scene) for shape, n in phase.lanes)
+        lanes += sum(self._numel(item.shape, scene) for item in phase.combinations)
+        lanes += sum(self._access_ops(access, scene) for access in phase.accesses)
+        special = sum(n * self._numel(shape, scene) for shape, n in phase.specials)
+        plain_ns = lanes * device.num_sms / device.vector_rate
+        special_ns = special * device.num_sms / device.special_rate
+        return max(plain_ns, special_ns) + UNHIDDEN * min(plain_ns, special_ns)
+
+    def _numel(self, shape: tuple[Any, ...], scene: Scene) -> int:
+        return scene.sizes.numel(shape) * self._work.chunks(shape, scene.sizes)
+
+    def _access_ops(self, access: Access, scene: Scene) -> float:
+        fact = access.fact
+        if fact.slot in scene.launch.descriptors and fact.kind != "atomic":
+            return 0.0
+        elements = scene.sizes.numel(fact.shape)
+        each = max(1, elements // scene.threads_per_program)
+        width = min(fact.vector_width, each)
+        total = elements * self._work.chunks(fact.shape, scene.sizes)
+        return OPS_PER_ACCESS * total * self._work.passes(fact.shape, scene.sizes) / width
+
+    def _combination_ns(self, item: Combination, scene: Scene) -> float:
+        """Lanes exchange what they have, then warps do through shared memory."""
+        length = scene.sizes.size(item.axis)
+        rows = max(1, scene.sizes.numel(item.shape) // length)
+        lanes = min(length, max(4, scene.threads_per_program // rows))
+        across = lanes > 32
+        once = SHUFFLE_NS * log2(min(lanes, 32) or 1) + BARRIER_NS * 2 * across
+        return once * (self._work.chunks((item.axis,), scene.sizes) if across else 1)
+
+    def _arrival(self, phase: Phase, scene: Scene) -> tuple[float, int]:
+        """How long loads take to arrive, and how many steps ahead they are started."""
+        loads = [a for a in phase.accesses if a.is_load and not a.fact.is_scalar]
+        if not loads:
+            return 0.0, 0
+        latency = self._device.dram_latency_ns
+        if all(access.fact.reuse > 8 for access in loads):
+            latency = self._device.l2_latency_ns
+        if any(access.fact.slot in scene.launch.descriptors for access in loads):
+            latency += DESCRIPTOR_LATENCY_NS
+        rolled = max(self._work.chunks(a.fact.shape, scene.sizes) for a in loads)
+        passes = max(self._work.passes(a.fact.shape, scene.sizes) for a in loads)
+        return latency * rolled * (passes if rolled > 1 else 1), self._ahead(phase, scene)
+
+    def _ahead(self, phase: Phase, scene: Scene) -> int:
+        if not phase.path or phase.path[-1].is_ordered:
+            return 0
+        use = scene.launch.loops.get(phase.path[-1].slot, LoopUse())
+        operands = any(access.is_operand for access in phase.accesses)
+        stages = use.num_stages or (scene.launch.num_stages if operands else 1)
+        return stages - 1
+
+
+def resident_programs(device: Device, launch: Launch, use: ResourceUse) -> int:
+    """Programs that fit one multiprocessor at the same time, at least 1."""
+    registers = max(MIN_REGISTERS, min(use.expected_registers, use.limits.registers or 255))
+    registers = min(-(-registers // 8) * 8, launch.maxnreg or 256)
+    per_program = registers * launch.num_warps * device.warp_size
+    limits = [
+        device.registers_per_sm // per_program,
+        device.max_warps // launch.num_warps,
+        device.max_programs,
+    ]
+    if use.shared_bytes:
+        # The system takes a little of each.
+        limits.append(device.shared_per_sm // (use.shared_bytes + 1024))
+    return max(1, min(limits))
+
+
+def _limiter(compute: float, memory: float, latency: float) -> str:
+    longest = max(compute, memory, latency)
+    if longest == memory:
+        return "memory bandwidth"
+    return "busy multiprocessors" if longest == compute else "waiting for loads and reductions"

@@ -1,0 +1,210 @@
+"""What one program does, as a function of block sizes: products, accesses, arithmetic, by loop.
+
+A function is read once into templates; a Config turns them into numbers. Nothing here knows how
+fast a device is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.rearrangement import Sort
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.types import Dim, Shape
+from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.extents import Extents
+from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
+from tilesmith.schedule.structure import LoopAxis, Structure
+from tilesmith.schedule.tile_sizes import TileSizes
+
+UNKNOWN_EXTENT = 4096
+"""How far a loop is taken to range whose bounds are only known at run time."""
+_COMBINING = (Reduce, Scan, ReduceWith, ScanWith, Sort)
+Path = tuple[Loop, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load, store or atomic."""
+
+    fact: AccessFact
+    is_operand: bool
+    """Whether a matrix product reads what is loaded."""
+    grid_axes: frozenset[int]
+    """Axes of the grid that decide where it goes."""
+    loops: Path
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it only reads."""
+        return self.fact.kind == "load"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A reduction, scan or sort of a tile along one axis."""
+
+    shape: Shape
+    axis: Dim
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The straight part of one loop's body (or of the program)."""
+
+    path: Path
+    products: tuple[Product, ...]
+    accesses: tuple[Access, ...]
+    combinations: tuple[Combination, ...]
+    lanes: tuple[tuple[Shape, int], ...]
+    """Elementwise operations: how many on tiles of each shape."""
+    specials: tuple[tuple[Shape, int], ...]
+    """exp and the like."""
+
+
+@dataclass(frozen=True)
+class GridWork:
+    """One top-level loop."""
+
+    grid: Grid
+    axes: tuple[LoopAxis, ...]
+    phases: tuple[Phase, ...]
+
+    @property
+    def accesses(self) -> list[Access]:
+        """All of its accesses."""
+        return [access for phase in self.phases for access in phase.accesses]
+
+
+class WorkModel:
+    """Templates of one function, and the numbers they give under a Config's sizes."""
+
+    def __init__(self, structure: Structure, facts: Facts, pipeline: OperandPipeline) -> None:
+        self._structure = structure
+        self._extents = Extents(structure)
+        self._facts = {(f.kind == "atomic", f.slot): f for f in facts.accesses}
+        self._products = {id(p.dot): p for p in pipeline.products}
+        self._operands = pipeline.operands
+        self._lengths = {
+            id(axis.index): self._extents.of_loop(axis)
+            for axes in structure.axes.values()
+            for axis in axes
+        }
+        self.grids = tuple(self._grid_work(grid) for grid in structure.grids)
+        self._passes = self._count_passes()
+        self._whole: dict[Dim, int | None] = {}
+
+    def programs(self, work: GridWork, sizes: TileSizes) -> list[int]:
+        """Programs along each axis of a grid."""
+        return [self._tiles(axis, sizes) for axis in work.axes]
+
+    def trips(self, path: Path, sizes: TileSizes) -> float:
+        """How often an average program runs through the innermost of nested loops."""
+        total = 1.0
+        for loop in path:
+            for axis in self._structure.axes_of(loop):
+                total *= self._tiles(axis, sizes) * self._lengths[id(axis.index)].share
+        return max(total, 1e-3)
+
+    def chunks(self, shape: Shape, sizes: TileSizes) -> int:
+        """Pieces in which a tile with rolled axes is walked."""
+        if not sizes.rolled:
+            return 1
+        rolled = [dim for dim in shape if dim in sizes.rolled]
+        return prod(-(-(self.extent(dim) or 1) // sizes.rolled[dim]) for dim in rolled)
+
+    def passes(self, shape: Shape, sizes: TileSizes) -> int:
+        """How often a load with rolled axes is repeated: for each reduction, and for the store."""
+        if not sizes.rolled:
+            return 1
+        return max((self._passes.get(dim, 1) for dim in shape if dim in sizes.rolled), default=1)
+
+    def used_elements(self, shape: Shape, sizes: TileSizes) -> int:
+        """Elements of a tile that exist; what is padded is not moved."""
+        total = 1
+        for dim in shape:
+            size = sizes.size(dim)
+            total *= min(size, self.extent(dim) or size)
+        return total
+
+    def extent(self, dim: Dim) -> int | None:
+        """How far a dimension ranges in all."""
+        if dim not in self._whole:
+            self._whole[dim] = self._structure.extent(dim)
+        return self._whole[dim]
+
+    def _tiles(self, axis: LoopAxis, sizes: TileSizes) -> int:
+        outer = self._structure.outer_bounds.get(axis.block)
+        length = self._lengths[id(axis.index)].count
+        if isinstance(outer, str):
+            length = sizes.symbols.get(outer, length)
+        step = sizes.symbols.get(axis.block, 1) if axis.block else 1
+        return max(1, -(-(UNKNOWN_EXTENT if length is None else length) // step))
+
+    def _grid_work(self, grid: Grid) -> GridWork:
+        by_path: dict[Path, list[Operation]] = {}
+        for site in self._structure.sites:
+            if grid in site.loops[:1]:
+                path = tuple(loop for loop in site.loops if isinstance(loop, Loop))
+                by_path.setdefault(path, []).append(site.op)
+        axes = self._structure.axes_of(grid)
+        phases = tuple(self._phase(axes, path, ops) for path, ops in by_path.items())
+        return GridWork(grid, axes, phases)
+
+    def _phase(self, axes: Sequence[LoopAxis], path: Path, ops: list[Operation]) -> Phase:
+        functions = [op for op in ops if isinstance(op, Elementwise)]
+        casts = [op for op in ops if isinstance(op, Cast)]
+        plain = [op for op in functions if not op.function.is_transcendental]
+        special = [op for op in functions if op.function.is_transcendental]
+        accesses = [op for op in ops if isinstance(op, (Load, Store, Atomic))]
+        return Phase(
+            path,
+            products=tuple(self._products[id(op)] for op in ops if id(op) in self._products),
+            accesses=tuple(self._access(axes, path, op) for op in accesses),
+            combinations=tuple(_combination(op) for op in ops if isinstance(op, _COMBINING)),
+            lanes=_count_by_shape([*plain, *casts]),
+            specials=_count_by_shape(special),
+        )
+
+    def _access(self, axes: Sequence[LoopAxis], path: Path, op: Load | Store | Atomic) -> Access:
+        roots = [self._structure.roots(index) for index in op.indices]
+        used = frozenset().union(*roots) if roots else frozenset()
+        return Access(
+            self._facts[isinstance(op, Atomic), op.slot],
+            is_operand=isinstance(op, Load) and op.result in self._operands,
+            grid_axes=frozenset(axis.position for axis in axes if axis.index in used),
+            loops=path,
+        )
+
+    def _count_passes(self) -> dict[Dim, int]:
+        """Walks over a rolled axis: one for each reduction of it, one more to store it."""
+        found: dict[Dim, int] = {}
+        for combination in (c for work in self.grids for p in work.phases for c in p.combinations):
+            found[combination.axis] = found.get(combination.axis, 0) + 1
+        stores = [a.fact for work in self.grids for a in work.accesses if not a.is_load]
+        for dim in found:
+            found[dim] += any(dim in fact.shape for fact in stores)
+        return found
+
+
+def _combination(op: Reduce | Scan | ReduceWith | ScanWith | Sort) -> Combination:
+    shape = (op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x).tile.shape
+    return Combination(shape, shape[op.axis])
+
+
+def _count_by_shape(ops: Sequence[Operation]) -> tuple[tuple[Shape, int], ...]:
+    counts: dict[Shape, int] = {}
+    for op in ops:
+        shape = op.results[0].tile.shape
+        if shape:
+            counts[shape] = counts.get(shape, 0) + 1
+    return tuple(counts.items())

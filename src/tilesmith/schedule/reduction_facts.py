@@ -1,0 +1,143 @@
+"""Facts about reductions, scans and sorts, one for each axis they run over, and accumulators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.dtypes import DType
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.rearrangement import Sort
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.dataflow import Dataflow
+from tilesmith.schedule.extents import Axis, Extents
+from tilesmith.schedule.index_patterns import access_text
+from tilesmith.schedule.structure import Structure
+
+Combining = Reduce | Scan | ReduceWith | ScanWith | Sort
+COMBINING = (Reduce, Scan, ReduceWith, ScanWith, Sort)
+
+
+@dataclass(frozen=True)
+class ReductionFact:
+    """All reductions over one axis."""
+
+    axis: Axis
+    kind: str
+    """``rollable`` (whole or in chunks), ``persistent`` (only whole) or ``tile`` (over a block)."""
+    functions: tuple[str, ...]
+    dtype: DType
+    is_reread: bool
+    """Whether the row is used again after a reduction of it."""
+    loc: SourceLocation
+    text: str = ""
+    """What is reduced first: ``acc[tile_m, 400]``."""
+    num_ops: int = 1
+
+
+@dataclass(frozen=True)
+class AccumulatorFact:
+    """A tile that a sequential loop carries from one iteration to the next."""
+
+    name: str
+    """The user's variable; "" where it has none."""
+    axes: tuple[Axis, ...]
+    dtype: DType
+    loop: tuple[str, ...]
+    """The axes of the loop."""
+    slot: int
+    """The loop's number."""
+    loc: SourceLocation
+    text: str = ""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def blocks(self) -> tuple[str | None, ...]:
+        """The block of each axis."""
+        return tuple(axis.block for axis in self.axes)
+
+
+def operand_of(op: Combining) -> Value:
+    """What an op combines: the first of several."""
+    return op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x
+
+
+def reductions_by_dim(structure: Structure) -> dict[Dim, list[Combining]]:
+    """Ops that combine along an axis of more than one element, by the axis."""
+    found: dict[Dim, list[Combining]] = {}
+    # A scan holds its rows like a reduction that cannot be rolled.
+    for kind in COMBINING:
+        for op in structure.ops(kind):
+            found.setdefault(operand_of(op).tile.shape[op.axis], []).append(op)
+    return {dim: ops for dim, ops in found.items() if not dim.is_one}
+
+
+def collect_reductions(
+    extents: Extents, flow: Dataflow, rollable: tuple[Dim, ...]
+) -> tuple[ReductionFact, ...]:
+    """One fact for each axis."""
+    by_dim = reductions_by_dim(extents.structure)
+    return tuple(_reduction_fact(extents, flow, ops, rollable) for ops in by_dim.values())
+
+
+def _function(op: Combining) -> str:
+    return op.kind if isinstance(op, (Reduce, Scan)) else op.name
+
+
+def _kind(structure: Structure, dim: Dim, rollable: tuple[Dim, ...]) -> str:
+    if any(structure.function.is_block(symbol) for symbol in dim.symbols):
+        return "tile"
+    return "rollable" if dim in rollable else "persistent"
+
+
+def _reduction_fact(
+    extents: Extents, flow: Dataflow, ops: list[Combining], rollable: tuple[Dim, ...]
+) -> ReductionFact:
+    structure, first = extents.structure, operand_of(ops[0])
+    dim = first.tile.shape[ops[0].axis]
+    stores = [op for op in structure.ops(Store) if dim in op.value.tile.shape]
+    return ReductionFact(
+        axis=extents.axis(dim),
+        kind=_kind(structure, dim, rollable),
+        functions=tuple(dict.fromkeys(_function(op) for op in ops)),
+        dtype=first.tile.dtype,
+        is_reread=len(ops) + len(stores) > 1,
+        loc=ops[0].loc,
+        text=tile_text(extents, flow, first),
+        num_ops=len(ops),
+    )
+
+
+def tile_text(extents: Extents, flow: Dataflow, value: Value) -> str:
+    """A tile by the name of its variable and its shape, else by the load it comes from."""
+    name = flow.name(value)
+    origin, _ = flow.origin(value)
+    if not name and isinstance(origin, Load):
+        return access_text(extents.structure, origin)
+    return (name or "tile") + extents.shape_text(value.tile.shape)
+
+
+def collect_accumulators(extents: Extents, flow: Dataflow) -> tuple[AccumulatorFact, ...]:
+    """One fact for each carried tile, loop by loop."""
+    return tuple(
+        AccumulatorFact(
+            name=flow.name(value),
+            axes=tuple(map(extents.axis, value.tile.shape)),
+            dtype=value.tile.dtype,
+            loop=tuple(block or "index" for block in loop.blocks),
+            slot=loop.slot,
+            loc=value.loc if value.loc.line else loop.loc,
+            text=tile_text(extents, flow, value),
+        )
+        for loop in extents.structure.loops
+        for value in loop.carried
+        if value.tile.rank
+    )

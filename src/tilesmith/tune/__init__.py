@@ -1,0 +1,1 @@
+"""Chooses Configs by measuring them: searches, isolated workers, journal, reports."""

@@ -1,0 +1,102 @@
+"""What the store knows of the kernel at hand, and where the outcomes of a search go.
+
+Measurements count under the conditions they were made in. Winners count besides for what was asked:
+one of a list of Configs, or with some keys fixed, is another winner than the best of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import inf
+
+from tilesmith.jit.tuner import MultiRequest
+from tilesmith.schedule.config import Config
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.outcome import Outcome
+from tilesmith.tune.result import TuneResult
+from tilesmith.tune.store.journal import Journal
+from tilesmith.tune.store.key import StoreKey, digest_text, join_keys, make_key
+from tilesmith.tune.store.winner import Winner
+from tilesmith.tune.store.winners import Winners
+from tilesmith.tune.workspace import Case
+
+
+class Archive:
+    """Journal and winners of one kernel under the conditions of now."""
+
+    def __init__(
+        self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None
+    ) -> None:
+        self._cases = cases
+        self._options = options
+        self._multi = multi
+        self._winners = Winners(options.cache_dir)
+
+    @cached_property
+    def _conditions(self) -> StoreKey:
+        keys = [make_key(case.bound, case.args, self._options.regime) for case in self._cases]
+        multi = self._multi
+        if multi is None:
+            return keys[0]
+        return join_keys(keys, f"{multi.aggregation} {multi.relative_to} {multi.cache_tag or ''}")
+
+    @cached_property
+    def key(self) -> StoreKey:
+        """Of winners."""
+        options = self._options
+        given = [str(config) for config in options.configs]
+        asked = [f"one of {len(given)} configs {digest_text(*given)}"] if given else []
+        asked += [f"with {name}={value}" for name, value in sorted(options.overrides.items())]
+        asked += ["deterministic"] if options.is_deterministic else []
+        return join_keys([self._conditions], ", ".join(asked))
+
+    @cached_property
+    def _journal(self) -> Journal:
+        return Journal(self._options.cache_dir, self._conditions)
+
+    @cached_property
+    def _known(self) -> dict[Config, Outcome]:
+        return self._journal.recall() if self._options.is_cached else {}
+
+    def find_winner(self) -> Winner | None:
+        """The winner of an earlier search with the same toolchain."""
+        if not self._winners.has_any(self._cases[0].bound.definition.name):
+            return None
+        winner = self._winners.lookup(self.key)
+        return None if winner is None or winner.is_stale else winner
+
+    @property
+    def num_known(self) -> int:
+        """Measurements that may be recalled."""
+        return len(self._known)
+
+    def similar_configs(self) -> Sequence[Config]:
+        """Good Configs of earlier searches: for these arguments, then for others."""
+        if not self._options.is_cached:
+            return ()
+        winner = self._winners.lookup(self.key)
+        first = [] if winner is None else [winner.config]
+        return list(dict.fromkeys([*first, *self._journal.similar()]))
+
+    def recall(self, config: Config) -> Outcome | None:
+        """The outcome of an earlier search under the same conditions."""
+        return self._known.get(config)
+
+    @property
+    def best_ms(self) -> float:
+        """The best time among the measurements that may be recalled."""
+        return min((outcome.time_ms for outcome in self._known.values()), default=inf)
+
+    def append(self, outcome: Outcome) -> None:
+        """Keep an outcome."""
+        if self._options.is_cached:
+            self._journal.append(outcome)
+
+    def commit(self, result: TuneResult) -> None:
+        """Keep the winner."""
+        if self._options.is_cached:
+            note = f"{result.num_tried} configs in {result.seconds:.1f} s; {result.stop.value}"
+            self._winners.commit(
+                self.key, result.config, result.ms, spread=result.spread, note=note
+            )

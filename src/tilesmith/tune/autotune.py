@@ -1,0 +1,224 @@
+"""The tuner that kernels are given: what a first call uses, what ``autotune`` does.
+
+A first call without any Config takes a stored winner, else the default; it searches only when
+asked to. Nothing here makes a kernel unusable: where no candidate works, a safe Config or the
+reference interpreter is used, with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.location import UNKNOWN
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.runners import COMPILING, choose_runner
+from tilesmith.jit.tuner import MultiRequest, TuneRequest
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+from tilesmith.tune.archive import Archive
+from tilesmith.tune.benches import AGGREGATIONS
+from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.listener import Listener
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.options_from_settings import options_from_settings, wants_search
+from tilesmith.tune.report.choose import choose_listeners
+from tilesmith.tune.report.log import LogListener
+from tilesmith.tune.result import StopReason, TuneResult
+from tilesmith.tune.safe_listener import SafeListener
+from tilesmith.tune.search.registry import find_method
+from tilesmith.tune.search_run import SearchPlan, run_search
+from tilesmith.tune.seeds import make_seeds
+from tilesmith.tune.workspace import SINGLE, Case, Goal
+
+LOG = logging.getLogger("tilesmith.autotune")
+RELATIVE_TO = (None, "default", "baseline")
+REFERENCE = "the reference interpreter"
+
+
+class Autotuner:
+    """Chooses Configs by measuring them, or by having measured them before."""
+
+    def __init__(self, watchers: Sequence[Listener] = ()) -> None:
+        self._watchers = tuple(watchers)
+        """Told of every search, beside the reports that its options ask for."""
+
+    def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
+        """For a first call: stored or measured now; None: the decorator's or the default."""
+        settings = bound.settings
+        is_listed = len(bound.configs) > 1
+        if len(bound.configs) == 1 and not settings.force_autotune:
+            return None
+        options = options_from_settings(settings)
+        if not settings.force_autotune:
+            stored = self._find_stored([Case(bound, args)], replace_configs(options, bound))
+            if stored is not None:
+                return stored
+        if not is_listed and not wants_search(settings):
+            return None
+        found = self._search([Case(bound, args)], replace_configs(options, bound))
+        if found is None:
+            bound.install(None)
+        return found
+
+    def tune(
+        self, bound: BoundKernel, args: tuple[Any, ...], request: TuneRequest
+    ) -> Config | None:
+        """The best Config that a search finds; None if no candidate works."""
+        options = options_from_settings(bound.settings, request.keywords, request.budget_s)
+        if choose_runner(bound.settings, bound.target) not in COMPILING:
+            return bound.default_config()
+        if options.budget_s <= 0.0:
+            return self._find_stored([Case(bound, args)], options) or bound.default_config()
+        if not request.is_forced:
+            if len(bound.configs) == 1:
+                return bound.configs[0]
+            options = replace_configs(options, bound)
+            stored = self._find_stored([Case(bound, args)], options)
+            if stored is not None:
+                return stored
+        return self._search([Case(bound, args)], options)
+
+    def tune_multi(
+        self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
+    ) -> Config | None:
+        """One Config for several workloads."""
+        _check_multi(cases, request)
+        single = request.request
+        bound = cases[0][0]
+        options = options_from_settings(bound.settings, single.keywords, single.budget_s)
+        if request.relative_to == "baseline" and options.baseline_fn is None:
+            raise ValueError('relative_to="baseline" needs autotune_baseline_fn')
+        listed = [Case(*case) for case in cases]
+        if not single.is_forced:
+            stored = self._find_stored(listed, options, request)
+            if stored is not None:
+                return stored
+        return self._search(listed, options, request)
+
+    def _search(
+        self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None
+    ) -> Config | None:
+        bound = cases[0].bound
+        settings = bound.settings
+        if settings.disallow_autotuning:
+            variable = "TILESMITH_DISALLOW_AUTOTUNING"
+            raise errors.AutotuningDisallowedInEnvironment(
+                function=bound.definition.name, variable=variable
+            )
+        if bound.target.is_gpu == (bound.device.type == "cpu"):
+            problem = f"its arguments are on {bound.device}, which does not run {bound.target} code"
+            raise errors.AutotuneError(function=bound.definition.name, problem=problem)
+        if settings.autotuner_fn is not None:
+            return _run_users_tuner(settings, cases[0])
+        note = find_method(options.method).note
+        if note:
+            LOG.warning("%s", note)
+        deadline = Deadline(options.budget_s)
+        archive = Archive(cases, options, multi)
+        plan = SearchPlan(
+            cases,
+            options,
+            make_seeds(bound.config_spec, options.seed_configs, archive.similar_configs()),
+            archive,
+            SafeListener([*choose_listeners(options), *self._watchers]),
+            archive.num_known,
+            Goal(multi.aggregation, multi.relative_to) if multi else SINGLE,
+        )
+        return settle(bound, run_search(plan, deadline))
+
+    def _find_stored(
+        self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None
+    ) -> Config | None:
+        """A winner of an earlier search, if the cache has one and the kernel takes it."""
+        bound = cases[0].bound
+        settings = bound.settings
+        archive = Archive(cases, options, multi)
+        winner = archive.find_winner() if options.is_cached else None
+        if winner is None:
+            if settings.assert_cache_hit:
+                raise errors.CacheAssertionError(
+                    function=bound.definition.name, key=archive.key.digest
+                )
+            return None
+        try:
+            config = bound.config_spec.normalize(winner.config)
+        except errors.InvalidConfig as error:
+            bound.definition.warnings.warn(
+                errors.StoredConfigUnusable,
+                loc=UNKNOWN,
+                function=bound.definition.name,
+                problem=str(error).splitlines()[0],
+            )
+            return None
+        result = TuneResult(config, StopReason.CACHED, ms=winner.median_ms)
+        log = LogListener(options.log_level, kernel=bound.definition.name)
+        SafeListener([log, *self._watchers]).on_end(result)
+        return config
+
+
+def replace_configs(options: TuneOptions, bound: BoundKernel) -> TuneOptions:
+    """Options with the decorator's list of Configs as the only candidates, if it has several."""
+    return replace(options, configs=tuple(bound.configs)) if len(bound.configs) > 1 else options
+
+
+def settle(bound: BoundKernel, result: TuneResult) -> Config | None:
+    """The Config to use after a search: its winner, or one that is not known to fail."""
+    if result.is_measured:
+        return result.config
+    config = result.config
+    if result.failures and result.stop is not StopReason.NO_RUNNER:
+        config = _find_safe(bound, result)
+    bound.definition.warnings.warn(
+        errors.TuningFailed,
+        loc=UNKNOWN,
+        function=bound.definition.name,
+        problem=result.problem.splitlines()[0] if result.problem else result.stop.value,
+        used=REFERENCE if config is None else config,
+    )
+    return config
+
+
+def _find_safe(bound: BoundKernel, result: TuneResult) -> Config | None:
+    """The first Config of the fallback chain that has not failed; None: all have."""
+    spec = bound.config_spec
+    failed = {outcome.config for outcome in result.failures}
+    chain = map(spec.normalize, spec.fallback_configs())
+    return next((config for config in chain if config not in failed), None)
+
+
+def _run_users_tuner(settings: Settings, case: Case) -> Config:
+    """The user's own: a factory of something with ``autotune()``, or a function that returns."""
+    make: Any = settings.autotuner_fn
+    made = make(case.bound, case.args)
+    found = made.autotune() if hasattr(made, "autotune") else made
+    return found if isinstance(found, Config) else Config.from_dict(found)
+
+
+def _form(spec: ConfigSpec) -> Hashable:
+    """What two specifications must share for a Config to be one of both."""
+    return (spec.target, spec.supported_keys, tuple(len(slots) for slots in spec.lists.values()))
+
+
+def _check_multi(
+    cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
+) -> None:
+    """Mistakes in a request for several workloads."""
+    if not cases:
+        raise ValueError("autotune_multi needs at least one set of arguments")
+    if request.aggregation not in AGGREGATIONS:
+        names = ", ".join(AGGREGATIONS)
+        raise ValueError(f"unknown aggregation {request.aggregation!r}; expected one of {names}")
+    if request.relative_to not in RELATIVE_TO:
+        names = ", ".join(map(repr, RELATIVE_TO))
+        raise ValueError(f"relative_to={request.relative_to!r}; expected one of {names}")
+    if len({_form(bound.config_spec) for bound, _ in cases}) > 1:
+        raise errors.AutotuneError(
+            function=cases[0][0].definition.name,
+            problem="the sets of arguments have different config spaces",
+            fix="tune them apart, with kernel.autotune(args)",
+        )

@@ -1,0 +1,201 @@
+"""Benches: a runner process with one workload, and several of them as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+from tilesmith.measure.statistics import median
+from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.jobs import (
+    CheckJob,
+    CheckReply,
+    ForgetJob,
+    PrepareJob,
+    PrepareReply,
+    TimeJob,
+    TimeReply,
+)
+from tilesmith.tune.outcome import Verdict
+from tilesmith.tune.processes.failures import (
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    RunnerUnavailable,
+)
+from tilesmith.tune.processes.messages import ErrorReply
+from tilesmith.tune.processes.runner_client import RunnerClient
+from tilesmith.tune.stations import BenchLostError, Entrant, Samples, TrialFailedError
+
+RUNNER_MODULE = "tilesmith.tune.runner.main"
+START_TIMEOUT_S = 120.0
+FORGET_TIMEOUT_S = 10.0
+RESTART_S = 2.0
+"""With less time than this left, a runner that died is not started again."""
+TIMING_SHARE = 0.5
+"""Of the time allowed for a job, what the rounds may take: the rest is for the slowest of them."""
+
+
+class RunnerBench:
+    """Asks one runner process; its programs are those of one workload."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        regime: str = "cold",
+    ) -> None:
+        self._deadline = deadline
+        self._regime = regime
+        self._known: set[str] = set()
+        self._known_start = 0
+        self._client = RunnerClient(
+            RUNNER_MODULE,
+            environment=environment,
+            start_timeout_s=deadline.cap(START_TIMEOUT_S),
+            is_bare=True,
+        )
+        self._client.start()
+
+    def prepare(self, job: PrepareJob, timeout_s: float) -> PrepareReply:
+        """Load the workload."""
+        reply = self._ask(lambda: self._client.prepare(job, timeout_s))
+        if isinstance(reply, ErrorReply):
+            raise BenchLostError(f"the workload cannot be prepared: {reply.reason}")
+        return reply
+
+    def check(self, job: CheckJob, timeout_s: float) -> CheckReply:
+        """Run a program once and judge it."""
+        reply = self._ask(lambda: self._client.request(job, timeout_s))
+        if isinstance(reply, ErrorReply):
+            return CheckReply(Verdict.RUN_ERROR, reply.reason)
+        if reply.verdict is Verdict.OK:
+            self._keep_current()
+            self._known.add(job.program.key)
+        return reply
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """Time programs that were checked."""
+        job = TimeJob(tuple(keys), repeats, self._regime, TIMING_SHARE * timeout_s)
+        reply: TimeReply | ErrorReply = self._ask(lambda: self._client.request(job, timeout_s))
+        if isinstance(reply, ErrorReply):
+            raise TrialFailedError(Verdict.RUN_ERROR, reply.reason)
+        return reply.samples_ms
+
+    def knows(self, key: str) -> bool:
+        """Whether the process that runs now has checked it."""
+        self._keep_current()
+        return self._client.is_alive and key in self._known
+
+    def forget(self, key: str) -> None:
+        """Drop a program."""
+        if self.knows(key):
+            self._known.discard(key)
+            with suppress(TrialFailedError, BenchLostError):
+                self._ask(lambda: self._client.request(ForgetJob((key,)), FORGET_TIMEOUT_S))
+
+    def close(self) -> None:
+        """End the process."""
+        self._client.close()
+
+    def _keep_current(self) -> None:
+        """What an earlier process knew is lost."""
+        if self._known_start != self._client.num_starts:
+            self._known.clear()
+            self._known_start = self._client.num_starts
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        self._await_ready()
+        try:
+            return request()
+        except ChildTimeout as failure:
+            raise TrialFailedError(Verdict.HUNG, failure.reason) from failure
+        except ChildDied as failure:
+            raise TrialFailedError(Verdict.CRASHED, failure.reason) from failure
+        except RunnerUnavailable as failure:
+            if self._deadline.is_past:
+                raise TrialFailedError(Verdict.HUNG, "the budget is used up") from failure
+            raise BenchLostError(str(failure)) from failure
+
+    def _await_ready(self) -> None:
+        """Wait for a process that is starting, but not beyond the end of the search."""
+        client, deadline = self._client, self._deadline
+        if client.is_ready:
+            return
+        if client.num_starts > 1 and deadline.cap(RESTART_S) < RESTART_S:
+            raise TrialFailedError(Verdict.HUNG, "there is no time to start a runner again")
+        client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
+        try:
+            client.await_ready()
+        except ChildError as failure:
+            # If there is time, the request will try once more and say what is wrong.
+            if deadline.is_past:
+                raise TrialFailedError(Verdict.HUNG, "the budget is used up") from failure
+
+
+class JointBench:
+    """Several workloads as one: an entrant must be right on all, and its time is one number."""
+
+    def __init__(
+        self,
+        benches: Sequence[RunnerBench],
+        aggregate: Callable[[Sequence[float]], float],
+        weights: Sequence[float] = (),
+    ) -> None:
+        self._benches = benches
+        self._aggregate = aggregate
+        self.weights = list(weights) or [1.0] * len(benches)
+        """Times of each workload are divided by these."""
+
+    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
+        """The first reply that is not OK, else the joint one."""
+        replies: list[CheckReply] = []
+        for number, (bench, job) in enumerate(zip(self._benches, entrant.checks)):
+            reply = bench.check(job, timeout_s)
+            if reply.verdict is not Verdict.OK:
+                where = f" (workload {number})" if len(self._benches) > 1 else ""
+                return replace(reply, reason=f"{reply.reason}{where}")
+            replies.append(reply)
+        return replace(replies[0], first_ms=self._join([reply.first_ms for reply in replies]))
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """The n-th sample of an entrant is made of its n-th samples on all workloads."""
+        if len(self._benches) == 1 and self.weights == [1.0]:
+            return self._benches[0].time(keys, repeats, timeout_s)
+        per_bench = [bench.time(keys, repeats, timeout_s) for bench in self._benches]
+        return tuple(tuple(map(self._join, zip(*series))) for series in zip(*per_bench))
+
+    def knows(self, key: str) -> bool:
+        """Whether all know it."""
+        return all(bench.knows(key) for bench in self._benches)
+
+    def forget(self, key: str) -> None:
+        """Drop it everywhere."""
+        for bench in self._benches:
+            bench.forget(key)
+
+    def close(self) -> None:
+        """End all processes."""
+        for bench in self._benches:
+            bench.close()
+
+    def time_apart(self, key: str, repeats: int, timeout_s: float) -> list[float]:
+        """The median of an entrant on each workload, in milliseconds."""
+        return [median(bench.time([key], repeats, timeout_s)[0]) for bench in self._benches]
+
+    def _join(self, times_ms: Sequence[float]) -> float:
+        return self._aggregate([time / weight for time, weight in zip(times_ms, self.weights)])
+
+
+def geomean(times_ms: Sequence[float]) -> float:
+    """The geometric mean; 0 if any is."""
+    if min(times_ms) <= 0.0:
+        return 0.0
+    return exp(sum(map(log, times_ms)) / len(times_ms))
+
+
+AGGREGATIONS: Mapping[str, Callable[[Sequence[float]], float]] = {"geomean": geomean, "max": max}

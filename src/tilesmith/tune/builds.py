@@ -1,0 +1,119 @@
+"""The builder: entrants go to the build server, one job for each of their programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilesmith.tune.jobs import BuildReply
+from tilesmith.tune.outcome import Resources, Verdict
+from tilesmith.tune.processes.build_pool import BuildOutcome, BuildPool
+from tilesmith.tune.processes.failures import ChildTimeout
+from tilesmith.tune.processes.messages import ErrorReply
+from tilesmith.tune.stations import Entrant
+
+BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
+PRELOADED = {True: ("triton", "triton.compiler"), False: ("llvmlite.binding",)}
+"""What builds for a GPU, or for a CPU, import."""
+
+
+@dataclass
+class _Pending:
+    """An entrant of which some programs are still being built."""
+
+    entrant: Entrant
+    num_left: int
+    replies: list[BuildReply] = field(default_factory=list[BuildReply])
+
+
+class PoolBuilder:
+    """A builder that works through a pool of processes."""
+
+    def __init__(self, pool: BuildPool, num_jobs: int) -> None:
+        self._pool = pool
+        self._num_jobs = num_jobs
+        self._pending: dict[str, _Pending] = {}
+
+    def submit(self, entrant: Entrant) -> None:
+        """Queue all programs."""
+        self._pending[entrant.key] = _Pending(entrant, len(entrant.programs))
+        for program in entrant.programs:
+            self._pool.submit(entrant.key, program)
+
+    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
+        """Entrants whose programs are all built, or failed."""
+        done: list[tuple[Entrant, BuildReply]] = []
+        for outcome in self._pool.wait(timeout_s):
+            pending = self._pending[outcome.key]
+            pending.replies.append(read_build(outcome))
+            pending.num_left -= 1
+            if not pending.num_left:
+                del self._pending[outcome.key]
+                done.append((pending.entrant, _merge(pending.replies)))
+        return done
+
+    @property
+    def num_pending(self) -> int:
+        """Entrants that were not collected."""
+        return len(self._pending)
+
+    @property
+    def num_jobs(self) -> int:
+        """Processes."""
+        return self._num_jobs
+
+    def close(self) -> None:
+        """End the server."""
+        self._pool.close()
+
+
+def start_builder(
+    num_jobs: int | None, timeout_s: float, environment: Mapping[str, str], *, is_gpu: bool
+) -> PoolBuilder:
+    """A builder whose server starts in the background now."""
+    jobs = num_jobs or max(1, num_cores() - 1)
+    pool = BuildPool(
+        BUILD_FUNCTION,
+        jobs=jobs,
+        timeout_s=timeout_s,
+        preload=PRELOADED[is_gpu],
+        environment=environment,
+    )
+    return PoolBuilder(pool, jobs)
+
+
+def num_cores() -> int:
+    """Processors that this process may use."""
+    affinity: Any = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def read_build(outcome: BuildOutcome) -> BuildReply:
+    """The reply of a build process, whatever it was."""
+    reply = outcome.reply
+    if isinstance(reply, BuildReply):
+        return reply
+    if isinstance(reply, ErrorReply):
+        return BuildReply(Verdict.BUILD_ERROR, reply.reason, outcome.seconds)
+    is_late = isinstance(reply, ChildTimeout) and reply.stage == "job"
+    verdict = Verdict.BUILD_TIMEOUT if is_late else Verdict.BUILD_ERROR
+    return BuildReply(verdict, str(reply), outcome.seconds)
+
+
+def _merge(replies: Sequence[BuildReply]) -> BuildReply:
+    """The first failure, or all that is known of the programs together."""
+    failed = [reply for reply in replies if reply.verdict is not Verdict.OK]
+    if failed or len(replies) == 1:
+        return (failed or list(replies))[0]
+    seconds = sum(reply.seconds for reply in replies)
+    return BuildReply(Verdict.OK, "", seconds, _largest([r.resources for r in replies]))
+
+
+def _largest(used: Sequence[Resources]) -> Resources:
+    def most(name: str) -> int | None:
+        known = [value for item in used if (value := getattr(item, name)) is not None]
+        return max(known, default=None)
+
+    return Resources(most("shared_bytes"), most("registers"), most("spills"))

@@ -1,0 +1,46 @@
+"""How much of the budget is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+
+class Deadline:
+    """A moment on a clock. Time for the finals can be set aside and given back."""
+
+    def __init__(self, budget_s: float, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+        self.budget_s = budget_s
+        self.reserved_s = 0.0
+        """Kept for what comes after the search."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the start."""
+        return self._clock() - self._start
+
+    @property
+    def remaining_s(self) -> float:
+        """Until the reserved time begins; negative afterwards."""
+        return self.budget_s - self.reserved_s - self.elapsed_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search must end."""
+        return self.remaining_s <= 0.0
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the reserved time is used up as well."""
+        return self.elapsed_s >= self.budget_s
+
+    def cap(self, timeout_s: float) -> float:
+        """The timeout, or what is left of all time if that is less."""
+        return max(0.0, min(timeout_s, self.budget_s - self.elapsed_s))
+
+    def end(self) -> None:
+        """The search ends now; what was reserved is left."""
+        self.budget_s = min(self.budget_s, self.elapsed_s + self.reserved_s)
+        self.reserved_s = 0.0

@@ -1,0 +1,234 @@
+"""Tunes any function that is made from named choices, in this process.
+
+For functions that are no kernels of ours nothing is known but how to call them: there is no
+isolation, and results are compared with a baseline only if there is one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, cast
+
+from tilesmith.diagnostics import errors
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.failure_summary import describe_total_failure
+from tilesmith.tune.jobs import BuildReply, CheckReply
+from tilesmith.tune.listener import SearchStart
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.options_from_settings import options_from_settings
+from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.tune.plain_space import PlainSpace
+from tilesmith.tune.report.choose import choose_listeners
+from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.safe_listener import SafeListener
+from tilesmith.tune.search.interface import SearchSpace
+from tilesmith.tune.search.registry import make_method
+from tilesmith.tune.stations import Entrant, Samples, Stations
+from tilesmith.tune.tuner import Tuner
+from tilesmith.tune.workload.results import (
+    copy_arguments,
+    find_device,
+    find_difference,
+    synchronize,
+    time_calls,
+)
+
+CompileFunction = Callable[[Config], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is tuned."""
+
+    compile_fn: CompileFunction
+    args: tuple[Any, ...]
+    device: str
+    expected: Any = None
+    """What results must agree with, if anything."""
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+        return getattr(self.compile_fn, "__name__", type(self.compile_fn).__name__)
+
+
+class ImmediateBuilder:
+    """Nothing is built ahead: entrants are ready at once."""
+
+    num_jobs = 1
+
+    def __init__(self) -> None:
+        self._waiting: list[Entrant] = []
+
+    def submit(self, entrant: Entrant) -> None:
+        """Keep it until it is collected."""
+        self._waiting.append(entrant)
+
+    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
+        """All of them."""
+        done, self._waiting = self._waiting, []
+        return [(entrant, BuildReply(Verdict.OK)) for entrant in done]
+
+    @property
+    def num_pending(self) -> int:
+        """Entrants that were not collected."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class InProcessBench:
+    """Calls functions in this process."""
+
+    def __init__(self, subject: Subject, options: TuneOptions) -> None:
+        self._subject = subject
+        self._options = options
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
+        """Make the function, call it once on copies, compare."""
+        subject = self._subject
+        try:
+            function = subject.compile_fn(entrant.candidate.config)
+        except Exception as error:
+            return CheckReply(Verdict.BUILD_ERROR, f"{type(error).__name__}: {error}")
+        args = copy_arguments(subject.args)
+        start = time.perf_counter()
+        try:
+            actual = function(*args)
+            synchronize(subject.device)
+        except Exception as error:
+            return CheckReply(Verdict.RUN_ERROR, f"{type(error).__name__}: {error}")
+        first_ms = 1e3 * (time.perf_counter() - start)
+        if subject.expected is not None and self._options.is_checked:
+            limits = self._options.atol, self._options.rtol
+            difference = find_difference(actual, subject.expected, *limits)
+            if difference:
+                return CheckReply(Verdict.WRONG, difference)
+        self._functions[entrant.key] = function
+        return CheckReply(Verdict.OK, "", first_ms)
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """Samples, interleaved."""
+        works = {str(place): self._work(key) for place, key in enumerate(keys)}
+        timings = time_calls(works, repeats, self._subject.device)
+        return tuple(timings[str(place)].samples_ms for place in range(len(keys)))
+
+    def _work(self, key: str) -> Callable[[], Any]:
+        function, args = self._functions[key], self._subject.args
+        return lambda: function(*args)
+
+    def knows(self, key: str) -> bool:
+        """Whether it was checked."""
+        return key in self._functions
+
+    def forget(self, key: str) -> None:
+        """Drop the function."""
+        self._functions.pop(key, None)
+
+    def close(self) -> None:
+        """Drop all."""
+        self._functions.clear()
+
+
+class NoRecords:
+    """Nothing is known before, nothing is kept."""
+
+    best_ms = inf
+
+    def recall(self, config: Config) -> Outcome | None:
+        """Nothing."""
+        return None
+
+    def append(self, outcome: Outcome) -> None:
+        """Nothing."""
+
+    def commit(self, result: TuneResult) -> None:
+        """Nothing."""
+
+
+def autotune(
+    tunables: Mapping[str, Fragment],
+    compile_fn: CompileFunction,
+    args: Sequence[Any],
+    *,
+    baseline_fn: Callable[..., Any] | None = None,
+    algorithm: str = "PatternSearch",
+    device: Any = None,
+    **options: Any,
+) -> Config:
+    """The fastest choice of values for a function that is made from them.
+
+    Args:
+        tunables: the values that each name may take.
+        compile_fn: makes the function from a Config of these names.
+        args: what the function is called with; it should leave them as they are.
+        baseline_fn: gives the right result for the same arguments.
+        algorithm: a search method.
+        device: where the function runs; by default where its first tensor is.
+        options: ``autotune_...`` settings, and options of the method.
+    """
+    values = tuple(args)
+    made = options_from_settings(Settings(), {**options, "algorithm": algorithm})
+    where = find_device(values) if device is None else str(device)
+    expected = None if baseline_fn is None else baseline_fn(*copy_arguments(values))
+    return tune_subject(Subject(compile_fn, values, where, expected), tunables, made).config
+
+
+def tune_subject(
+    subject: Subject, tunables: Mapping[str, Fragment], options: TuneOptions
+) -> TuneResult:
+    """The search."""
+    # Search methods ask of a specification only what a plain space has as well.
+    spec = cast("ConfigSpec", PlainSpace(tunables))
+    default = Candidate(spec.default_config(), "default")
+    seeds = (*(Candidate(spec.normalize(c), "user") for c in options.seed_configs), default)
+    space = SearchSpace(spec, seeds, tuple(options.overrides.items()))
+    search = make_method(options.method, options.method_options)(space, options.seed)
+    listener = SafeListener(choose_listeners(options))
+    deadline = Deadline(options.budget_s)
+    stations = Stations(
+        emit=lambda candidate: Entrant(str(candidate.config), candidate, ()),
+        builder=ImmediateBuilder(),
+        bench=InProcessBench(subject, options),
+        records=NoRecords(),
+        prepare=lambda: _start(subject, search.name, options),
+        keep=lambda config: config,
+        find_obstacle=lambda candidate: "",
+        complexity=lambda config: sum(config[n] != default.config[n] for n in config),
+        overlaps=False,
+    )
+    tuner = Tuner(search, stations, options, deadline, listener)
+
+    def finish(stop: StopReason, final: Final | None, problem: str) -> TuneResult:
+        return TuneResult(
+            final.winner.config if final else default.config,
+            stop,
+            final.winner.median_ms if final else inf,
+            num_tried=len(tuner.tally.outcomes),
+            counts=tuner.tally.counts,
+            seconds=deadline.elapsed_s,
+            budget_s=options.budget_s,
+            problem=problem or ("" if final else describe_total_failure(tuner.tally.failures)),
+        )
+
+    result = tuner.run(finish)
+    listener.on_end(result)
+    if not result.is_measured:
+        raise errors.AutotuneError(function=subject.name, problem=result.problem)
+    return result
+
+
+def _start(subject: Subject, method: str, options: TuneOptions) -> SearchStart:
+    judge = "nothing" if subject.expected is None else "the baseline function"
+    return SearchStart(
+        subject.name, "", subject.device, method, options.seed, options.budget_s, judge
+    )

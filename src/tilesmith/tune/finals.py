@@ -1,0 +1,68 @@
+"""The finals: samples of the best few, measured side by side, become a winner.
+
+The fastest runs twice in every round. How far its two series are apart is the noise floor:
+finalists within it are tied, and of those the simplest wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilesmith.measure.statistics import Summary, ratio_interval, summarize
+from tilesmith.schedule.config import Config
+from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.tune.result import Final, Standing
+
+NEAR = 1.15
+"""Candidates slower than this multiple of the best are no finalists."""
+
+
+def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
+    """The fastest few, best first; dropped ones only if they nearly made it."""
+    measured = (o for o in outcomes if o.verdict.is_timed and not o.is_recalled)
+    timed = sorted(measured, key=lambda outcome: outcome.time_ms)
+    near = [o for o in timed if o.time_ms <= NEAR * timed[0].time_ms]
+    kept = [o for o in near if o.verdict is Verdict.OK]
+    dropped = [o for o in near if o.verdict is not Verdict.OK]
+    return sorted((kept + dropped)[:count], key=lambda outcome: outcome.time_ms)
+
+
+def judge_finals(
+    configs: Sequence[Config],
+    samples_ms: Sequence[Sequence[float]],
+    complexity: Callable[[Config], Any],
+) -> Final:
+    """The result of the finals.
+
+    Args:
+        configs: the finalists; the first is the one that was doubled.
+        samples_ms: one series per finalist, then the series of the duplicate.
+        complexity: what ties are decided by, smaller first.
+    """
+    *series, control = samples_ms
+    noise = noise_floor(series[0], control)
+    standings = sorted(map(_standing, configs, map(summarize, series)), key=lambda s: s.median_ms)
+    limit = standings[0].median_ms * (1.0 + noise)
+    standings = [replace(s, is_tied=s.median_ms <= limit) for s in standings]
+    tied = [s for s in standings if s.is_tied]
+    winner = min(tied, key=lambda s: (complexity(s.config), s.median_ms))
+    return Final(winner, tuple(standings), noise)
+
+
+def noise_floor(series: Sequence[float], control: Sequence[float]) -> float:
+    """How far two series of one program differ, as a share: the difference, or its uncertainty."""
+    interval = ratio_interval(series, control)
+    half_width = (interval.high - interval.low) / 2.0
+    return max(abs(interval.estimate - 1.0), half_width)
+
+
+def final_of(outcome: Outcome) -> Final:
+    """A final with one participant that needs no race."""
+    standing = Standing(outcome.config, outcome.median_ms, outcome.low_ms, outcome.high_ms, True)
+    return Final(standing, (standing,), 0.0)
+
+
+def _standing(config: Config, summary: Summary) -> Standing:
+    return Standing(config, summary.median, summary.low, summary.high)

@@ -1,0 +1,167 @@
+"""What the tuner asks of its child processes, and what they answer: plain, picklable records.
+
+The builder compiles artifacts; the runner holds a workload on its device, checks candidates against
+the reference and times them. A child that cannot answer is a fact too: the parent then makes the
+verdict CRASHED or HUNG.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith.artifacts import Artifact
+from tilesmith.ir.function import Function
+from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources, Verdict
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A tensor of a workload: a view of one of its storages."""
+
+    storage: int
+    dtype: str
+    """As torch spells it without the module: ``bfloat16``."""
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    """In elements."""
+
+
+Number = int | float | bool
+Argument = TensorRef | Number
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The launch arguments of one artifact (or of the IR function), by parameter name."""
+
+    arguments: tuple[tuple[str, Argument], ...]
+    extra_storages: Path | None = None
+    """Storages that only this candidate has (host code that looks at the Config made them); they
+    are numbered after those of the workload."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One candidate, ready to be built and launched."""
+
+    key: str
+    """Names the candidate in later jobs."""
+    artifact: Artifact
+    binding: Binding
+
+
+@dataclass(frozen=True)
+class BuildReply:
+    """The compiler's answer."""
+
+    verdict: Verdict
+    """OK, BUILD_ERROR, OUT_OF_RESOURCES."""
+    reason: str = ""
+    seconds: float = 0.0
+    resources: Resources = UNKNOWN_RESOURCES
+
+
+@dataclass(frozen=True)
+class ReferenceJob:
+    """How the runner finds out what is right.
+
+    The function is interpreted twice with the same tiles: as written, and with every float in
+    fp64. The second is the truth, the first shows how much error its roundings justify.
+    """
+
+    function: Function
+    sizes: tuple[tuple[str, int], ...]
+    """Block sizes to interpret it with."""
+    binding: Binding
+    max_programs: int
+    """Interpret at most that many programs of each grid, chosen by ``seed`` (first and last among
+    them), and judge only what those write; functions with atomics need all."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PrepareJob:
+    """Load a workload onto the device and work out the reference; the first job of a runner."""
+
+    workload: Path
+    device: str
+    reference: ReferenceJob | None
+    """None: candidates are judged by ``expected``, or else by the first one that runs."""
+    expected: Path | None = None
+    """Results of the user's baseline function, as ``save_expected`` writes them."""
+    is_checked: bool = True
+    """False: results are not judged at all; two runs must still agree."""
+    atol: float | None = None
+    rtol: float | None = None
+    """The user's own tolerance."""
+    is_float_order_free: bool = False
+    """Whether float atomics make the last bits depend on the order of programs."""
+    has_deterministic_results: bool = False
+    """Whether the user insists on equal bits all the same."""
+    time_limit_s: float = 30.0
+    """For the reference; beyond it candidates are judged against the first one that runs."""
+    num_threads: int = 0
+    """Of kernels on a CPU; 0: as many as torch uses."""
+
+
+@dataclass(frozen=True)
+class PrepareReply:
+    """What candidates will be judged by."""
+
+    judge: str
+    """In words: "fp64 reference", "fp64 reference, 8 of 1024 programs", "first candidate"."""
+    reason: str = ""
+    """Why it is not the fp64 reference, if so."""
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """Build (or fetch) a program, run it from the workload's initial state, judge the result."""
+
+    program: Program
+    reference: ReferenceJob | None = None
+    """Its own, where host code makes something else of each Config; else that of the workload."""
+
+
+@dataclass(frozen=True)
+class CheckReply:
+    """The verdict: OK or what is wrong."""
+
+    verdict: Verdict
+    reason: str = ""
+    first_ms: float = 0.0
+    """A single, cold, rough time: enough to recognise a hopeless candidate."""
+    resources: Resources = UNKNOWN_RESOURCES
+
+
+@dataclass(frozen=True)
+class TimeJob:
+    """Time programs that were checked, interleaved: every round runs each once."""
+
+    keys: tuple[str, ...]
+    """A key may occur twice: the duplicate is the control that shows the noise."""
+    repeats: int
+    regime: str = "cold"
+    """``cold``: caches are flushed before each run; ``warm``: they are not."""
+    time_limit_s: float = 10.0
+    """Rounds that would end later are left out, all but the first."""
+
+
+@dataclass(frozen=True)
+class TimeReply:
+    """Samples in milliseconds, in the order of the job's keys."""
+
+    samples_ms: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class ForgetJob:
+    """Drop programs that will not be asked for again."""
+
+    keys: tuple[str, ...]
+
+
+RunnerJob = PrepareJob | CheckJob | TimeJob | ForgetJob
+RunnerReply = PrepareReply | CheckReply | TimeReply | None

@@ -1,0 +1,112 @@
+"""Settings and keywords of a call to TuneOptions: the one place that gives settings their meaning.
+
+Settings without a meaning here are listed in docs/tuning.md; they are accepted and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
+from tilesmith.tune.options import EFFORT_SECONDS, TuneOptions
+
+PREFIX = "autotune_"
+METHOD_KEYWORDS = ("method", "algorithm")
+TABLE: tuple[tuple[str, str], ...] = (
+    ("autotune_max_generations", "max_generations"),
+    ("autotune_precompile_jobs", "build_jobs"),
+    ("autotune_compile_timeout", "build_timeout_s"),
+    ("autotune_benchmark_timeout", "run_timeout_s"),
+    ("autotune_accuracy_check", "is_checked"),
+    ("autotune_baseline_fn", "baseline_fn"),
+    ("autotune_baseline_atol", "atol"),
+    ("autotune_baseline_rtol", "rtol"),
+    ("autotune_baseline_accuracy_check_fn", "accuracy_check_fn"),
+    ("autotune_config_filter", "config_filter"),
+    ("autotune_config_overrides", "overrides"),
+    ("autotune_stop_at_roofline", "stop_at_roofline"),
+    ("autotune_log_level", "log_level"),
+    ("autotune_progress_bar", "has_progress_bar"),
+    ("autotuner", "method"),
+    ("deterministic", "is_deterministic"),
+)
+"""Settings that are options under another name."""
+
+
+def options_from_settings(
+    settings: Settings, given: Mapping[str, Any] | None = None, budget_s: float | None = None
+) -> TuneOptions:
+    """The options of a search.
+
+    Args:
+        settings: the kernel's settings.
+        given: keywords of the call: settings (``autotune_`` may be left out), the name of a method
+            as ``method`` or ``algorithm``, and whatever that method takes.
+        budget_s: seconds, if the caller says so.
+    """
+    settings, method_options = split_keywords(settings, given or {})
+    values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
+    log = settings.autotune_log
+    return TuneOptions(
+        **values,
+        budget_s=choose_budget(settings) if budget_s is None else float(budget_s),
+        method_options=method_options,
+        seed=settings.autotune_random_seed or 0,
+        seed_configs=as_configs(settings.autotune_seed_configs),
+        cache_dir=Path(settings.cache_dir),
+        is_cached=not settings.skip_cache,
+        is_forced=settings.force_autotune,
+        log_path=None if log is None else Path(log),
+    )
+
+
+def choose_budget(settings: Settings) -> float:
+    """Seconds for a search that was asked for: the budget, else the effort's, else those of full.
+
+    The effort "none" says that nobody has to wait at a first call; who calls ``autotune`` waits.
+    """
+    if settings.autotune_budget_seconds is not None:
+        return settings.autotune_budget_seconds
+    return EFFORT_SECONDS[settings.autotune_effort] or EFFORT_SECONDS["full"]
+
+
+def wants_search(settings: Settings) -> bool:
+    """Whether a first call without any Config searches."""
+    if settings.autotune_budget_seconds is not None:
+        return settings.autotune_budget_seconds > 0.0
+    return settings.force_autotune or EFFORT_SECONDS[settings.autotune_effort] > 0.0
+
+
+def split_keywords(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """Settings with the keywords that are settings put in, and the other keywords."""
+    known = {item.name for item in fields(settings)}
+    changes: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in METHOD_KEYWORDS:
+            changes["autotuner"] = value
+        elif name in known or PREFIX + name in known:
+            changes[name if name in known else PREFIX + name] = value
+        else:
+            rest[name] = value
+    return Settings(**{**settings.to_dict(), **changes}), rest
+
+
+def as_configs(given: object) -> tuple[Config, ...]:
+    """Configs from one or several Configs or dicts."""
+    if given is None:
+        return ()
+    items = [given] if isinstance(given, Mapping) else list(cast("Sequence[object]", given))
+    return tuple(map(_as_config, items))
+
+
+def _as_config(item: object) -> Config:
+    if isinstance(item, Config):
+        return item
+    if isinstance(item, Mapping):
+        return Config.from_dict(cast("Mapping[str, Any]", item))
+    raise TypeError(f"a Config or a dict is needed, found {type(item).__name__}")

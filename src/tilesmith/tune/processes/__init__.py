@@ -1,0 +1,1 @@
+"""Child processes that are started as modules, asked over pipes, and may die at any time."""

@@ -1,0 +1,1 @@
+"""What a search tells people: log, progress bar, tables, pictures."""

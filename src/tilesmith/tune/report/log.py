@@ -1,0 +1,222 @@
+"""The log of a search, on stderr through ``logging``: what is tuned, each generation, the end.
+
+Lines are records of the logger "tilesmith.autotune". Where the user has set up logging, they go
+there; otherwise to stderr. On success nothing is above INFO. Generated code is never logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from math import inf
+
+from typing_extensions import override
+
+from tilesmith.schedule.config import Config
+from tilesmith.tune.failure_summary import summarize_rejected
+from tilesmith.tune.listener import Generation, Progress, SearchStart
+from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.tune.report.history import default_of, time_in_finals
+from tilesmith.tune.report.wording import (
+    compare_text,
+    config_text,
+    counted,
+    first_line,
+    ms_text,
+    number_text,
+    percent_text,
+)
+from tilesmith.tune.result import Final, TuneResult
+
+LOGGER_NAME = "tilesmith.autotune"
+
+
+class LogListener:
+    """Writes the log of one search."""
+
+    def __init__(
+        self, level: int = logging.INFO, *, kernel: str = "", logger: logging.Logger | None = None
+    ) -> None:
+        self._logger = logger or logging.getLogger(LOGGER_NAME)
+        self._level = level
+        self._kernel = kernel
+        self._default: Config | None = None
+        self._final: Final | None = None
+
+    def on_start(self, start: SearchStart) -> None:
+        """The header."""
+        self._kernel, self._default = start.kernel, default_of(start)
+        self._write(logging.INFO, 0.0, *header_lines(start))
+        if start.judge_reason:
+            reason = first_line(start.judge_reason)
+            self._write(logging.WARNING, 0.0, f"results are judged by {start.judge}: {reason}")
+
+    def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
+        """One line at the level DEBUG."""
+        if self._level <= logging.DEBUG:
+            self._write(logging.DEBUG, progress.elapsed_s, outcome_text(outcome))
+
+    def on_generation(self, generation: Generation) -> None:
+        """One line."""
+        self._write(logging.INFO, generation.elapsed_s, generation_text(generation))
+
+    def on_finals(self, final: Final) -> None:
+        """Kept for the end."""
+        self._final = final
+
+    def on_end(self, result: TuneResult) -> None:
+        """What was rejected, the winner, and the line to paste."""
+        if result.problem:
+            self._write(logging.WARNING, result.seconds, *result.problem.strip().splitlines())
+        if result.is_cached:
+            self._write(logging.INFO, result.seconds, stored_text(result, self._kernel))
+        else:
+            lines = end_lines(result, self._final, self._default)
+            self._write(logging.INFO, result.seconds, *lines)
+
+    def _write(self, level: int, elapsed_s: float, *lines: str) -> None:
+        """The lines as one record each; those after the first are indented."""
+        if level < self._level or not lines:
+            return
+        with _Output(self._logger, self._level):
+            prefix = f"[{elapsed_s:.0f}s] "
+            for line in lines:
+                self._logger.log(level, "%s%s", prefix, line)
+                prefix = " " * len(prefix)
+
+
+class _Output:
+    """Makes sure that records of a level come out somewhere; leaves the logger as it was."""
+
+    def __init__(self, logger: logging.Logger, level: int) -> None:
+        self._logger, self._level = logger, level
+        self._before = logger.level
+        self._handler = None if logger.hasHandlers() else _StderrHandler()
+
+    def __enter__(self) -> None:
+        if self._logger.getEffectiveLevel() > self._level:
+            self._logger.setLevel(self._level)
+        if self._handler is not None:
+            self._logger.addHandler(self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.setLevel(self._before)
+        if self._handler is not None:
+            self._logger.removeHandler(self._handler)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to what is stderr at the moment: a progress bar replaces it while it is shown."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            # A closed stderr must not end a search.
+            self.handleError(record)
+
+
+def header_lines(start: SearchStart) -> Iterator[str]:
+    """What is tuned, where and how."""
+    yield f"tuning {start.kernel} on {start.device or start.target}"
+    if start.arguments:
+        yield f"arguments: {start.arguments}"
+    budget = f"budget {start.budget_s:g} s"
+    space = "" if start.space_size is None else f", {_size_text(start.space_size)} possible"
+    yield f"method: {start.method}, {budget}, random seed {start.seed}{space}"
+    yield f"starting from: {_seeds_text(start.seeds)}{_known_text(start.num_known)}"
+    roofline = "" if start.roofline_ms is None else f"; roofline {ms_text(start.roofline_ms)}"
+    yield f"results judged by: {start.judge or 'nothing'}{roofline}"
+
+
+def generation_text(generation: Generation) -> str:
+    """One generation: how many, how many failed, how the times spread, the best so far."""
+    best = generation.best
+    counts = ", ".join(
+        [
+            counted(generation.num_tried, "candidate"),
+            f"{generation.num_failed} failed",
+            f"{generation.num_replaced} replaced",
+        ]
+    )
+    low, middle, high = map(number_text, (generation.min_ms, generation.mid_ms, generation.max_ms))
+    found = "nothing works yet" if best is None else f"best {config_text(best.config)}"
+    return (
+        f"generation {generation.number}: {counts}, min={low} mid={middle} max={high} ms, {found}"
+    )
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """One candidate: its time or what is wrong with it."""
+    if outcome.time_ms < inf:
+        found = f"{ms_text(outcome.time_ms)}{' (known)' if outcome.is_recalled else ''}"
+    else:
+        found = outcome.verdict.value
+    reason = f" ({first_line(outcome.reason)})" if outcome.reason else ""
+    return f"{found}{reason}: {config_text(outcome.config)}"
+
+
+def stored_text(result: TuneResult, kernel: str) -> str:
+    """For a Config that needed no search."""
+    time = f" ({ms_text(result.ms)})" if result.is_measured else ""
+    config = config_text(result.config)
+    return f"{kernel or 'kernel'}: stored config{time}: {config}; force=True searches again"
+
+
+def end_lines(result: TuneResult, final: Final | None, default: Config | None) -> Iterator[str]:
+    """The end of a search, for people."""
+    rejected = summarize_rejected(result.counts, result.failures)
+    if rejected:
+        yield rejected
+    yield _tried(result)
+    if result.is_measured:
+        yield best_text(result, final, default)
+        yield f"to pin it: {result.paste_line}"
+
+
+def best_text(result: TuneResult, final: Final | None, default: Config | None) -> str:
+    """The winner's time, how sure it is, and how it stands to other figures."""
+    parts = [f"best {ms_text(result.ms)} (spread {percent_text(result.spread)})"]
+    if result.ties:
+        within = percent_text(_tie_width(result, final))
+        parts.append(f"tied with {counted(result.ties, 'other')} within {within}")
+    if result.roofline_ms:
+        parts.append(f"{percent_text(result.roofline_ms / result.ms)} of the roofline")
+    default_ms = time_in_finals(default, final) or result.default_ms
+    if result.config == default:
+        parts.append("the default config itself")
+    elif default_ms is not None:
+        parts.append(compare_text(result.ms, default_ms))
+    return ", ".join(filter(None, parts))
+
+
+def _tie_width(result: TuneResult, final: Final | None) -> float:
+    """How far those that tie are apart, at least the noise."""
+    times = [standing.median_ms for standing in final.ties] if final else []
+    return max(result.noise, max(times) / min(times) - 1) if times else result.noise
+
+
+def _tried(result: TuneResult) -> str:
+    recalled = f" ({result.num_recalled} known before)" if result.num_recalled else ""
+    tried = counted(result.num_tried, "config")
+    return f"{tried} tried{recalled} in {result.seconds:.1f} s: {result.stop.value}"
+
+
+def _seeds_text(seeds: tuple[Candidate, ...]) -> str:
+    if not seeds:
+        return "random configs"
+    origins = Counter(seed.origin or "seed" for seed in seeds)
+    listed = ", ".join(name if n == 1 else f"{n} {name}" for name, n in origins.items())
+    return f"{counted(len(seeds), 'config')} ({listed})"
+
+
+def _known_text(num_known: int) -> str:
+    return f"; {counted(num_known, 'measurement')} known from before" if num_known else ""
+
+
+def _size_text(size: float) -> str:
+    return f"{size:,.0f} configs" if size < 1e6 else f"{size:.1e} configs"

@@ -1,0 +1,47 @@
+"""The style sheet of the page about a search: light or dark as the reader has it."""
+
+from __future__ import annotations
+
+STYLE = """
+:root { color-scheme: light dark;
+  --paper: #ffffff; --card: #f6f8fa; --ink: #1b1f24; --soft: #59636e; --line: #d5dae0;
+  --good: #00527d; --bad: #b04a00; --mark: #fff3cd; --marked: #5c4700; }
+@media (prefers-color-scheme: dark) { :root {
+  --paper: #14181d; --card: #1b2128; --ink: #dfe4ea; --soft: #98a4b0; --line: #323a44;
+  --good: #8fd0ff; --bad: #ff8c42; --mark: #3d3413; --marked: #f5dd8a; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1080px; padding: 28px 24px 60px; background: var(--paper);
+  color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 26px; margin: 0 0 2px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 38px 0 10px; padding-bottom: 5px; border-bottom: 1px solid
+  var(--line); }
+p { margin: 6px 0; } .soft { color: var(--soft); }
+code, pre { font: 12.5px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px;
+  padding: 11px 13px; margin: 8px 0; white-space: pre-wrap; overflow-wrap: anywhere; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr));
+  gap: 10px; margin: 20px 0 14px; }
+.figure { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  padding: 11px 14px; }
+.figure b { display: block; font-size: 22px; line-height: 1.25; color: var(--good);
+  font-variant-numeric: tabular-nums; }
+.figure span { color: var(--soft); font-size: 13px; }
+.problem { border-left: 4px solid var(--bad); background: var(--card); padding: 9px 14px;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
+th { text-align: left; color: var(--soft); font-weight: 600; white-space: nowrap; }
+th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.number, th.number { text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+td.config { min-width: 320px; overflow-wrap: anywhere; }
+tr.winner td { color: var(--good); font-weight: 600; } tr.winner code { font-weight: 400; }
+tr.changed td { background: var(--mark); color: var(--marked); }
+tr.changed td:first-child, tr.changed td:last-child { border-radius: 0; }
+td:first-child, th:first-child { padding-left: 8px; }
+.bar { height: 9px; min-width: 3px; margin-top: 6px; background: var(--bad);
+  border-radius: 2px; }
+img { display: block; max-width: 100%; height: auto; border: 1px solid var(--line);
+  border-radius: 8px; }
+.narrow { max-width: 560px; }
+"""

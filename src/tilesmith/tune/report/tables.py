@@ -1,0 +1,191 @@
+"""Tables of a search, appended as outcomes arrive: CSV, and JSON lines with all details.
+
+Each line is written at once, so that a killed search loses none. A disk that is full is one
+warning: the search goes on without the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from tilesmith.tune.listener import Generation, Progress, SearchStart
+from tilesmith.tune.outcome import Outcome
+from tilesmith.tune.report.log import LOGGER_NAME
+from tilesmith.tune.report.wording import canonical_json, config_id
+from tilesmith.tune.result import Final, TuneResult
+
+CSV_COLUMNS = (
+    "run_id",
+    "timestamp_s",
+    "config_id",
+    "generation",
+    "status",
+    "perf_ms",
+    "compile_time_s",
+    "config",
+)
+_RUN_ID_DIGITS = 12
+
+
+class LineFile:
+    """Appends lines to a file; after the first failure it says so once and writes no more."""
+
+    def __init__(self, path: Path, first_line: str = "") -> None:
+        self._path, self._first_line = path, first_line
+        self._is_broken = False
+
+    def append(self, line: str) -> None:
+        """Write one line so that it is safe; the file is closed again."""
+        if self._is_broken:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8", newline="") as file:
+                is_new = self._first_line and file.tell() == 0
+                file.write(f"{self._first_line}\n{line}\n" if is_new else f"{line}\n")
+        except OSError as error:
+            self._is_broken = True
+            logging.getLogger(LOGGER_NAME).warning(
+                "%s is not written any further: %s", self._path, error.strerror or error
+            )
+
+
+class TableListener:
+    """Writes ``<prefix>.csv`` and ``<prefix>.jsonl``."""
+
+    def __init__(self, prefix: Path, *, run_id: str = "") -> None:
+        self._csv = LineFile(with_suffix(prefix, ".csv"), _csv_line(CSV_COLUMNS))
+        self._jsonl = LineFile(with_suffix(prefix, ".jsonl"))
+        self._run_id = run_id
+
+    def on_start(self, start: SearchStart) -> None:
+        """The header record of a run."""
+        self._run_id = self._run_id or _new_run_id(start)
+        seeds = [
+            {"config": seed.config.config, "origin": seed.origin, "predicted_ms": seed.predicted_ms}
+            for seed in start.seeds
+        ]
+        self._record("start", {**vars(start), "seeds": seeds, "unix_time": time.time()})
+
+    def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
+        """One line in each file."""
+        self._csv.append(_csv_line(self._csv_row(outcome, progress)))
+        self._record("outcome", outcome_record(outcome, progress))
+
+    def on_generation(self, generation: Generation) -> None:
+        """A summary record."""
+        best = generation.best
+        self._record(
+            "generation",
+            {
+                "number": generation.number,
+                "elapsed_s": generation.elapsed_s,
+                "num_tried": generation.num_tried,
+                "num_failed": generation.num_failed,
+                "num_replaced": generation.num_replaced,
+                "min_ms": generation.min_ms,
+                "mid_ms": generation.mid_ms,
+                "max_ms": generation.max_ms,
+                "best": best.config.config if best else None,
+            },
+        )
+
+    def on_finals(self, final: Final) -> None:
+        """The finalists side by side."""
+        standings = [{**vars(s), "config": s.config.config} for s in final.standings]
+        self._record("finals", {"standings": standings, "noise": final.noise})
+
+    def on_end(self, result: TuneResult) -> None:
+        """The result."""
+        self._record("end", result_record(result))
+
+    def _csv_row(self, outcome: Outcome, progress: Progress) -> tuple[object, ...]:
+        return (
+            self._run_id,
+            f"{progress.elapsed_s:.3f}",
+            config_id(outcome.config),
+            progress.generation,
+            outcome.verdict.value,
+            f"{outcome.time_ms:.6g}" if isfinite(outcome.time_ms) else "",
+            f"{outcome.build_s:.3f}",
+            canonical_json(outcome.config),
+        )
+
+    def _record(self, event: str, values: Mapping[str, Any]) -> None:
+        self._jsonl.append(json_line({"event": event, "run_id": self._run_id, **values}))
+
+
+def outcome_record(outcome: Outcome, progress: Progress) -> dict[str, Any]:
+    """All there is to know of one trial, as plain values."""
+    return {
+        "timestamp_s": progress.elapsed_s,
+        "generation": progress.generation,
+        "config_id": config_id(outcome.config),
+        "config": outcome.config.config,
+        "origin": outcome.candidate.origin,
+        "predicted_ms": outcome.candidate.predicted_ms,
+        "status": outcome.verdict.value,
+        "reason": outcome.reason,
+        "perf_ms": outcome.time_ms,
+        "low_ms": outcome.low_ms,
+        "high_ms": outcome.high_ms,
+        "samples_ms": list(outcome.samples_ms),
+        "compile_time_s": outcome.build_s,
+        "resources": asdict(outcome.resources),
+        "is_recalled": outcome.is_recalled,
+        "details": dict(outcome.details),
+    }
+
+
+def result_record(result: TuneResult) -> dict[str, Any]:
+    """The end of a search, as plain values."""
+    plain = {name: value for name, value in vars(result).items() if name != "failures"}
+    return {
+        **plain,
+        "config": result.config.config,
+        "stop": result.stop.value,
+        "counts": {verdict.value: count for verdict, count in result.counts.items()},
+        "num_failures": len(result.failures),
+        "paste": result.paste_line,
+    }
+
+
+def json_line(values: Mapping[str, Any]) -> str:
+    """Strict JSON on one line: times that do not exist are null."""
+    return json.dumps(_without_infinity(values), allow_nan=False, default=str)
+
+
+def with_suffix(prefix: Path, suffix: str) -> Path:
+    """The path of one file of a report: the prefix may have dots of its own."""
+    return prefix.with_name(prefix.name + suffix)
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _without_infinity(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinity(item) for item in value]
+    return value
+
+
+def _csv_line(values: tuple[object, ...]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
+
+
+def _new_run_id(start: SearchStart) -> str:
+    text = f"{start.kernel} {start.arguments} {start.device} {start.seed} {time.time_ns()}"
+    return sha256(text.encode()).hexdigest()[:_RUN_ID_DIGITS]

@@ -1,0 +1,107 @@
+"""What a search ends with: the chosen Config, how sure its time is, and what became of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from tilesmith.schedule.config import Config
+from tilesmith.tune.outcome import Outcome, Verdict
+
+
+class StopReason(str, Enum):
+    """Why a search ended."""
+
+    FINISHED = "the search has nothing more to ask"
+    BUDGET = "the budget is used up"
+    GENERATIONS = "the number of generations is reached"
+    ROOFLINE = "the roofline is reached"
+    INTERRUPTED = "interrupted"
+    ERROR = "error"
+    NO_RUNNER = "candidates cannot be run"
+    CACHED = "found in the cache"
+    NOT_NEEDED = "nothing to choose from"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One finalist: its time when all finalists were measured side by side."""
+
+    config: Config
+    median_ms: float
+    low_ms: float
+    """20th percentile."""
+    high_ms: float
+    """80th percentile."""
+    is_tied: bool = False
+    """Whether it cannot be told from the fastest, noise considered."""
+
+    @property
+    def spread(self) -> float:
+        """Distance of the percentiles as a share of the median."""
+        return (self.high_ms - self.low_ms) / self.median_ms if self.median_ms else 0.0
+
+
+@dataclass(frozen=True)
+class Final:
+    """The end of the finals: the winner is the simplest of those that tie with the fastest."""
+
+    winner: Standing
+    standings: tuple[Standing, ...]
+    """All finalists, fastest first."""
+    noise: float
+    """The noise floor: how far the duplicate of the fastest was from it, as a share."""
+
+    @property
+    def ties(self) -> tuple[Standing, ...]:
+        """Those that cannot be told from the fastest, the winner among them."""
+        return tuple(standing for standing in self.standings if standing.is_tied)
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The end of a search."""
+
+    config: Config
+    """The winner; a safe Config when nothing could be measured."""
+    stop: StopReason
+    ms: float = inf
+    spread: float = 0.0
+    """Distance of the 80th from the 20th percentile, as a share of the median."""
+    noise: float = 0.0
+    ties: int = 0
+    """How many other finalists cannot be told from the winner."""
+    num_tried: int = 0
+    num_recalled: int = 0
+    """How many of them were known from the journal."""
+    counts: Mapping[Verdict, int] = field(default_factory=dict[Verdict, int])
+    seconds: float = 0.0
+    budget_s: float = 0.0
+    judge: str = ""
+    """What results were compared with, in words."""
+    default_ms: float | None = None
+    """Time of the default Config, if it was measured."""
+    predicted_ms: float | None = None
+    """What the model said of the winner."""
+    roofline_ms: float | None = None
+    problem: str = ""
+    """Why the search could not do its work, if so; may have several lines."""
+    failures: tuple[Outcome, ...] = ()
+    """Candidates that were not usable, in the order they were tried."""
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether a stored winner was taken without measuring."""
+        return self.stop is StopReason.CACHED
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the Config has a time."""
+        return self.ms < inf
+
+    @property
+    def paste_line(self) -> str:
+        """The decorator that pins the Config."""
+        return f"@tilesmith.kernel(config=tilesmith.{self.config})"

@@ -1,0 +1,95 @@
+"""Compiles a candidate, for any target and without a device, into the cache the runner looks in.
+
+This runs in children of the build server: whatever goes wrong becomes a reply.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.backends.triton.build import (
+    LaunchArgument,
+    Pointer,
+    build_kernel,
+    publish_kernel,
+    use_cache_dir,
+)
+from tilesmith.dtypes import DTYPES_BY_NAME
+from tilesmith.runtime.launchers.triton import load_module, write_module
+from tilesmith.runtime.native.loader import compile_artifact
+from tilesmith.tune.jobs import Argument, Binding, BuildReply, Program, TensorRef
+from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources, Verdict
+from tilesmith.tune.runner.failures import classify, shared_memory_reason
+from tilesmith.tune.runner.folders import cache_dir, triton_dir
+
+
+def build_program(program: Program) -> BuildReply:
+    """Compile one candidate; what it takes of the device where the compiler knows."""
+    start = time.perf_counter()
+    try:
+        resources = _build(program)
+    except Exception as error:
+        verdict, reason = classify(error, Verdict.BUILD_ERROR)
+        return BuildReply(verdict, reason, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    needed, limit = resources.shared_bytes or 0, program.artifact.target.shared_bytes
+    if limit and needed > limit:
+        reason = shared_memory_reason(needed, limit)
+        return BuildReply(Verdict.OUT_OF_RESOURCES, reason, seconds, resources)
+    return BuildReply(Verdict.OK, "", seconds, resources)
+
+
+def publish_program(program: Program, folder: Path) -> None:
+    """Let ordinary launches find the code of a candidate that was built into a cache folder."""
+    artifact = program.artifact
+    if artifact.target.is_gpu:
+        arguments = launch_arguments(artifact, program.binding)
+        function = _load_function(artifact, folder)
+        publish_kernel(artifact, arguments, triton_dir(folder), function)
+
+
+def launch_arguments(artifact: Artifact, binding: Binding) -> Mapping[str, LaunchArgument]:
+    """What Triton specialises code on, of the arguments a candidate will be launched with.
+
+    Torch aligns storages to more than Triton asks for, so where a tensor begins in its storage
+    decides.
+    """
+    bound = dict(binding.arguments)
+    return {
+        parameter.name: _launch_argument(parameter, bound.get(parameter.name))
+        for parameter in artifact.parameters
+    }
+
+
+def _launch_argument(parameter: LaunchParameter, value: Argument | None) -> LaunchArgument:
+    if parameter.is_made_at_launch:
+        return Pointer("int32", 0, 4)
+    if value is None:
+        raise ValueError(f"no value for the parameter {parameter.name!r}")
+    if isinstance(value, TensorRef):
+        return _pointer(value, DTYPES_BY_NAME[parameter.dtype].itemsize)
+    return value
+
+
+def _pointer(tensor: TensorRef, itemsize: int) -> Pointer:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.size, tensor.stride) if size)
+    return Pointer(tensor.dtype, tensor.offset * itemsize, (last + 1) * itemsize)
+
+
+def _build(program: Program) -> Resources:
+    artifact, folder = program.artifact, cache_dir()
+    if not artifact.target.is_gpu:
+        compile_artifact(artifact, folder)
+        return UNKNOWN_RESOURCES
+    use_cache_dir(triton_dir(folder))
+    arguments = launch_arguments(artifact, program.binding)
+    compiled = build_kernel(artifact, arguments, _load_function(artifact, folder))
+    return Resources(shared_bytes=compiled.metadata.shared)
+
+
+def _load_function(artifact: Artifact, folder: Path) -> Any:
+    return getattr(load_module(write_module(artifact, folder)), artifact.name)

@@ -1,0 +1,64 @@
+"""Exceptions of building and launching to verdicts, each with one line that says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import torch
+
+from tilesmith.tune.outcome import Verdict
+
+LONGEST_REASON = 300
+_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+_RESOURCES = re.compile(
+    r"out of resource|too many resources|cooperative launch|register allocation failed",
+    re.IGNORECASE,
+)
+
+
+def classify(error: BaseException, otherwise: Verdict) -> tuple[Verdict, str]:
+    """The verdict on a candidate that raised, and the reason."""
+    for cause in _causes(error):
+        if type(cause).__name__ == "OutOfResources":
+            return Verdict.OUT_OF_RESOURCES, _missing_resource(cause)
+        if isinstance(cause, (torch.OutOfMemoryError, MemoryError)) or _MEMORY.search(str(cause)):
+            return Verdict.OUT_OF_MEMORY, one_line(cause)
+        if _RESOURCES.search(str(cause)):
+            return Verdict.OUT_OF_RESOURCES, one_line(cause)
+    return otherwise, one_line(list(_causes(error))[-1])
+
+
+def one_line(error: BaseException) -> str:
+    """The kind of an exception and the line of its message that says most.
+
+    Triton quotes source first and ends with what is wrong; LLVM has a line with ``error:``.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    name = type(error).__name__
+    if not lines:
+        return name
+    marked = [line for line in lines if "error:" in line]
+    line = lines[-1] if name == "CompilationError" else (marked or lines)[0]
+    return f"{name}: {line}"[:LONGEST_REASON]
+
+
+def shared_memory_reason(needed: int, limit: int) -> str:
+    """Why a kernel does not fit."""
+    return f"needs {needed} bytes of shared memory, the device has {limit}"
+
+
+def _missing_resource(error: BaseException) -> str:
+    needed, limit = getattr(error, "required", None), getattr(error, "limit", None)
+    name = str(getattr(error, "name", "resource"))
+    if name == "shared memory" and isinstance(needed, int) and isinstance(limit, int):
+        return shared_memory_reason(needed, limit)
+    return f"needs {needed} {name}, the device has {limit}"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and those it was raised from, outermost first."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__

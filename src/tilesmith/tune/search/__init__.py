@@ -1,0 +1,1 @@
+"""Search methods behind one ask/tell interface; none knows a device or a clock."""

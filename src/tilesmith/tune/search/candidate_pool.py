@@ -1,0 +1,141 @@
+"""Turns wishes of a search into candidates: valid, in normal form, with the user's overrides, new.
+
+A Config leaves the pool once. Random Configs come from the search's own generator, so the order of
+candidates depends on the seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+from random import Random
+from typing import Any
+
+from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.dimensions import Dimension
+from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.tune.search.interface import SearchSpace
+
+MAX_DRAWS = 64
+"""Random Configs in a row that may be known already before the space is taken for exhausted."""
+MAX_LISTED = 2000
+"""Spaces with at most so many combinations are listed when random draws find nothing new."""
+
+
+class CandidatePool:
+    """The candidates of one search."""
+
+    def __init__(self, space: SearchSpace, seed: int) -> None:
+        self.space = space
+        self.spec = space.spec
+        self.rng = Random(seed)
+        self.overrides = dict(space.overrides)
+        self.dimensions = tuple(
+            item for item in self.spec.dimensions() if item.key not in self.overrides
+        )
+        self.is_exhausted = False
+        self._known: set[Config] = set()
+        self._predictions: dict[Config, float | None] = {}
+        self._listed: list[Config] | None = None
+        if self.overrides:
+            self._check_overrides()
+
+    def _check_overrides(self) -> None:
+        """Raise at overrides that no Config can have, rather than search nothing."""
+        default = self.spec.default_config()
+        if self._overridden(default) is None and all(
+            self._overridden(self.spec.random_config(Random(draw))) is None for draw in range(16)
+        ):
+            self.spec.normalize(default.updated(**self.overrides))
+
+    def _overridden(self, config: Config) -> Config | None:
+        return self.accept(config) if self.overrides else config
+
+    def accept(self, config: Config) -> Config | None:
+        """The Config in normal form with the overrides; None when that is not a valid one."""
+        try:
+            return self.spec.normalize(config.updated(**self.overrides))
+        except InvalidConfig:
+            return None
+
+    def fit(self, values: Mapping[str, Any]) -> Config | None:
+        """The nearest Config that can be expected to build, with the overrides."""
+        try:
+            fitting = self.spec.fit(Config.from_dict({**values, **self.overrides}))
+        except InvalidConfig:
+            return None
+        # Fitting may have shrunk what the user insists on.
+        return self._overridden(fitting)
+
+    def vary(self, config: Config, choices: Mapping[Dimension, Any]) -> Config | None:
+        """The Config with other choices along some dimensions."""
+        values = dict(config)
+        for dimension, value in choices.items():
+            dimension.put(values, value)
+        return self.fit(values)
+
+    def seeds(self) -> list[Candidate]:
+        """The space's seeds that are valid, in order, without repetitions."""
+        found: dict[Config, Candidate] = {}
+        for seed in self.space.seeds:
+            config = self.accept(seed.config)
+            if config is not None and config not in found:
+                if seed.predicted_ms is not None:
+                    self._predictions[config] = seed.predicted_ms
+                found[config] = Candidate(config, seed.origin or "seed", self.predict(config))
+        return list(found.values())
+
+    def is_new(self, config: Config) -> bool:
+        """Whether the Config has neither been asked for nor told of."""
+        return config not in self._known
+
+    def take(self, config: Config, origin: str) -> Candidate:
+        """The candidate for a new Config, which from now on is known."""
+        self._known.add(config)
+        return Candidate(config, origin, self.predict(config))
+
+    def note(self, outcome: Outcome) -> None:
+        """Remember a Config that the search is told of, asked for or not."""
+        self._known.add(outcome.config)
+
+    def predict(self, config: Config) -> float | None:
+        """The device model's time in milliseconds, where there is a model."""
+        if config not in self._predictions:
+            predict = self.space.predict
+            self._predictions[config] = None if predict is None else predict(config)
+        return self._predictions[config]
+
+    def draw(self) -> Config | None:
+        """A random new Config, not yet taken; None when there seem to be no more."""
+        for _ in range(0 if self.is_exhausted else MAX_DRAWS):
+            config = self._overridden(self.spec.random_config(self.rng))
+            if config is not None and self.is_new(config):
+                return config
+        return self._next_listed()
+
+    def _next_listed(self) -> Config | None:
+        if self._listed is None:
+            self._listed = self._list_all()
+        found = next(filter(self.is_new, self._listed), None)
+        self.is_exhausted = found is None
+        return found
+
+    def _list_all(self) -> list[Config]:
+        """Every Config of a small space."""
+        choices = [_members(dimension) for dimension in self.dimensions]
+        start = self._overridden(self.spec.default_config())
+        if start is None or prod(map(len, choices)) > MAX_LISTED:
+            return []
+        combinations = product(*choices)
+        found = (self.vary(start, dict(zip(self.dimensions, each))) for each in combinations)
+        return list(dict.fromkeys(config for config in found if config is not None))
+
+
+def _members(dimension: Dimension) -> list[Any]:
+    """The default and whatever can be reached from it in any number of steps."""
+    found = [dimension.default]
+    for value in found:
+        found += [other for other in dimension.fragment.neighbours(value) if other not in found]
+    return found

@@ -1,0 +1,162 @@
+"""Predicts times from those measured: the device model's time, times a learned correction.
+
+The logarithm of the correction is a Gaussian process: one effect for each dimension, which carries
+over to other Configs, plus an interaction, which only near ones share. Failures are remembered by
+nearness alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import erf, exp, log, pi, sqrt
+
+import numpy as np
+
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.dimensions import Dimension
+from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.tune.search.effects import Effects
+from tilesmith.tune.search.encoding import Array, Encoder
+
+REACH = 3.0
+"""Steps over which a correction fades to a third."""
+FAILURE_REACH = 1.0
+ADDITIVE_SHARE = 0.7
+NOISE = 0.02
+ROUGH_NOISE = 0.06
+"""Of candidates that were dropped after a few samples."""
+OFFSET_VARIANCE = 0.05
+MAX_POINTS = 200
+"""More measurements than this are not learned from: the best, and the latest, are kept."""
+TRUST_WEIGHT = 4.0
+"""The device model is trusted like this many (well spread) measurements."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of some Configs, as logarithms of milliseconds."""
+
+    mean: Array
+    spread: Array
+    """Standard deviations."""
+    failure: Array
+    """Probabilities."""
+
+    def scores(self, best: float) -> Array:
+        """Expected improvement on ``best``, weighted with the chance to work."""
+        gap = best - self.mean
+        ratio = gap / self.spread
+        below = np.array([0.5 * (1.0 + erf(z / sqrt(2.0))) for z in ratio])
+        density = np.exp(-0.5 * ratio**2) / sqrt(2.0 * pi)
+        # Where nothing is expected to improve, the smallest time is still the first choice.
+        return (gap * below + self.spread * density) * (1.0 - self.failure) + 1e-9 * gap
+
+
+class TimeModel:
+    """Learns from outcomes, forecasts others."""
+
+    def __init__(
+        self, dimensions: Sequence[Dimension], predict: Callable[[Config], float | None]
+    ) -> None:
+        self.encoder = Encoder(dimensions)
+        self.effects = Effects(self.encoder.dimensions)
+        self._predict = predict
+        self._timed: dict[Config, tuple[float, float]] = {}
+        self._failed: dict[Config, None] = {}
+        self._trust = 1.0
+        self._offset = 0.0
+        self._typical = 0.0
+
+    def tell(self, outcome: Outcome) -> None:
+        """Learn from one outcome."""
+        if 0.0 < outcome.time_ms < float("inf"):
+            noise = NOISE if outcome.verdict is Verdict.OK else ROUGH_NOISE
+            self._timed[outcome.config] = (log(outcome.time_ms), noise)
+        elif outcome.verdict is not Verdict.FILTERED:
+            self._failed[outcome.config] = None
+
+    def _points(self) -> list[Config]:
+        configs = list(self._timed)
+        if len(configs) <= MAX_POINTS:
+            return configs
+        latest = configs[-MAX_POINTS // 4 :]
+        earlier = sorted(configs[: -MAX_POINTS // 4], key=lambda config: self._timed[config][0])
+        return earlier[: MAX_POINTS - len(latest)] + latest
+
+    def _predictions(self, configs: Sequence[Config]) -> Array:
+        """The device model's logarithms, NaN where it has nothing to say."""
+        times = [self._predict(config) or float("nan") for config in configs]
+        return np.log(np.array(times, dtype=np.float64))
+
+    def _calibrate(self, predicted: Array, measured: Array) -> None:
+        """How far the device model's differences are real ones: 1 all, 0 none."""
+        known = np.isfinite(predicted)
+        self._trust, self._offset = 0.0, float(measured.mean())
+        self._typical = 0.0
+        if not known.any():
+            return
+        self._typical = float(predicted[known].mean())
+        x, y = predicted[known] - self._typical, measured[known] - measured[known].mean()
+        weight = TRUST_WEIGHT * 0.1
+        self._trust = float(np.clip((x @ y + weight) / (x @ x + weight), 0.0, 1.0))
+
+    def _means(self, predicted: Array) -> Array:
+        """Expected before any correction."""
+        shift = np.where(np.isfinite(predicted), predicted - self._typical, 0.0)
+        return self._offset + self._trust * shift
+
+    @property
+    def _scale(self) -> float:
+        """Makes one step change a time by the effect, on the root mean square."""
+        return 0.5 / (1.0 - exp(-1.0 / REACH))
+
+    @property
+    def _variance(self) -> float:
+        """Of any one correction, before anything is measured."""
+        return OFFSET_VARIANCE + self._scale * float((self.effects.sizes**2).sum())
+
+    def _covariance(self, distances: Array) -> Array:
+        squares = self._scale * self.effects.sizes**2
+        additive = np.exp(-distances / REACH) @ squares
+        # Steps along dimensions that hardly matter do not make Configs strangers.
+        weighted = distances @ (squares / squares.max())
+        interaction = squares.sum() * np.exp(-weighted / REACH)
+        return OFFSET_VARIANCE + ADDITIVE_SHARE * additive + (1.0 - ADDITIVE_SHARE) * interaction
+
+    def _failure(self, candidates: Sequence[Config]) -> Array:
+        known = [*self._failed, *self._timed]
+        rate = (len(self._failed) + 0.5) / (len(known) + 2.0)
+        if not self._failed:
+            return np.full(len(candidates), rate)
+        rows, near = self.encoder.rows(candidates), self.encoder.rows(known)
+        weights = np.exp(-self.encoder.distances(rows, near).sum(axis=2) / FAILURE_REACH)
+        failed = weights[:, : len(self._failed)].sum(axis=1)
+        return (failed + rate) / (weights.sum(axis=1) + 1.0)
+
+    def forecast(self, candidates: Sequence[Config], pending: Sequence[Config] = ()) -> Forecast:
+        """What to expect of the candidates, once those pending come out as expected."""
+        points = self._points()
+        failure = self._failure(candidates)
+        if not points:
+            spread = np.full(len(candidates), 1.0)
+            means = np.nan_to_num(self._predictions(candidates))
+            return Forecast(means, spread, failure)
+        measured = np.array([self._timed[point][0] for point in points])
+        predicted = self._predictions(points)
+        self._calibrate(predicted, measured)
+        residual = measured - self._means(predicted)
+        known = self.encoder.rows([*points, *pending])
+        between = self.encoder.distances(known, known)
+        count = len(points)
+        self.effects.fit(between[:count, :count], residual)
+        inner = self._covariance(between)
+        cross = self._covariance(self.encoder.distances(self.encoder.rows(candidates), known))
+        noise = np.full(len(known), ROUGH_NOISE)
+        noise[:count] = [self._timed[point][1] for point in points]
+        inner[np.diag_indices_from(inner)] += noise**2
+        correction = cross[:, :count] @ np.linalg.solve(inner[:count, :count], residual)
+        explained = (cross * np.linalg.solve(inner, cross.T).T).sum(axis=1)
+        variance = np.maximum(self._variance - explained, 1e-8)
+        means = self._means(self._predictions(candidates)) + correction
+        return Forecast(means, np.sqrt(variance), failure)

@@ -1,0 +1,189 @@
+"""One search from start to end: workspace, search method, driver, result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.failure_summary import describe_total_failure
+from tilesmith.tune.jobs import PrepareReply
+from tilesmith.tune.listener import Listener, SearchStart
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.outcome import Candidate
+from tilesmith.tune.report.subject import arguments_text, space_size
+from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.runner.build import publish_program
+from tilesmith.tune.search.interface import Search, SearchSpace
+from tilesmith.tune.search.registry import make_method
+from tilesmith.tune.simplicity import complexity
+from tilesmith.tune.stations import BenchLostError, Records, Stations
+from tilesmith.tune.tuner import Tuner
+from tilesmith.tune.workload.memory import CaptureError
+from tilesmith.tune.workload.user_check import make_user_check
+from tilesmith.tune.workspace import SINGLE, Case, Goal, Workspace
+
+LOG = logging.getLogger("tilesmith.autotune")
+TRUSTED_ORIGINS = ("user", "given", "default")
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What to search, and who is told."""
+
+    cases: Sequence[Case]
+    options: TuneOptions
+    seeds: tuple[Candidate, ...]
+    records: Records
+    listener: Listener
+    num_known: int = 0
+    goal: Goal = SINGLE
+
+    @property
+    def spec(self) -> ConfigSpec:
+        """The specification all candidates follow."""
+        return self.cases[0].bound.config_spec
+
+
+def run_search(plan: SearchPlan, deadline: Deadline) -> TuneResult:
+    """Search; the result says what was found, or why nothing could be."""
+    search = _make_search(plan)
+    try:
+        with Workspace(plan.cases, plan.options, deadline, plan.goal) as workspace:
+            result = _Run(plan, search, workspace, deadline).run()
+    except (CaptureError, BenchLostError) as error:
+        result = TuneResult(
+            plan.spec.default_config(),
+            StopReason.NO_RUNNER,
+            seconds=deadline.elapsed_s,
+            budget_s=plan.options.budget_s,
+            problem=str(error),
+        )
+    plan.listener.on_end(result)
+    return result
+
+
+class _Run:
+    """A search in its workspace."""
+
+    def __init__(
+        self, plan: SearchPlan, search: Search, workspace: Workspace, deadline: Deadline
+    ) -> None:
+        self._plan = plan
+        self._workspace = workspace
+        self._deadline = deadline
+        self._judge = PrepareReply("")
+        self._search = search
+        stations = Stations(
+            emit=workspace.emit,
+            builder=workspace.builder,
+            bench=workspace.bench,
+            records=plan.records,
+            prepare=self._prepare,
+            keep=self._keep,
+            find_obstacle=lambda candidate: _find_obstacle(plan.spec, candidate),
+            complexity=lambda config: complexity(config, plan.spec),
+            overlaps=workspace.overlaps,
+            find_fault=make_user_check(plan.cases, plan.options),
+        )
+        self._tuner = Tuner(self._search, stations, plan.options, deadline, plan.listener)
+        self._tuner.roofline_ms = plan.spec.roofline_ms() if len(plan.cases) == 1 else None
+
+    def run(self) -> TuneResult:
+        """Search until something says stop."""
+        result = self._tuner.run(self._finish)
+        if result.is_measured:
+            self._publish(result.config)
+        return result
+
+    def _publish(self, config: Config) -> None:
+        """Let the caller's process find what was built for the winner, and not build it again."""
+        entrant = self._tuner.find_entrant(config)
+        try:
+            for program in entrant.programs if entrant else ():
+                publish_program(program, self._plan.options.cache_dir)
+        except Exception as error:  # it will be built again, that is all
+            LOG.debug("the winner's code is not published: %s", error)
+
+    def _prepare(self) -> SearchStart:
+        self._judge = self._workspace.prepare()
+        plan, bound = self._plan, self._plan.cases[0].bound
+        return SearchStart(
+            kernel=bound.definition.name,
+            target=str(bound.target),
+            device=str(bound.device),
+            method=self._search.name,
+            seed=plan.options.seed,
+            budget_s=plan.options.budget_s,
+            judge=self._judge.judge,
+            judge_reason=self._judge.reason,
+            seeds=plan.seeds,
+            roofline_ms=self._tuner.roofline_ms,
+            num_known=plan.num_known,
+            space_size=space_size(plan.spec),
+            arguments=arguments_text(bound.definition.parameters, plan.cases[0].args),
+        )
+
+    def _keep(self, config: Config) -> Config | None:
+        keep = self._plan.options.config_filter
+        kept = config if keep is None else keep(config)
+        return kept if kept is None or kept is config else self._plan.spec.normalize(kept)
+
+    def _finish(self, stop: StopReason, final: Final | None, problem: str) -> TuneResult:
+        plan, tally = self._plan, self._tuner.tally
+        default = tally.find(plan.spec.normalize(plan.spec.default_config()))
+        result = TuneResult(
+            plan.spec.default_config(),
+            stop,
+            num_tried=len(tally.outcomes),
+            num_recalled=sum(outcome.is_recalled for outcome in tally.outcomes),
+            counts=tally.counts,
+            seconds=self._deadline.elapsed_s,
+            budget_s=plan.options.budget_s,
+            judge=self._judge.judge,
+            default_ms=default.time_ms if default and default.verdict.is_timed else None,
+            roofline_ms=self._tuner.roofline_ms,
+            problem=problem,
+            failures=tuple(tally.failures),
+        )
+        if final is not None:
+            return self._with_winner(result, final)
+        nothing = f"{stop.value} before a candidate was measured"
+        cause = describe_total_failure(tally.failures) if tally.failures else nothing
+        return replace(result, problem=problem or cause)
+
+    def _with_winner(self, result: TuneResult, final: Final) -> TuneResult:
+        winner = final.winner
+        found = self._tuner.tally.find(winner.config)
+        return replace(
+            result,
+            config=winner.config,
+            ms=winner.median_ms,
+            spread=winner.spread,
+            noise=final.noise,
+            ties=len(final.ties) - 1,
+            predicted_ms=found.candidate.predicted_ms if found else None,
+        )
+
+
+def _make_search(plan: SearchPlan) -> Search:
+    options = plan.options
+    space = SearchSpace(
+        plan.spec,
+        plan.seeds,
+        tuple(options.overrides.items()),
+        lambda config: plan.spec.predict(config).total_ms,
+    )
+    if options.configs:
+        return make_method("FiniteSearch", {"configs": options.configs})(space, options.seed)
+    return make_method(options.method, options.method_options)(space, options.seed)
+
+
+def _find_obstacle(spec: ConfigSpec, candidate: Candidate) -> str:
+    """What the model has against a candidate; Configs of people and the default are tried."""
+    if candidate.origin in TRUSTED_ORIGINS:
+        return ""
+    return spec.feasibility(candidate.config) or ""

@@ -1,0 +1,145 @@
+"""What the driver needs of the places a candidate passes: builder, bench and journal.
+
+The driver knows these protocols only; processes, files and devices stand behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilesmith.schedule.config import Config
+from tilesmith.tune.jobs import BuildReply, CheckJob, CheckReply, Program, ReferenceJob
+from tilesmith.tune.listener import SearchStart
+from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.tune.result import TuneResult
+
+Samples = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A candidate with its emitted programs: one for each workload it is measured on."""
+
+    key: str
+    candidate: Candidate
+    programs: tuple[Program, ...]
+    references: tuple[ReferenceJob | None, ...] = ()
+    """Own references of programs, where host code makes something else of each Config."""
+
+    @property
+    def checks(self) -> tuple[CheckJob, ...]:
+        """What a bench is asked, by workload."""
+        references = self.references or (None,) * len(self.programs)
+        return tuple(map(CheckJob, self.programs, references))
+
+
+class TrialFailedError(Exception):
+    """The process that ran a candidate gave no answer."""
+
+    def __init__(self, verdict: Verdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+        self.reason = reason
+
+
+class BenchLostError(Exception):
+    """Candidates cannot be run at all: the process that does it does not start."""
+
+
+class Builder(Protocol):
+    """Compiles entrants, several at a time."""
+
+    def submit(self, entrant: Entrant) -> None:
+        """Start to build, or put it in the queue."""
+        ...
+
+    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
+        """What is done; waits for the first result at most that long."""
+        ...
+
+    @property
+    def num_pending(self) -> int:
+        """Entrants submitted and not yet collected."""
+        ...
+
+    @property
+    def num_jobs(self) -> int:
+        """How many are built at a time."""
+        ...
+
+    def close(self) -> None:
+        """End all processes."""
+        ...
+
+
+class Bench(Protocol):
+    """Checks and times entrants in a process of its own.
+
+    Methods raise ``TrialFailedError`` when that process died or was ended for taking too long, and
+    ``BenchLostError`` when it cannot be started again.
+    """
+
+    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
+        """Build or fetch, run once, judge the result; then the entrant is known by its key."""
+        ...
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """Samples in milliseconds, interleaved, in the order of the keys; all must be known."""
+        ...
+
+    def knows(self, key: str) -> bool:
+        """Whether the running process has checked this key."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """It will not be asked for again."""
+        ...
+
+    def close(self) -> None:
+        """End all processes."""
+        ...
+
+
+class Records(Protocol):
+    """What is known from earlier searches, and what later ones will know."""
+
+    def recall(self, config: Config) -> Outcome | None:
+        """The outcome of an earlier search under the same conditions."""
+        ...
+
+    @property
+    def best_ms(self) -> float:
+        """The best time among them; infinite if there is none."""
+        ...
+
+    def append(self, outcome: Outcome) -> None:
+        """Keep an outcome; a failure to do so is logged, not raised."""
+        ...
+
+    def commit(self, result: TuneResult) -> None:
+        """Keep the winner."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stations:
+    """Where candidates pass."""
+
+    emit: Callable[[Candidate], Entrant]
+    """May raise: then the candidate does not build."""
+    builder: Builder
+    bench: Bench
+    records: Records
+    prepare: Callable[[], SearchStart]
+    """Makes the bench ready, while the first entrants are built; may take seconds."""
+    keep: Callable[[Config], Config | None]
+    """The user's filter: the Config, another one to try in its place, or None."""
+    find_obstacle: Callable[[Candidate], str]
+    """Why a candidate cannot work on the device; empty if nothing is known against it."""
+    complexity: Callable[[Config], Any]
+    overlaps: bool
+    """Whether building leaves timing undisturbed."""
+    find_fault: Callable[[Candidate], str] | None = None
+    """What the user has against a candidate's results; empty if nothing."""

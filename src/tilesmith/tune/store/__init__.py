@@ -1,0 +1,1 @@
+"""What tuning leaves on disk: every measurement in a journal, winners by key."""

@@ -1,0 +1,166 @@
+"""Every measurement of a kernel, appended to a file of JSON lines that processes share.
+
+Lines that cannot be read are skipped and counted. A disk that cannot be written costs one warning;
+the journal then lives in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from tilesmith.schedule.config import Config
+from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.tune.store.journal_line import Record, from_line, to_line
+from tilesmith.tune.store.key import StoreKey, shape_distance
+
+LOG = logging.getLogger("tilesmith.autotune")
+MAX_BYTES = 32 << 20
+"""A larger file becomes the old one, of which there is one."""
+NUM_SAME, NUM_SIMILAR = 3, 2
+"""Configs that a search starts from: of these conditions, and of each other."""
+CHANCE_VERDICTS = (Verdict.CRASHED, Verdict.HUNG, Verdict.RUN_ERROR, Verdict.BUILD_TIMEOUT)
+"""May be the fault of the machine: believed when they happened twice."""
+UNKEPT_VERDICTS = (Verdict.FILTERED, Verdict.INFEASIBLE, Verdict.OUT_OF_MEMORY)
+"""Depend on more than the conditions, and cost little to find out again."""
+LOCK_TIMEOUT_S = 5.0
+
+
+def journal_folder(cache_dir: str | Path) -> Path:
+    """Where journals lie."""
+    return Path(cache_dir) / "tuning" / "journal"
+
+
+def safe_name(kernel: str) -> str:
+    """A kernel's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", kernel).strip(".")[:80] or "kernel"
+
+
+class Journal:
+    """The measurements of one kernel family, seen from the conditions of ``key``."""
+
+    def __init__(self, cache_dir: str | Path, key: StoreKey, *, max_bytes: int = MAX_BYTES) -> None:
+        self.key = key
+        self.path = journal_folder(cache_dir) / f"{safe_name(key.kernel)}-{key.family}.jsonl"
+        self.is_broken = False
+        """Whether it cannot be written any more."""
+        self.num_skipped = 0
+        """Lines that could not be read, at the last reading."""
+        self._max_bytes = max_bytes
+        self._memory: list[bytes] = []
+        """Lines that could not be written."""
+
+    @property
+    def old_path(self) -> Path:
+        """The file before this one."""
+        return self.path.with_suffix(".old.jsonl")
+
+    def append(self, outcome: Outcome) -> None:
+        """Keep a measurement; never raises for want of a disk."""
+        line = to_line(self.key, outcome).encode()
+        if not self.is_broken:
+            try:
+                self._write(line)
+                return
+            except OSError as error:
+                self.is_broken = True
+                LOG.warning(
+                    "measurements are kept in memory only: %s cannot be written (%s)",
+                    self.path,
+                    error.strerror or error,
+                )
+        self._memory.append(line)
+
+    def _write(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._rotate()
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            # A line that was torn by a crash must not swallow this one.
+            line = line if _ends_line(handle) else b"\n" + line
+            # One write: lines of several processes do not mix.
+            if os.write(handle, line) != len(line):
+                raise OSError("the disk is full")
+        finally:
+            os.close(handle)
+
+    def _rotate(self) -> None:
+        if not self.path.exists() or self.path.stat().st_size <= self._max_bytes:
+            return
+        with suppress(Timeout), FileLock(f"{self.path}.lock", timeout=LOCK_TIMEOUT_S):
+            # Another process may have been faster.
+            if self.path.exists() and self.path.stat().st_size > self._max_bytes:
+                self.path.replace(self.old_path)
+
+    def _lines(self) -> Iterator[bytes]:
+        for path in (self.old_path, self.path):
+            with suppress(OSError), path.open("rb") as file:
+                yield from file
+        yield from self._memory
+
+    def _records(self, needle: bytes = b"") -> Iterator[Record]:
+        """All that can be read, in the order of time; only lines that contain ``needle``."""
+        self.num_skipped = 0
+        for line in self._lines():
+            if needle not in line or not line.strip():
+                continue
+            record = from_line(line)
+            if record is None:
+                self.num_skipped += 1
+            else:
+                yield record
+
+    def recall(self) -> dict[Config, Outcome]:
+        """The latest measurement of every Config under these very conditions."""
+        found: dict[Config, Outcome] = {}
+        accidents: dict[Config, int] = {}
+        for record in self._records(self.key.digest.encode()):
+            outcome = record.outcome
+            if record.key != self.key.digest or outcome.verdict in UNKEPT_VERDICTS:
+                continue
+            if outcome.verdict in CHANCE_VERDICTS:
+                accidents[outcome.config] = accidents.get(outcome.config, 0) + 1
+                if accidents[outcome.config] < 2:
+                    continue
+            found[outcome.config] = outcome
+        return found
+
+    def similar(self) -> list[Config]:
+        """Good Configs to start from: first of these conditions, then of the nearest shapes."""
+        best: dict[str, dict[Config, float]] = {}
+        shapes: dict[str, str] = {}
+        for record in self._records():
+            if record.outcome.verdict is Verdict.OK:
+                times = best.setdefault(record.key, {})
+                times[record.outcome.config] = record.outcome.median_ms
+                shapes[record.key] = record.shapes
+        ordered = sorted(best, key=lambda digest: (self._distance(digest, shapes), digest))
+        found = (config for digest in ordered for config in self._fastest(digest, best[digest]))
+        return list(dict.fromkeys(found))
+
+    def _distance(self, digest: str, shapes: dict[str, str]) -> float:
+        if digest == self.key.digest:
+            return -1.0
+        return shape_distance(self.key.shapes, shapes[digest])
+
+    def _fastest(self, digest: str, times: dict[Config, float]) -> list[Config]:
+        count = NUM_SAME if digest == self.key.digest else NUM_SIMILAR
+        return sorted(times, key=lambda config: (times[config], str(config)))[:count]
+
+
+def _ends_line(handle: int) -> bool:
+    size = os.fstat(handle).st_size
+    return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
+
+
+def find_journals(cache_dir: str | Path, kernel: str | None = None) -> list[Path]:
+    """The journal files of a kernel, or of all."""
+    folder = journal_folder(cache_dir)
+    pattern = f"{safe_name(kernel)}-*.jsonl" if kernel else "*.jsonl"
+    return sorted(folder.glob(pattern))

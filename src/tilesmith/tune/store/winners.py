@@ -1,0 +1,186 @@
+"""The winners of searches: one file per kernel, to read, merge and keep under version control.
+
+Files are replaced as a whole, under a lock, so processes that write at once lose nothing. A disk
+that cannot be written costs one warning; winners then live in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from tilesmith.schedule.config import Config
+from tilesmith.tune.store.journal import safe_name
+from tilesmith.tune.store.journal_line import now_text
+from tilesmith.tune.store.key import StoreKey
+from tilesmith.tune.store.winner import Winner, WinnerFileError, read_text, write_text
+
+LOG = logging.getLogger("tilesmith.autotune")
+LOCK_TIMEOUT_S = 10.0
+Entries = dict[str, Winner]
+
+
+@dataclass(frozen=True)
+class ImportSummary:
+    """What an import did."""
+
+    added: int = 0
+    replaced: int = 0
+    kept: int = 0
+    """Entries that were there already, and are faster or newer."""
+
+
+class Winners:
+    """The winners below a cache folder."""
+
+    def __init__(self, cache_dir: str | Path) -> None:
+        self.folder = Path(cache_dir) / "tuning" / "winners"
+        self._memory: Entries = {}
+        """What could not be written."""
+        self._has_warned = False
+
+    def path(self, kernel: str) -> Path:
+        """The file of a kernel."""
+        return self.folder / f"{safe_name(kernel)}.json"
+
+    def has_any(self, kernel: str) -> bool:
+        """Whether there may be winners of a kernel: cheaper to ask than to make a key."""
+        return bool(self._memory) or self.path(kernel).exists()
+
+    def lookup(self, key: StoreKey) -> Winner | None:
+        """The winner under these conditions; one of another toolchain is marked ``is_stale``."""
+        entries = self._read(self.path(key.kernel)) | self._memory
+        if key.digest in entries:
+            return entries[key.digest]
+        old = [item for item in entries.values() if item.key.conditions == key.conditions]
+        latest = max(old, key=lambda item: (item.time, item.digest), default=None)
+        return None if latest is None else latest.as_stale()
+
+    def commit(
+        self,
+        key: StoreKey,
+        config: Config,
+        median_ms: float,
+        *,
+        spread: float = 0.0,
+        note: str = "",
+    ) -> Winner:
+        """Keep a winner, in the place of one found before under the same conditions."""
+        winner = Winner(key, config, median_ms, spread, note, now_text())
+        try:
+            self._update(self.path(key.kernel), lambda entries: {**entries, key.digest: winner})
+        except (OSError, Timeout) as error:
+            self._memory[key.digest] = winner
+            self._warn(f"the winner is kept in memory only: {self.folder}: {error}")
+        return winner
+
+    def entries(self, kernel: str | None = None) -> list[Winner]:
+        """All winners, by kernel and time."""
+        paths = [self.path(kernel)] if kernel else sorted(self.folder.glob("*.json"))
+        found = [winner for path in paths for winner in self._read(path).values()]
+        if kernel:
+            found = [winner for winner in found if winner.key.kernel == kernel]
+        return sorted(found, key=lambda item: (item.key.kernel, item.time, item.digest))
+
+    def clear(self, kernel: str | None = None) -> int:
+        """Forget the winners of a kernel, or all; how many there were."""
+        removed = self.entries(kernel)
+        gone = {winner.digest for winner in removed}
+        for path in {self.path(winner.key.kernel) for winner in removed}:
+            self._update(path, lambda entries: {k: v for k, v in entries.items() if k not in gone})
+        for digest in gone:
+            self._memory.pop(digest, None)
+        return len(removed)
+
+    def export(self, path: str | Path, kernel: str | None = None) -> int:
+        """Write winners to one file; how many."""
+        entries = {winner.digest: winner for winner in self.entries(kernel)}
+        _replace(Path(path), write_text(entries))
+        return len(entries)
+
+    def import_(self, path: str | Path) -> ImportSummary:
+        """Merge a file: of two entries under the same conditions the faster stays.
+
+        The whole file is checked first: ``WinnerFileError`` means that nothing was changed.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise WinnerFileError(f"{path}: not UTF-8: {error.reason}") from None
+        given = read_text(text, path)
+        kernels = {winner.key.kernel for winner in given.values()}
+        parts = [self._merge(kernel, given) for kernel in sorted(kernels)]
+        return ImportSummary(
+            sum(part.added for part in parts),
+            sum(part.replaced for part in parts),
+            sum(part.kept for part in parts),
+        )
+
+    def _merge(self, kernel: str, given: Entries) -> ImportSummary:
+        counts = {"added": 0, "replaced": 0, "kept": 0}
+
+        def merge(entries: Entries) -> Entries:
+            merged = dict(entries)
+            for digest, winner in given.items():
+                if winner.key.kernel == kernel:
+                    change = _compare(merged.get(digest), winner)
+                    counts[change] += 1
+                    merged[digest] = merged[digest] if change == "kept" else winner
+            return merged
+
+        self._update(self.path(kernel), merge)
+        return ImportSummary(**counts)
+
+    def _update(self, path: Path, change: Callable[[Entries], Entries]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / ".lock", timeout=LOCK_TIMEOUT_S):
+            entries = change(self._read(path, is_replaced=True))
+            if entries:
+                _replace(path, write_text(entries))
+            else:
+                path.unlink(missing_ok=True)
+
+    def _read(self, path: Path, *, is_replaced: bool = False) -> Entries:
+        """The entries of a file; a damaged one is put aside before it is replaced."""
+        try:
+            return read_text(path.read_text(encoding="utf-8"), path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self._warn(f"winners cannot be read: {error}")
+        except ValueError as error:
+            self._warn(f"winners are ignored: {error}")
+            if is_replaced:
+                path.replace(path.with_suffix(".damaged"))
+        return {}
+
+    def _warn(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            LOG.warning("%s", text)
+
+
+def _compare(old: Winner | None, new: Winner) -> str:
+    if old is None:
+        return "added"
+    is_better = (new.median_ms, old.time) < (old.median_ms, new.time)
+    return "replaced" if is_better else "kept"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that readers see the old or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,234 @@
+"""The search loop: candidates go through builder and bench until something says stop.
+
+Whatever ends it (budget, roofline, Ctrl-C, an exception), the best so far is committed first.
+Building overlaps with timing unless both would compete for the same processor.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+from tilesmith.schedule.config import Config
+from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.final_race import FinalRace
+from tilesmith.tune.finals import choose_finalists, final_of
+from tilesmith.tune.intake import Intake
+from tilesmith.tune.interrupts import Interrupts
+from tilesmith.tune.jobs import BuildReply
+from tilesmith.tune.listener import Listener, Progress
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.outcome import Outcome
+from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.search.interface import Search
+from tilesmith.tune.stations import BenchLostError, Entrant, Stations, TrialFailedError
+from tilesmith.tune.tally import Tally
+from tilesmith.tune.trials import Limits, Trials
+
+LOG = logging.getLogger("tilesmith.autotune")
+QUEUE_PER_JOB = 2
+"""Entrants submitted per builder process, so that none waits for the driver."""
+POLL_S = 0.1
+FINALS_SHARE = 0.1
+MAX_FINALS_S = 5.0
+HASTY_FINALS_S = 1.0
+"""For a user who has pressed Ctrl-C."""
+
+
+class Tuner:
+    """Runs one search."""
+
+    def __init__(
+        self,
+        search: Search,
+        stations: Stations,
+        options: TuneOptions,
+        deadline: Deadline,
+        listener: Listener,
+    ) -> None:
+        self._search = search
+        self._at = stations
+        self._options = options
+        self._deadline = deadline
+        deadline.reserved_s = min(FINALS_SHARE * options.budget_s, MAX_FINALS_S)
+        self._listener = listener
+        self._interrupts = Interrupts()
+        limits = Limits(options.run_timeout_s, max(0.2, options.budget_s / 50))
+        self._trials = Trials(stations.bench, deadline, limits, find_fault=stations.find_fault)
+        self._generation = 0
+        self._early: list[Outcome] | None = []
+        """Outcomes before the search was announced."""
+        self.tally = Tally()
+        self._intake = Intake(stations, self.tally)
+        self._ready: deque[tuple[Entrant, BuildReply]] = deque()
+        """Built, to be tried."""
+        self.roofline_ms: float | None = None
+
+    def run(self, finish: Callable[[StopReason, Final | None, str], TuneResult]) -> TuneResult:
+        """Search until something says stop; ``finish`` makes the result from how it ended.
+
+        The result is committed before anything else happens.
+        """
+        with self._interrupts:
+            try:
+                stop, problem = self._search_safely()
+            except KeyboardInterrupt:
+                self._commit(finish(StopReason.INTERRUPTED, self._best_as_final(), ""))
+                raise
+            result = self._commit(finish(stop, self._best_as_final(), problem))
+            if self.tally.best is None:
+                return result
+            final = self._run_finals()
+            if final is not None:
+                self._listener.on_finals(final)
+                result = self._commit(finish(stop, final, problem))
+            return result
+
+    def find_entrant(self, config: Config) -> Entrant | None:
+        """What a Config was built from, if it was."""
+        return self._intake.entrants.get(config)
+
+    def _search_safely(self) -> tuple[StopReason, str]:
+        """How the search ended; an exception that leaves nothing to return is raised."""
+        try:
+            return self._loop(), ""
+        except BenchLostError as error:
+            return StopReason.NO_RUNNER, str(error)
+        except Exception:
+            if self.tally.best is None:
+                raise
+            LOG.exception("the search ends early; the best so far is kept")
+            return StopReason.ERROR, traceback.format_exc()
+
+    def _prepare(self) -> None:
+        """Make the bench ready; builds go on meanwhile, and outcomes that are known now wait."""
+        self._refill()
+        start = self._at.prepare()
+        early, self._early = self._early or [], None
+        self._listener.on_start(start)
+        for outcome in early:
+            self._report(outcome)
+
+    def _loop(self) -> StopReason:
+        try:
+            self._prepare()
+        except TrialFailedError as failed:
+            if not self._deadline.is_past:
+                raise BenchLostError(failed.reason) from failed
+        while (stop := self._find_stop()) is None:
+            self._refill()
+            self._collect()
+            if self._ready:
+                self._try_next()
+            elif not self._at.builder.num_pending and not self._refill():
+                self._close_generation()
+                return StopReason.FINISHED
+        self._close_generation()
+        return stop
+
+    def _find_stop(self) -> StopReason | None:
+        if self._interrupts.is_requested:
+            return StopReason.INTERRUPTED
+        if self._deadline.is_over:
+            return StopReason.BUDGET
+        most = self._options.max_generations
+        if most is not None and self._search.generation > most and self._is_idle:
+            return StopReason.GENERATIONS
+        goal, best = self._options.stop_at_roofline, self.tally.best
+        if goal is not None and self.roofline_ms and best is not None:
+            return StopReason.ROOFLINE if self.roofline_ms / best.time_ms >= goal else None
+        return None
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._ready and not self._at.builder.num_pending
+
+    def _refill(self) -> bool:
+        """Ask for candidates until there is enough to do; whether any came."""
+        builder, has_asked = self._at.builder, False
+        capacity = builder.num_jobs * QUEUE_PER_JOB
+        while (room := capacity - builder.num_pending - len(self._ready)) > 0:
+            self._note_generation()
+            most = self._options.max_generations
+            if most is not None and self._search.generation > most:
+                return has_asked
+            candidates = self._search.ask(room)
+            if not candidates:
+                return has_asked
+            has_asked = True
+            for candidate in candidates:
+                for outcome in self._intake.admit(candidate):
+                    self._record(outcome)
+        return has_asked
+
+    def _collect(self) -> None:
+        """Take over what is built; wait only when there is nothing else to do."""
+        builder = self._at.builder
+        must_wait = not self._ready or not self._at.overlaps
+        while builder.num_pending:
+            wait_s = self._deadline.cap(POLL_S) if must_wait else 0.0
+            self._ready.extend(builder.collect(wait_s))
+            is_done = self._ready and (self._at.overlaps or not builder.num_pending)
+            if is_done or not must_wait or self._find_stop() is not None:
+                return
+
+    def _try_next(self) -> None:
+        entrant, built = self._ready.popleft()
+        outcome = self._trials.run(entrant, built)
+        if outcome is not None:
+            self._record(outcome)
+
+    def _record(self, outcome: Outcome) -> None:
+        self.tally.add(outcome)
+        if not outcome.is_recalled:
+            self._at.records.append(outcome)
+        self._search.tell([outcome])
+        if self._early is None:
+            self._report(outcome)
+        else:
+            self._early.append(outcome)
+
+    def _report(self, outcome: Outcome) -> None:
+        in_flight = self._at.builder.num_pending + len(self._ready)
+        self._listener.on_outcome(
+            outcome,
+            Progress(
+                self._deadline.elapsed_s,
+                self._options.budget_s,
+                len(self.tally.outcomes),
+                self._generation,
+                self.tally.best_entry,
+                in_flight,
+            ),
+        )
+        self._note_generation()
+
+    def _note_generation(self) -> None:
+        if self._search.generation != self._generation:
+            self._close_generation()
+            self._generation = self._search.generation
+
+    def _close_generation(self) -> None:
+        if self.tally.num_in_generation:
+            summary = self.tally.close_generation(self._generation, self._deadline.elapsed_s)
+            self._listener.on_generation(summary)
+
+    def _best_as_final(self) -> Final | None:
+        return final_of(self.tally.best) if self.tally.best else None
+
+    def _commit(self, result: TuneResult) -> TuneResult:
+        if result.is_measured:
+            self._at.records.commit(result)
+        return result
+
+    def _run_finals(self) -> Final | None:
+        """The finals, if there is time and more than one finalist; None leaves the best as is."""
+        if self._interrupts.is_requested:
+            self._deadline.reserved_s = min(self._deadline.reserved_s, HASTY_FINALS_S)
+        self._deadline.end()
+        finalists = choose_finalists(self.tally.outcomes, self._options.num_finalists)
+        entrants = [self.find_entrant(outcome.config) for outcome in finalists]
+        race = FinalRace(self._trials, self._deadline, self._at.complexity)
+        return race.run([entrant for entrant in entrants if entrant is not None])

@@ -1,0 +1,1 @@
+"""What a kernel is measured on: its launch arguments, saved for another process."""

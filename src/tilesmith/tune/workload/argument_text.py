@@ -1,0 +1,319 @@
+"""Arguments of a kernel from text: ``randn(64, 128, dtype=bf16), 3, None``.
+
+Only what is listed here is understood: the text is parsed, never executed. A mistake is an
+``ArgumentTextError`` that points at its place.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+
+DTYPE_ALIASES = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "fp16": torch.float16,
+    "f32": torch.float32,
+    "fp32": torch.float32,
+    "f64": torch.float64,
+    "fp64": torch.float64,
+    "fp8": torch.float8_e4m3fn,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+    **{f"i{bits}": getattr(torch, f"int{bits}") for bits in (8, 16, 32, 64)},
+    "u8": torch.uint8,
+}
+NAMES: dict[str, Any] = {"inf": float("inf"), "nan": float("nan"), "bool": torch.bool}
+FACTORIES = ("randn", "rand", "zeros", "ones", "full", "empty", "randint", "arange")
+VIEWS = ("t", "transpose", "permute", "contiguous", "to", "view", "reshape", "expand", "unsqueeze")
+PROPERTIES = ("T", "mT")
+TRANSPOSED = "transposed"
+FUNCTIONS = (*FACTORIES, TRANSPOSED)
+MAX_EXPONENT = 64
+_OPENING = "_("
+
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What torch raises for arguments it cannot take; AssertionError: it was built without CUDA."""
+_Binary = Callable[[Any, Any], Any]
+_BINARY: dict[type[ast.operator], _Binary] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+}
+
+
+class ArgumentTextError(ValueError):
+    """Text that does not stand for arguments, shown with the place of the mistake."""
+
+    def __init__(self, problem: str, text: str, start: int = 0, end: int | None = None) -> None:
+        self.problem = problem
+        start = min(max(start, 0), len(text))
+        width = max((len(text) if end is None else end) - start, 1)
+        super().__init__(f"{problem}\n  {text}\n  {' ' * start}{'^' * width}")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a kernel is called with."""
+
+    positional: tuple[Any, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()
+
+
+def parse_arguments(text: str, *, device: str = "cpu", seed: int = 0) -> Arguments:
+    """Arguments from an expression list; ``@file.json`` reads them from a file.
+
+    Example:
+        >>> parse_arguments("zeros(2, 3).T, 4, eps=1e-5").keywords
+        (('eps', 1e-05),)
+    """
+    reader = _Reader(device, seed)
+    if text.startswith("@"):
+        return _from_file(Path(text[1:]), reader)
+    return reader.read(text)
+
+
+def _from_file(path: Path, reader: _Reader) -> Arguments:
+    """A JSON list or object; strings in it are expressions, other values stand for themselves."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentTextError(f"cannot read arguments: {error}", f"@{path}", 1) from None
+    if isinstance(content, dict):
+        return Arguments((), tuple((str(n), _from_json(v, reader)) for n, v in content.items()))
+    if isinstance(content, list):
+        return Arguments(tuple(_from_json(value, reader) for value in content))
+    raise ArgumentTextError("the file must hold a JSON list or object", f"@{path}", 1)
+
+
+def _from_json(value: Any, reader: _Reader) -> Any:
+    if isinstance(value, str):
+        return reader.read_one(value)
+    return [_from_json(item, reader) for item in value] if isinstance(value, list) else value
+
+
+class _Reader:
+    """Evaluates the expressions of one call, with one random generator."""
+
+    def __init__(self, device: str, seed: int) -> None:
+        try:
+            self._device = torch.device(device)
+        except RuntimeError as error:
+            raise ArgumentTextError(str(error).splitlines()[0], device) from None
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._text = ""
+
+    def read(self, text: str) -> Arguments:
+        """All arguments of a call."""
+        # Brackets may span lines; in one line every place is a column.
+        self._text = " ".join(text.splitlines())
+        call = self._parse()
+        positional = tuple(self._value(node) for node in call.args)
+        keywords = tuple((self._keyword(k), self._value(k.value)) for k in call.keywords)
+        return Arguments(positional, keywords)
+
+    def read_one(self, text: str) -> Any:
+        """The value of one expression."""
+        found = self.read(text)
+        if len(found.positional) != 1 or found.keywords:
+            raise ArgumentTextError("expected one expression", text)
+        return found.positional[0]
+
+    def _parse(self) -> ast.Call:
+        try:
+            tree = ast.parse(f"{_OPENING}{self._text})", mode="eval")
+        except SyntaxError as error:
+            place = (error.offset or 1) - 1 - len(_OPENING)
+            # A bracket that stays open takes ours for its own; what is missing is at the end.
+            place = len(self._text) if place < 0 else place
+            raise ArgumentTextError(error.msg, self._text, place, place + 1) from None
+        if not isinstance(tree.body, ast.Call) or not isinstance(tree.body.func, ast.Name):
+            raise ArgumentTextError("unmatched ')'", self._text)
+        return tree.body
+
+    def _keyword(self, keyword: ast.keyword) -> str:
+        if keyword.arg is None:
+            raise self._error("** is not understood", keyword.value)
+        return keyword.arg
+
+    def _value(self, node: ast.expr) -> Any:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self._error("this kind of expression is not understood", node)
+        return method(node)
+
+    def _constant(self, node: ast.Constant) -> Any:
+        if node.value is None or isinstance(node.value, (bool, int, float, str)):
+            return node.value
+        raise self._error("this kind of value is not understood", node)
+
+    def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self._value(item) for item in node.elts)
+
+    def _list(self, node: ast.List) -> list[Any]:
+        return [self._value(item) for item in node.elts]
+
+    def _name(self, node: ast.Name) -> Any:
+        found = NAMES.get(node.id, find_dtype(node.id))
+        if found is None:
+            raise self._error(_unknown("name", node.id, (*DTYPE_ALIASES, *NAMES, *FUNCTIONS)), node)
+        return found
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        apply = _UNARY.get(type(node.op))
+        if apply is None:
+            raise self._error("this operator is not understood", node)
+        return apply(self._number(node.operand))
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        apply = _BINARY.get(type(node.op))
+        if apply is None:
+            raise self._error("this operator is not understood", node)
+        left, right = self._number(node.left), self._number(node.right)
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > MAX_EXPONENT:
+            raise self._error(f"exponents go up to {MAX_EXPONENT}", node.right)
+        return self._attempt(node, apply, left, right)
+
+    def _number(self, node: ast.expr) -> Any:
+        value = self._value(node)
+        if not isinstance(value, (int, float)):
+            raise self._error("only numbers can be combined", node)
+        return value
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        if _is_torch(node.value):
+            found = find_dtype(node.attr)
+            if found is None:
+                raise self._error(_unknown("dtype", f"torch.{node.attr}", _torch_dtypes()), node)
+            return found
+        tensor = self._tensor(node.value)
+        if node.attr not in PROPERTIES:
+            raise self._error(_unknown("view", node.attr, (*PROPERTIES, *VIEWS)), node)
+        return self._attempt(node, getattr, tensor, node.attr)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        return self._attempt(
+            node, operator.getitem, self._tensor(node.value), self._value(node.slice)
+        )
+
+    def _slice(self, node: ast.Slice) -> slice:
+        parts = (node.lower, node.upper, node.step)
+        return slice(*(None if part is None else self._value(part) for part in parts))
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self._function(node.func)
+        arguments = [self._value(argument) for argument in node.args]
+        keywords = {self._keyword(k): self._value(k.value) for k in node.keywords}
+        return self._attempt(node, function, *arguments, **keywords)
+
+    def _function(self, node: ast.expr) -> Callable[..., Any]:
+        if isinstance(node, ast.Attribute) and not _is_torch(node.value):
+            tensor = self._tensor(node.value)
+            if node.attr not in VIEWS:
+                raise self._error(_unknown("view", node.attr, (*PROPERTIES, *VIEWS)), node)
+            return getattr(tensor, node.attr)
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+        if name == TRANSPOSED:
+            return lambda tensor: tensor.mT
+        if name not in FACTORIES:
+            raise self._error(_unknown("function", name, FUNCTIONS), node)
+        return lambda *sizes, **options: self._make(name, sizes, options)
+
+    def _make(self, name: str, sizes: tuple[Any, ...], options: dict[str, Any]) -> torch.Tensor:
+        """A new tensor; types that torch cannot draw at random are converted to."""
+        options = {"device": self._device, **options}
+        if isinstance(options.get("dtype"), str):
+            options["dtype"] = _checked_dtype(options["dtype"])
+        if name.startswith("rand"):
+            options["generator"] = self._generator(torch.device(options["device"]))
+        wanted = options.get("dtype")
+        if name in ("randn", "rand") and wanted is not None and wanted.itemsize < 2:
+            return getattr(torch, name)(*sizes, **{**options, "dtype": torch.float32}).to(wanted)
+        return getattr(torch, name)(*sizes, **options)
+
+    def _generator(self, device: torch.device) -> torch.Generator | None:
+        if device.type == "meta":
+            return None
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
+
+    def _tensor(self, node: ast.expr) -> torch.Tensor:
+        value = self._value(node)
+        if not isinstance(value, torch.Tensor):
+            raise self._error("only a tensor has views", node)
+        return value
+
+    def _attempt(self, node: ast.expr, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        try:
+            return function(*args, **kw)
+        except ArgumentTextError:
+            raise
+        except _MISTAKES as error:
+            problem = str(error).strip().splitlines()
+            raise self._error(problem[0] if problem else type(error).__name__, node) from None
+
+    def _error(self, problem: str, node: ast.expr) -> ArgumentTextError:
+        start, end = node.col_offset, node.end_col_offset or node.col_offset + 1
+        # Offsets of the parser count bytes.
+        line = f"{_OPENING}{self._text})".encode()
+        places = (len(line[:offset].decode()) - len(_OPENING) for offset in (start, end))
+        return ArgumentTextError(problem, self._text, *places)
+
+
+def _is_torch(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "torch"
+
+
+def find_dtype(name: str) -> torch.dtype | None:
+    """The dtype of a name or of one of its short forms."""
+    found = DTYPE_ALIASES.get(name, getattr(torch, name, None))
+    return found if isinstance(found, torch.dtype) else None
+
+
+def _checked_dtype(name: str) -> torch.dtype:
+    found = find_dtype(name.removeprefix("torch."))
+    if found is None:
+        raise ValueError(_unknown("dtype", name, (*DTYPE_ALIASES, *_torch_dtypes())))
+    return found
+
+
+def _torch_dtypes() -> tuple[str, ...]:
+    return tuple(name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype))
+
+
+def _unknown(what: str, name: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(name.removeprefix("torch."), known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def default_device() -> str:
+    """Where tensors are made unless the user says so: a GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,219 @@
+"""The processes and files of one search: builder, runners, captured workloads.
+
+Processes start in the background at once; everything is gone when the workspace is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
+
+from tilesmith.ir.function import Function
+from tilesmith.ir.ops.memory import Atomic
+from tilesmith.ir.traversal import walk_function
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.schedule.config import Config
+from tilesmith.tune.benches import AGGREGATIONS, JointBench, RunnerBench
+from tilesmith.tune.builds import start_builder
+from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob, TensorRef
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.outcome import Candidate, Verdict
+from tilesmith.tune.stations import BenchLostError, Entrant, TrialFailedError
+from tilesmith.tune.workload.baseline import save_baseline
+from tilesmith.tune.workload.candidates import Candidates
+from tilesmith.tune.workload.capture import capture
+from tilesmith.tune.workload.results import time_function
+from tilesmith.tune.workload.saving import save, workload_folder
+
+REFERENCE_SHARE = 0.3
+"""Of the budget, at most, for the interpreter."""
+MAX_REFERENCE_S = 30.0
+LOADING_S = 30.0
+WEIGHING_REPEATS = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bound kernel with the arguments to measure it on."""
+
+    bound: BoundKernel
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How the times of several cases become one number."""
+
+    aggregation: str = "geomean"
+    relative_to: str | None = None
+    """What times are divided by, case by case: None, "default" or "baseline"."""
+
+
+SINGLE = Goal()
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What belongs to one case."""
+
+    case: Case
+    bench: RunnerBench
+    candidates: Candidates
+    job: PrepareJob
+
+    def program(self, key: str, config: Config) -> Program:
+        """What a Config becomes on this case."""
+        artifact = self.case.bound.to_artifact(config)
+        return Program(key, artifact, self.candidates.bind(config, artifact))
+
+    def own_reference(self, config: Config) -> ReferenceJob | None:
+        """For a Config with which host code makes tensors of other sizes than usual."""
+        usual = self.job.reference
+        if usual is None or not self.candidates.depends_on_config:
+            return None
+        own = self.candidates.reference(config, seed=usual.seed)
+        if _sizes(own) != _sizes(usual):
+            return own
+        self.candidates.release(own.binding)
+        return None
+
+
+class Workspace:
+    """Everything that runs outside the driver, for one search."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        options: TuneOptions,
+        deadline: Deadline,
+        goal: Goal,
+    ) -> None:
+        self._options = options
+        self._deadline = deadline
+        self._goal = goal
+        self._stack = ExitStack()
+        self._numbers = count(1)
+        self._desks: list[_Desk] = []
+        target = cases[0].bound.target
+        environment = {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
+        self.overlaps = target.is_gpu
+        try:
+            self.builder = start_builder(
+                options.build_jobs, options.build_timeout_s, environment, is_gpu=target.is_gpu
+            )
+            self._stack.callback(self.builder.close)
+            benches = [RunnerBench(environment, deadline, regime=options.regime) for _ in cases]
+            self.bench = JointBench(benches, AGGREGATIONS[goal.aggregation])
+            self._stack.callback(self.bench.close)
+            self._desks = [self._open(*pair) for pair in zip(cases, benches)]
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def emit(self, candidate: Candidate) -> Entrant:
+        """The programs of a candidate, one for each case."""
+        key = f"c{next(self._numbers)}"
+        config = candidate.config
+        programs = tuple(desk.program(key, config) for desk in self._desks)
+        references = tuple(desk.own_reference(config) for desk in self._desks)
+        return Entrant(key, candidate, programs, references)
+
+    def prepare(self) -> PrepareReply:
+        """Load all workloads; the reply for the first, or the first that is worse off."""
+        replies = [self._prepare(desk) for desk in self._desks]
+        if self._goal.relative_to is not None:
+            self.bench.weights = self._weigh()
+        return next((reply for reply in replies if reply.reason), replies[0])
+
+    def _weigh(self) -> list[float]:
+        """The times that those of candidates are divided by."""
+        baseline = self._options.baseline_fn
+        cases = [desk.case for desk in self._desks]
+        if self._goal.relative_to == "baseline" and baseline is not None:
+            return [time_function(baseline, case.args, str(case.bound.device)) for case in cases]
+        entrant = self.emit(Candidate(cases[0].bound.config_spec.default_config(), "default"))
+        timeout_s = self._deadline.cap(self._options.run_timeout_s)
+        reply = self.bench.check(entrant, timeout_s)
+        if reply.verdict is not Verdict.OK:
+            raise BenchLostError(f"the default config, to compare with, fails: {reply.reason}")
+        return self.bench.time_apart(entrant.key, WEIGHING_REPEATS, timeout_s)
+
+    def _prepare(self, desk: _Desk) -> PrepareReply:
+        limit_s = desk.job.time_limit_s + LOADING_S
+        try:
+            return desk.bench.prepare(desk.job, self._deadline.cap(limit_s))
+        except TrialFailedError as failed:
+            if self._deadline.is_past:
+                raise
+            return self._prepare_unchecked(desk, failed)
+
+    def _prepare_unchecked(self, desk: _Desk, failed: TrialFailedError) -> PrepareReply:
+        """After the reference took the runner down: candidates are compared with each other."""
+        job = replace(desk.job, reference=None)
+        try:
+            reply = desk.bench.prepare(job, self._deadline.cap(LOADING_S))
+        except TrialFailedError as again:
+            raise BenchLostError(f"the workload cannot be prepared: {again.reason}") from again
+        return replace(reply, reason=reply.reason or f"the reference failed: {failed.reason}")
+
+    def _open(self, case: Case, bench: RunnerBench) -> _Desk:
+        basis_config = case.bound.config_spec.default_config()
+        captured = capture(case.bound, case.args, basis_config)
+        folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
+        candidates = Candidates(case.bound, case.args, captured, folder)
+        job = self._job(case, candidates, save(captured, folder), folder)
+        return _Desk(case, bench, candidates, job)
+
+    def _job(self, case: Case, candidates: Candidates, workload: Path, folder: Path) -> PrepareJob:
+        options, bound = self._options, case.bound
+        # A check of the user's own replaces ours.
+        is_checked = options.is_checked and options.accuracy_check_fn is None
+        reference = None
+        expected = None
+        if is_checked and options.baseline_fn is not None:
+            expected = save_baseline(options.baseline_fn, case.args, folder)
+        elif is_checked:
+            reference = candidates.reference(bound.config_spec.default_config(), seed=options.seed)
+        return PrepareJob(
+            workload,
+            str(bound.device),
+            reference,
+            expected,
+            is_checked=is_checked,
+            atol=options.atol,
+            rtol=options.rtol,
+            is_float_order_free=_adds_floats_atomically(bound.function),
+            has_deterministic_results=options.is_deterministic,
+            time_limit_s=min(MAX_REFERENCE_S, REFERENCE_SHARE * options.budget_s),
+            num_threads=bound.settings.num_threads,
+        )
+
+
+def _adds_floats_atomically(function: Function) -> bool:
+    """Whether the order of programs decides the last bits of a sum."""
+    adds = (op for op in walk_function(function) if isinstance(op, Atomic) and op.kind == "add")
+    return any(op.value.tile.dtype.is_float for op in adds)
+
+
+def _sizes(job: ReferenceJob) -> list[tuple[str, tuple[int, ...]]]:
+    arguments = job.binding.arguments
+    return [(name, value.size) for name, value in arguments if isinstance(value, TensorRef)]

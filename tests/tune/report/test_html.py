@@ -1,0 +1,211 @@
+"""The page: well-formed, escaped, self-contained, with everything that was promised."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html import escape
+from html.parser import HTMLParser
+
+import pytest
+from typing_extensions import override
+
+from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
+from tilesmith.schedule.config import Config
+from tilesmith.tune.listener import Progress
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.outcome import Verdict
+from tilesmith.tune.report.choose import choose_listeners
+from tilesmith.tune.report.files import ReportListener, write_report
+from tilesmith.tune.report.history import History
+from tilesmith.tune.report.html import make_page
+from tilesmith.tune.report.log import LogListener
+from tilesmith.tune.report.tables import TableListener
+from tilesmith.tune.result import StopReason
+
+VOID = ("meta", "img", "source", "br")
+EVIL = '<script>alert("x & y")</script>'
+
+
+class Reader(HTMLParser):
+    """Collects text and attributes; unbalanced tags are an error."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.attributes: list[tuple[str, str, str]] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    @override
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    @override
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    @override
+    def handle_data(self, data):
+        if self.open and data.strip():
+            self.texts.setdefault(self.open[-1], []).append(data.strip())
+
+    @property
+    def headings(self) -> list[str]:
+        return self.texts["h2"]
+
+    @property
+    def all_text(self) -> str:
+        shown = {tag: texts for tag, texts in self.texts.items() if tag != "style"}
+        return "\n".join(text for texts in shown.values() for text in texts)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    history = History()
+    tell(history)
+    return make_page(history)
+
+
+def small_page(**result) -> str:
+    history = History()
+    history.on_start(make_start())
+    history.on_outcome(timed(DEFAULT, 0.0735), Progress(1.0, 15.0, 1, 0))
+    history.on_end(make_result(**result))
+    return make_page(history)
+
+
+def test_the_page_is_well_formed_and_has_all_sections(page):
+    reader = Reader(page)
+    assert reader.headings == [
+        "The search",
+        "Best configs",
+        "Side by side",
+        "The winner in full",
+        "Rejected",
+        "Prediction",
+        "How it was done",
+    ]
+    assert reader.texts["title"] == ["Tuning softmax"]
+    assert reader.texts["h1"] == ["softmax"]
+
+
+def test_nothing_is_fetched_from_elsewhere(page):
+    for tag, name, value in Reader(page).attributes:
+        if name in ("src", "href", "srcset", "action", "data"):
+            assert value.startswith("data:image/png;base64,"), (tag, name)
+    assert not re.search(r"https?://|url\(|@import", page)
+    assert "<script" not in page
+
+
+def test_the_result_is_at_the_top(page):
+    reader = Reader(page)
+    assert reader.texts["b"] == ["0.0581 ms", "1.27×", "96%", "120", "15.2 s"]
+    assert reader.texts["span"][1] == "the speed of the default (0.0735 ms)"
+    assert reader.texts["pre"] == [make_result().paste_line]
+
+
+def test_the_best_twenty_are_listed_in_order(page):
+    table = page.partition("Best configs")[2].partition("</table>")[0]
+    pattern = r'<tr[^>]*><td class="number">(\d+)</td><td class="number">([\d.]+)</td>'
+    rows = re.findall(pattern, table)
+    times = [float(time) for _, time in rows]
+    assert [int(place) for place, _ in rows] == list(range(1, 21))
+    assert times == sorted(times)
+    assert "32" in table  # KiB of shared memory
+    assert "84 slower configs" in page
+
+
+def test_causes_of_rejection_have_counts_and_an_example(page):
+    table = page.partition("<h2>Rejected</h2>")[2].partition("</table>")[0]
+    counts = [int(n) for n in re.findall(r'<td class="number">(\d+)</td>', table)]
+    assert sum(counts) == 16
+    assert counts == sorted(counts, reverse=True)
+    assert "needs &lt;much&gt; &amp; &quot;more&quot; of" in table
+    assert "<much>" not in page
+
+
+def test_keys_that_differ_from_the_default_are_marked(page):
+    table = page.partition("The winner in full")[2].partition("</table>")[0]
+    marked = re.findall(r'<tr class="changed"><td><code>(\w+)</code>', table)
+    assert marked == ["block_sizes", "num_warps", "range_flattens"]
+    assert "3 keys differ from the default" in page
+
+
+def test_both_themes_have_their_pictures(page):
+    reader = Reader(page)
+    assert [name for tag, name, _ in reader.attributes if tag == "source"] == [
+        "srcset",
+        "media",
+    ] * 2
+    assert "prefers-color-scheme: dark" in page
+    assert 50_000 < len(page) < 800_000
+
+
+def test_everything_from_outside_is_escaped():
+    config = Config(block_sizes=[1], tunable=EVIL)
+    history = History()
+    history.on_start(make_start(kernel=EVIL, device=EVIL, arguments=EVIL, judge=EVIL, method=EVIL))
+    history.on_outcome(timed(config, 0.5), Progress(1.0, 15.0, 1, 0))
+    history.on_outcome(failed(config, Verdict.WRONG, EVIL), Progress(1.0, 15.0, 2, 0))
+    history.on_end(make_result(config=config, problem=EVIL))
+    page = make_page(history)
+    assert "<script" not in page
+    assert escape(EVIL) in page
+    assert Reader(page).texts["h1"] == [EVIL]
+
+
+def test_a_search_without_success_shows_the_problem():
+    page = small_page(ms=float("inf"), problem="none of 2\n  crashed", stop=StopReason.NO_RUNNER)
+    assert '<div class="problem">none of 2\n  crashed</div>' in page
+    assert "median" not in Reader(page).all_text
+
+
+def test_a_winner_that_is_the_default_says_so():
+    assert "The winner is the default config." in small_page(config=DEFAULT)
+
+
+def test_a_page_without_matplotlib_has_a_note_instead(monkeypatch):
+    for name in list(sys.modules):
+        if name.startswith("matplotlib"):
+            monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    page = small_page()
+    assert "pip install tilesmith[report]" in Reader(page).all_text
+    assert "<img" not in page
+
+
+def test_versions_are_named(page):
+    text = Reader(page).all_text
+    for name in ("torch", "Python", "system", "NVIDIA H200 (cuda:90)", "ModelFirstSearch"):
+        assert name in text
+
+
+def test_files_are_written_at_the_end(tmp_path):
+    tell(ReportListener(tmp_path / "made" / "search"), count=40)
+    names = {path.name for path in (tmp_path / "made").iterdir()}
+    assert names == {"search.html", "search.png", "search.predicted.png"}
+
+
+def test_a_stored_winner_leaves_no_page(tmp_path):
+    ReportListener(tmp_path / "search").on_end(make_result(stop=StopReason.CACHED))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    history = History()
+    tell(history, count=40)
+    assert write_report(history, tmp_path / "file" / "search") == []
+    assert len(caplog.records) == 3
+
+
+def test_options_choose_the_reports(tmp_path):
+    plain = choose_listeners(TuneOptions())
+    assert [type(listener) for listener in plain] == [LogListener]
+    full = choose_listeners(TuneOptions(log_path=tmp_path / "search"))
+    assert [type(listener) for listener in full] == [LogListener, TableListener, ReportListener]

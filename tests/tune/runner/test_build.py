@@ -1,0 +1,150 @@
+"""Compiling candidates for their launch arguments, natively and with Triton."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from triton import knobs
+
+from tests.backends.triton.kernels import make, matmul
+from tests.tune.runner.cases import matmul_case, with_llvm
+from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.backends.triton.build import Pointer
+from tilesmith.targets import parse_target
+from tilesmith.tune.jobs import Binding, Program, TensorRef
+from tilesmith.tune.outcome import Verdict
+from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program
+from tilesmith.tune.runner.failures import classify
+from tilesmith.tune.runner.folders import triton_dir
+
+SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}
+
+
+@pytest.fixture(autouse=True)
+def triton_cache(tmp_path, monkeypatch):
+    """What Triton would use without us, in a folder of the test."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "usual"))
+    with knobs.cache.scope():
+        yield tmp_path / "usual"
+
+
+def gpu_program(offset: int = 0, stages: int = 2) -> Program:
+    artifact = make(matmul(64, 64, 64), symbols=SYMBOLS, num_stages=stages)
+    tensors = ((name, TensorRef(0, "float16", (64, 64), (64, 1), offset)) for name in "xy")
+    out = TensorRef(1, "float16", (64, 64), (64, 1), 0)
+    return Program("gpu", artifact, Binding((*tensors, ("out", out))))
+
+
+def test_native_code_lands_where_the_runner_looks(tmp_path, own_cache):
+    reply = build_program(matmul_case(tmp_path).program())
+    assert reply.verdict is Verdict.OK
+    assert reply.seconds > 0.0
+    assert len(list(own_cache.rglob("*.o"))) == 1
+
+
+def test_rejected_code_is_a_build_error_in_one_line(tmp_path):
+    reply = build_program(with_llvm(matmul_case(tmp_path).program(), " fadd ", " nonsense "))
+    assert reply.verdict is Verdict.BUILD_ERROR
+    assert "expected instruction opcode" in reply.reason
+    assert "\n" not in reply.reason
+
+
+def test_triton_code_is_compiled_into_a_cache_of_its_own(own_cache, triton_cache):
+    reply = build_program(gpu_program())
+    assert reply.verdict is Verdict.OK, reply.reason
+    assert reply.resources.shared_bytes is not None
+    assert reply.resources.shared_bytes > 0
+    assert reply.resources.registers is None
+    assert list(triton_dir(own_cache).rglob("*.cubin"))
+    assert not triton_cache.exists()
+
+
+def test_the_winner_is_published_to_where_launches_look(own_cache, triton_cache):
+    program = gpu_program()
+    build_program(program)
+    knobs.cache.dir = str(triton_cache)
+    publish_program(program, own_cache)
+    published = {path.name for path in triton_cache.rglob("*") if path.is_file()}
+    built = {path.name for path in triton_dir(own_cache).rglob("*") if path.is_file()}
+    assert published == built
+
+
+def test_native_code_needs_no_publishing(tmp_path, own_cache):
+    publish_program(matmul_case(tmp_path).program(), own_cache)
+    assert not own_cache.exists()
+
+
+def test_too_much_shared_memory_is_said_in_numbers():
+    program = gpu_program()
+    small = replace(parse_target("cuda:90"), shared_bytes=1000)
+    reply = build_program(replace(program, artifact=replace(program.artifact, target=small)))
+    assert reply.verdict is Verdict.OUT_OF_RESOURCES
+    assert f"needs {reply.resources.shared_bytes} bytes of shared memory" in reply.reason
+    assert "the device has 1000" in reply.reason
+
+
+def test_an_error_of_triton_ends_with_what_is_wrong():
+    program = gpu_program()
+    source = program.artifact.source.replace("tl.dot(", "tl.no_such_function(")
+    assert source != program.artifact.source
+    reply = build_program(replace(program, artifact=replace(program.artifact, source=source)))
+    assert reply.verdict is Verdict.BUILD_ERROR
+    assert "no_such_function" in reply.reason
+
+
+def test_pointers_are_aligned_as_their_offsets_in_memory_say():
+    program = gpu_program(offset=4)
+    arguments = launch_arguments(program.artifact, program.binding)
+    assert arguments["x"] == Pointer("float16", 8, 8192)
+    assert arguments["out"] == Pointer("float16", 0, 8192)
+
+
+def test_counters_of_barriers_and_numbers_are_arguments_too():
+    parameters = (
+        LaunchParameter("n", "x.size(0)", False, "i32"),
+        LaunchParameter(
+            "counter", "torch.zeros(1, dtype=torch.int32, device=x.device)", True, "i32"
+        ),
+    )
+    artifact = Artifact("k", "", parameters, (), ())
+    arguments = launch_arguments(artifact, Binding((("n", 7),)))
+    assert arguments == {"n": 7, "counter": Pointer("int32", 0, 4)}
+    with pytest.raises(ValueError, match="no value"):
+        launch_arguments(artifact, Binding(()))
+
+
+class OutOfResources(Exception):  # noqa: N818 - named as Triton names it
+    def __init__(self, required: int, limit: int, name: str) -> None:
+        super().__init__("out of resource")
+        self.required, self.limit, self.name = required, limit, name
+
+
+def raised_from(cause: Exception) -> Exception:
+    error = RuntimeError("the launch failed")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "text"),
+    [
+        (
+            OutOfResources(300, 200, "shared memory"),
+            "OUT_OF_RESOURCES",
+            "needs 300 bytes of shared",
+        ),
+        (OutOfResources(2048, 1024, "threads"), "OUT_OF_RESOURCES", "needs 2048 threads"),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), "OUT_OF_MEMORY", "out of memory"),
+        (RuntimeError("ptxas: Register allocation failed"), "OUT_OF_RESOURCES", "Register"),
+        (MemoryError(), "OUT_OF_MEMORY", "MemoryError"),
+        (torch.OutOfMemoryError("2 GiB"), "OUT_OF_MEMORY", "2 GiB"),
+        (KeyError("x"), "RUN_ERROR", "KeyError: 'x'"),
+    ],
+)
+def test_causes_of_failures_are_recognised(error, verdict, text):
+    for found in (error, raised_from(error)):
+        got, reason = classify(found, Verdict.RUN_ERROR)
+        assert got is Verdict[verdict]
+        assert text in reason

@@ -1,0 +1,85 @@
+"""Every setting that means something to the tuner arrives where it is used."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.options_from_settings import TABLE, options_from_settings, wants_search
+
+
+def settings(**values: object) -> Settings:
+    return Settings.from_environment(values, {})
+
+
+@pytest.mark.parametrize(("effort", "seconds"), [("quick", 15.0), ("full", 120.0), ("none", 120.0)])
+def test_efforts_are_budgets(effort: str, seconds: float):
+    assert options_from_settings(settings(autotune_effort=effort)).budget_s == seconds
+
+
+def test_a_budget_wins_over_the_effort_and_the_callers_over_both():
+    given = settings(autotune_effort="quick", autotune_budget_seconds=3)
+    assert options_from_settings(given).budget_s == 3.0
+    assert options_from_settings(given, budget_s=4).budget_s == 4.0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, False),
+        ({"autotune_effort": "quick"}, True),
+        ({"force_autotune": True}, True),
+        ({"autotune_budget_seconds": 2}, True),
+        ({"autotune_effort": "full", "autotune_budget_seconds": 0}, False),
+    ],
+)
+def test_a_first_call_searches_only_when_asked(values: dict[str, object], expected: bool):
+    assert wants_search(settings(**values)) is expected
+
+
+def test_the_table_names_settings_and_options_that_exist():
+    known = {item.name for item in fields(Settings)}
+    options = {item.name for item in fields(TuneOptions)}
+    assert {name for name, _ in TABLE} <= known
+    assert {option for _, option in TABLE} <= options
+
+
+def test_keywords_are_settings_or_options_of_the_method():
+    made = options_from_settings(
+        settings(),
+        {
+            "max_generations": 2,
+            "autotune_compile_timeout": 7,
+            "algorithm": "DifferentialEvolutionSearch",
+            "population_size": 4,
+            "seed_configs": {"block_sizes": [8]},
+            "random_seed": 5,
+        },
+    )
+    assert made.max_generations == 2
+    assert made.build_timeout_s == 7
+    assert made.method == "DifferentialEvolutionSearch"
+    assert made.method_options == {"population_size": 4}
+    assert made.seed_configs == (Config(block_sizes=[8]),)
+    assert made.seed == 5
+
+
+def test_a_bad_value_is_refused_like_in_the_decorator():
+    with pytest.raises(ValueError, match="autotune_compile_timeout"):
+        options_from_settings(settings(), {"compile_timeout": 0})
+    with pytest.raises(TypeError, match="Config or a dict"):
+        options_from_settings(settings(autotune_seed_configs=[3]))
+
+
+def test_the_cache_can_be_left_aside():
+    assert options_from_settings(settings()).is_cached
+    assert not options_from_settings(settings(skip_cache=True)).is_cached
+
+
+def test_the_method_comes_from_the_environment():
+    made = Settings.from_environment({}, {"TILESMITH_AUTOTUNER": "PatternSearch"})
+    assert options_from_settings(made).method == "PatternSearch"
