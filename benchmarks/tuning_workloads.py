@@ -68,6 +68,8 @@ def product(name: str, shapes: tuple[Shape, ...], dtype: torch.dtype, kernel: st
         torch.mm,
         in_float64(torch.mm),
         lambda shape: shape[1],
+        # Parts of a split product are added up in the output's type.
+        roundings=int(kernel == "matmul_split_k"),
         flops=product_flops(shapes),
     )
 

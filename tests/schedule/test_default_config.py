@@ -111,10 +111,7 @@ def test_inner_tiles_of_a_reduction_are_long():
     ("n", "dtype", "blocks", "warps", "stages"),
     [
         (512, "bf16", [64, 64], 16, 3),
-        (256, "bf16", [64, 64], 4, 3),
         (512, "f32", [32, 16], 4, 3),
-        (1024, "bf16", [32, 32], 16, 3),
-        (2048, "bf16", [16, 16], 16, 3),
     ],
 )
 def test_matmul_with_row_reduction(n, dtype, blocks, warps, stages):
@@ -122,7 +119,28 @@ def test_matmul_with_row_reduction(n, dtype, blocks, warps, stages):
     assert config.block_sizes == blocks
     operands = "pointer" if blocks[0] == 64 else "tensor_descriptor"
     assert config.indexing == [operands, operands, "pointer"]
-    assert (config.num_warps, config.num_stages) == (warps, stages)
+    assert (config.num_warps, config.num_stages, config.pid_type) == (warps, stages, "flat")
+
+
+@pytest.mark.parametrize(("n", "rows", "warps"), [(256, 64, 4), (1024, 32, 8), (2048, 16, 8)])
+def test_many_row_reductions_of_products_run_in_a_program_loop(n, rows, warps):
+    config = default(programs.matmul_row_norm(131072, n, 512, "bf16"))
+    assert (config.block_sizes[0], config.num_warps) == (rows, warps)
+    assert config.indexing == ["tensor_descriptor"] * 3
+    assert (config.pid_type, config.range_flattens[0]) == ("persistent_interleaved", True)
+
+
+@pytest.mark.parametrize(("m", "n", "warps"), [(1024, 1024, 8), (131072, 4096, 16)])
+def test_few_or_very_long_rows_of_products_have_a_program_each(m, n, warps):
+    config = default(programs.matmul_row_norm(m, n, 512, "bf16"))
+    assert (config.pid_type, config.num_warps) == ("flat", warps)
+    assert config.indexing == ["tensor_descriptor"] * 3
+
+
+def test_small_products_are_spread_over_the_device():
+    assert default(programs.matmul(256, 256, 256)).block_sizes == [64, 16, 64]
+    assert default(programs.matmul(384, 384, 384)).block_sizes == [64, 32, 64]
+    assert default(programs.matmul(512, 512, 512)).block_sizes == [64, 64, 128]
 
 
 def test_attention():

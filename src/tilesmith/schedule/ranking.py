@@ -1,7 +1,8 @@
 """Configs in the order of what is expected of them, best first, without compiling any.
 
-Heuristics with measurements behind them go first; the model puts another one before them only when
-it expects much of it. What cannot be expected to build is left out.
+Heuristics have measurements behind them: the first of theirs that fits is the default, whatever the
+model says (where it overruled them, it was wrong). The model orders the rest. What cannot be
+expected to build is left out.
 """
 
 from __future__ import annotations
@@ -20,10 +21,6 @@ from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.prediction import Prediction
 from tilesmith.schedule.predictor import Predictor
 
-MUCH_BETTER = 0.75
-"""Of the first seed's predicted time: another seed must reach this to go before it."""
-LEAST_GAIN_MS = 0.002
-"""Less is within the error of what a launch costs."""
 MAX_CANDIDATES = 400
 FALLBACKS = 4
 SAME_TILE = 2
@@ -64,20 +61,7 @@ def rank_seeds(spec: RankedSpec) -> list[RankedConfig]:
         predicted = spec.predictor.predict_fitting(config)
         if predicted is not None:
             ranked.append(RankedConfig(config, predicted, f"heuristic: {name}"))
-    # CPU heuristics follow the caches more closely than the model does.
-    return _prefer(ranked) if spec.target.is_gpu else ranked
-
-
-def _prefer(ranked: list[RankedConfig]) -> list[RankedConfig]:
-    """The first stays first unless another is expected to be much better."""
-    if not ranked:
-        return []
-    first, *others = ranked
-    best = min(ranked, key=_expected)
-    gain = _expected(first) - _expected(best)
-    if gain > LEAST_GAIN_MS and _expected(best) < MUCH_BETTER * _expected(first):
-        return [best, *(item for item in ranked if item is not best)]
-    return [first, *others]
+    return ranked
 
 
 def _expected(item: RankedConfig) -> float:

@@ -91,7 +91,22 @@ class Problem:
         columns = self.sides(self.fact.n, self.n, limits.max_n)
         tiles = [tile for tile in product(rows, columns) if tile[0] * tile[1] <= area]
         tiles = tiles or [(rows[0], columns[0])]
-        return min(tiles, key=lambda tile: (self.time(*tile), -tile[0] * tile[1], -tile[1]))
+        best = min(tiles, key=lambda tile: (self.time(*tile), -tile[0] * tile[1], -tile[1]))
+        return self._spread(*best)
+
+    def _spread(self, bm: int, bn: int) -> tuple[int, int]:
+        """Narrower tiles where few programs would leave most of the device idle.
+
+        fp16 on an H200, us: 256^3 5.0 with 64 columns, 4.6 with 16; 384^3 5.9 with 64, 5.5 with 32.
+        """
+        is_measured = self.target.capability >= 90 and self.fact.uses_tensor_cores
+        if not is_measured or self.fact.n.block is None or bm > 64:
+            return bm, bn
+        while bn > 16 and 10 * self.programs * -(-self.m // bm) * -(-self.n // bn) <= (
+            3 * self.target.num_sms
+        ):
+            bn //= 2
+        return bm, bn
 
     def fits(self, tile: tuple[int, int, int], stages: int) -> bool:
         """Whether operand buffers and the output's fp32 tile fit shared memory."""
