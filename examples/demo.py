@@ -1,6 +1,7 @@
-"""Five kernels on whatever device there is: time against PyTorch, error against float64.
+"""Five kernels on whatever device there is, tuned: time against PyTorch, error against float64.
 
-Run it with `make demo`. A GPU runs Triton code, a CPU native code; `--source matmul` prints what is
+Run it with `make demo`. A GPU runs Triton code, a CPU native code; each kernel runs with its
+default config and with what a search of `--budget` seconds finds. `--source matmul` prints what is
 generated for that kernel. A kernel that fails becomes a row that says why, the exit status tells.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import sys
 import tempfile
 import warnings
@@ -28,6 +30,7 @@ from tilesmith.numerics.compare import ErrorReport, measure_error
 from tilesmith.numerics.inputs import random_tensor
 
 Tensors = tuple[torch.Tensor, ...]
+TUNING_S = 8.0
 CPU_REPEATS = 9
 DEVICE_REPEATS = 30
 PLAIN_WIDTH = 150
@@ -68,6 +71,8 @@ class Outcome:
     dtype: str
     runner: str = ""
     config: str = ""
+    default: Timing | None = None
+    """With the default config, where ``ours`` is with what a search found."""
     ours: Timing | None = None
     eager: Timing | None = None
     compiled: Timing | None = None
@@ -210,7 +215,7 @@ def write_source(name: str, text: str) -> str:
 
 
 def demonstrate(
-    demonstration: Demonstration, device: torch.device, *, use_compile: bool
+    demonstration: Demonstration, device: torch.device, budget: float, *, use_compile: bool
 ) -> Outcome:
     """Run one kernel; whatever goes wrong is part of the outcome."""
     known: dict[str, Any] = {
@@ -219,15 +224,21 @@ def demonstrate(
         "dtype": str(demonstration.dtypes[device.type]).removeprefix("torch."),
     }
     try:
-        for fact in collect_facts(demonstration, device, use_compile=use_compile):
+        for fact in collect_facts(demonstration, device, budget, use_compile=use_compile):
             known |= fact
     except Exception as error:
         known["problem"] = f"{type(error).__name__}: {first_line(error)}"
     return Outcome(**known)
 
 
+def tune(kernel: Any, arguments: tuple[Any, ...], budget: float) -> Any:
+    """The config that a search of that many seconds finds; its log is left out here."""
+    bound = kernel.bind(arguments)
+    return bound.autotune(arguments, budget=budget, log_level=logging.WARNING)
+
+
 def collect_facts(
-    demonstration: Demonstration, device: torch.device, *, use_compile: bool
+    demonstration: Demonstration, device: torch.device, budget: float, *, use_compile: bool
 ) -> Iterator[dict[str, Any]]:
     """Fields of the outcome as they become known, the cheapest and least likely to fail first."""
     module = load_example(demonstration.module)
@@ -240,14 +251,20 @@ def collect_facts(
     config = bound.config_spec.default_config()
     # The interpreter has no use for a config: it takes tiles as large as it can.
     ours = bound
+    works: dict[str, Callable[[], Any]] = {}
     if runner in RUNNER_NAMES:
+        default = bound.compile_config(config)
+        if budget:
+            works["default"] = lambda: default(*arguments)
+            config = tune(kernel, arguments, budget)
         yield {"config": short_config(config)}
         yield {"source": write_source(demonstration.module, bound.to_code(config))}
         ours = bound.compile_config(config)
     actual = run_poisoned(lambda: ours(*arguments))
     error = judge(demonstration, actual, first_tensor(module.reference(*inputs)), inputs)
     yield {"error": error}
-    works = {"ours": lambda: ours(*arguments), "eager": lambda: demonstration.eager(*inputs)}
+    works["ours"] = lambda: ours(*arguments)
+    works["eager"] = lambda: demonstration.eager(*inputs)
     if use_compile:
         compiled = torch.compile(demonstration.eager, dynamic=False)
         works["compiled"] = lambda: compiled(*inputs)
@@ -291,6 +308,7 @@ def row_of(outcome: Outcome) -> list[str]:
         outcome.dtype,
         outcome.runner or "-",
         outcome.config or "-",
+        time_text(outcome.default),
         time_text(outcome.ours),
         time_text(outcome.eager),
         time_text(outcome.compiled),
@@ -303,9 +321,10 @@ def row_of(outcome: Outcome) -> list[str]:
 
 def show(console: Console, outcomes: Sequence[Outcome], device: torch.device) -> None:
     """The table and where the generated code lies."""
-    table = Table(title=f"Tilesmith on {device_name(device)}, default configs")
-    right = {"ours", "eager", "compile", "vs better", "rel. norm", "max ulp"}
-    headers = ["kernel", "shape", "dtype", "run by", "config", "ours", "eager", "compile"]
+    table = Table(title=f"Tilesmith on {device_name(device)}")
+    right = {"default", "ours", "eager", "compile", "vs better", "rel. norm", "max ulp"}
+    headers = ["kernel", "shape", "dtype", "run by", "config"]
+    headers += ["default", "ours", "eager", "compile"]
     for header in [*headers, "vs better", "rel. norm", "max ulp", "result"]:
         table.add_column(header, justify="right" if header in right else "left", overflow="fold")
     for outcome in outcomes:
@@ -325,9 +344,10 @@ def show(console: Console, outcomes: Sequence[Outcome], device: torch.device) ->
 def explain(console: Console, device: torch.device) -> None:
     """What the columns mean."""
     if device.type == "cuda":
-        console.print("config: block sizes, warps (w) and pipeline stages (s).")
+        console.print("config: block sizes, warps (w) and pipeline stages (s) that tuning chose.")
     else:
-        console.print("config: block sizes, from the sizes of the caches.")
+        console.print("config: block sizes that tuning chose.")
+    console.print("default: our time with the config chosen without any search; ours: when tuned.")
     console.print("vs better: times faster than the better of eager PyTorch and torch.compile.")
     console.print("rel. norm, max ulp: error against a float64 reference on the same inputs.")
     console.print(
@@ -357,6 +377,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", choices=names, help="also print the code of this kernel")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument(
+        "--budget", type=float, default=TUNING_S, help="seconds to tune each kernel; 0: not at all"
+    )
     options = parser.parse_args(arguments)
     # torch.compile has opinions about its own dependencies.
     warnings.simplefilter("ignore")
@@ -367,7 +390,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes: list[Outcome] = []
     for demonstration in DEMONSTRATIONS:
         with console.status(f"running {demonstration.module}"):
-            outcome = demonstrate(demonstration, device, use_compile=not options.no_compile)
+            outcome = demonstrate(
+                demonstration, device, options.budget, use_compile=not options.no_compile
+            )
             outcomes.append(outcome)
     show(console, outcomes, device)
     # A loop nest is short enough to show unasked.

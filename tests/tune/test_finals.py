@@ -60,6 +60,15 @@ def test_finalists_are_the_fastest_and_dropped_ones_come_last():
     assert [o.config.block_sizes for o in choose_finalists(outcomes, 2)] == [[2], [8]]
 
 
+def test_the_default_is_a_finalist_unless_it_is_far_off():
+    default = Candidate(Config(block_sizes=[32]), origin="default")
+    for ms, is_finalist in ((1.9, True), (2.1, False)):
+        slow = Outcome(default, Verdict.SLOWER, median_ms=ms, low_ms=ms, high_ms=ms)
+        found = choose_finalists([outcome(1, 1.0), slow, outcome(2, 1.05)], 1)
+        expected = [[1], [32]] if is_finalist else [[1]]
+        assert [o.config.block_sizes for o in found] == expected
+
+
 def test_no_finalists_without_times():
     assert choose_finalists([], 5) == []
     assert choose_finalists([outcome(1, 1.0, Verdict.CRASHED)], 5) == []

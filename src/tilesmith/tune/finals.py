@@ -17,16 +17,24 @@ from tilesmith.tune.result import Final, Standing
 
 NEAR = 1.15
 """Candidates slower than this multiple of the best are no finalists."""
+NEAR_ENOUGH_TO_COMPARE = 2.0
+"""But the default is one up to this: people want to know what the search has gained."""
 
 
 def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """The fastest few, best first; dropped ones only if they nearly made it."""
+    """The fastest few and the default, best first; dropped ones only if they nearly made it."""
     measured = (o for o in outcomes if o.verdict.is_timed and not o.is_recalled)
     timed = sorted(measured, key=lambda outcome: outcome.time_ms)
+    if not timed:
+        return []
     near = [o for o in timed if o.time_ms <= NEAR * timed[0].time_ms]
     kept = [o for o in near if o.verdict is Verdict.OK]
     dropped = [o for o in near if o.verdict is not Verdict.OK]
-    return sorted((kept + dropped)[:count], key=lambda outcome: outcome.time_ms)
+    chosen = (kept + dropped)[:count]
+    limit = NEAR_ENOUGH_TO_COMPARE * timed[0].time_ms
+    defaults = [o for o in timed if o.candidate.origin == "default" and o.time_ms <= limit]
+    chosen += [o for o in defaults if o not in chosen]
+    return sorted(chosen, key=lambda outcome: outcome.time_ms)
 
 
 def judge_finals(
