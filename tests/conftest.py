@@ -27,6 +27,8 @@ DAILY_SHARES = (
     ("frontend/test_torch_reductions.py", "reference", 5),
     ("frontend/test_torch_scans.py", "reference", 5),
     ("conformance/test_on_the_cpu.py", "older_machines", 4),
+    ("conformance/test_triton_code.py", "saved_modules", 2),
+    ("examples/test_dynamic_shapes.py", "reference", 3),
     ("examples/test_native_code.py", "older_machines", 4),
     ("examples/test_against_fp64.py", "bfloat16", 3),
     ("examples/test_against_fp64.py", "float16", 3),

@@ -16,7 +16,7 @@ from tilesmith.tune.trials import Trials
 
 LOG = logging.getLogger("tilesmith.autotune")
 ROUNDS_PER_CHUNK = 10
-MAX_ROUNDS = 100
+MAX_ROUNDS = 400
 
 
 class FinalRace:
