@@ -8,17 +8,18 @@ from typing import Any, cast
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 
-Complexity = tuple[int, int, int, int, int, int]
+Complexity = tuple[int, int, int, int, int, int, int]
 
 
 def complexity(config: Config, spec: ConfigSpec) -> Complexity:
     """Smaller is simpler; compared in this order.
 
-    Keys away from their defaults, accesses that are not by pointers, program ids that are not flat,
-    stages, warps, and the number of elements in a tile.
+    Not what the kernel would run with anyway, keys away from their defaults, accesses that are not
+    by pointers, program ids that are not flat, stages, warps, and the number of elements in a tile.
     """
     full = spec.normalize(config)
     return (
+        int(full != spec.normalize(spec.default_config())),
         len(full.minimize(spec)),
         _num_special(full.get("indexing", "pointer")) + _num_special(full.get("atomic_indexing")),
         int(full.get("pid_type", "flat") != "flat"),
