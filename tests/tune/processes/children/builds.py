@@ -31,9 +31,9 @@ def slow(seconds: float) -> str:
     return "slow"
 
 
-def hang_with_compiler(_: Any) -> None:
+def hang_with_compiler(seconds: Any) -> None:
     """Wait for a program that never ends, as a compiler waits for its assembler."""
-    subprocess.run(["sleep", "61.5"], check=True)
+    subprocess.run(["sleep", seconds if isinstance(seconds, str) else "61.5"], check=True)
 
 
 def fail(message: str) -> None:
