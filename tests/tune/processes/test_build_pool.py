@@ -77,12 +77,12 @@ def test_every_kind_of_end_is_an_outcome(make_pool: MakePool, kind: type[BuildPo
 def test_a_compiler_that_hangs_ends_with_what_it_started(make_pool: MakePool):
     pool = make_pool(timeout_s=1.0)
     # Other tests may run at the same time, with hanging builds of their own.
-    seconds = f"62.{os.getpid()}"
+    seconds = 62.5 + os.getpid()
     pool.submit("hang", ("hang", seconds))
     reply = all_outcomes(pool)["hang"].reply
     assert isinstance(reply, ChildTimeout)
     assert "in hang_with_compiler" in reply.log_tail
-    assert eventually(lambda: ["sleep", seconds] not in map(command_of, everyone()))
+    assert eventually(lambda: ["sleep", str(seconds)] not in map(command_of, everyone()))
 
 
 def everyone() -> list[int]:

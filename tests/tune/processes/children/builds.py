@@ -33,7 +33,7 @@ def slow(seconds: float) -> str:
 
 def hang_with_compiler(seconds: Any) -> None:
     """Wait for a program that never ends, as a compiler waits for its assembler."""
-    subprocess.run(["sleep", seconds if isinstance(seconds, str) else "61.5"], check=True)
+    subprocess.run(["sleep", str(seconds) if isinstance(seconds, float) else "61.5"], check=True)
 
 
 def fail(message: str) -> None:
