@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,29 @@ def check_implementation(
     return checked, work
 
 
+def check_all(
+    workload: Workload,
+    wanted: Mapping[str, Callable[[], tuple[Work, Settings]]],
+    inputs: Tensors,
+) -> tuple[dict[str, Row], dict[str, Work], list[Row]]:
+    """Rows and works of the implementations that run, by name, and rows of those that do not."""
+    exact = workload.exact(*inputs)
+    rows: dict[str, Row] = {}
+    works: dict[str, Work] = {}
+    failed: list[Row] = []
+    for name, prepare in wanted.items():
+        row, work = check_implementation(
+            Row(workload.name, name),
+            prepare,
+            lambda result: judge(workload, result, exact, inputs),
+        )
+        if work is None:
+            failed.append(row)
+        else:
+            rows[name], works[name] = row, work
+    return rows, works, failed
+
+
 def copy_of_equal_traffic(num_bytes: int, device: torch.device) -> Work:
     """A copy that reads and writes ``num_bytes`` together."""
     source = torch.randint(0, 100, (num_bytes // 2,), dtype=torch.uint8, device=device)
@@ -181,19 +204,8 @@ def measure_workload(workload: Workload, options: Options) -> Iterator[Row]:
     """All rows of one workload."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     inputs = workload.inputs(device, smoke=options.smoke)
-    exact = workload.exact(*inputs)
-    works: dict[str, Work] = {}
-    rows: dict[str, Row] = {}
-    for name, prepare in preparations(workload, inputs, options).items():
-        rows[name], work = check_implementation(
-            Row(workload.name, name),
-            prepare,
-            lambda result: judge(workload, result, exact, inputs),
-        )
-        if work is None:
-            yield rows.pop(name)
-        else:
-            works[name] = work
+    rows, works, failed = check_all(workload, preparations(workload, inputs, options), inputs)
+    yield from failed
     num_bytes = sum(value.nbytes for value in inputs) + inputs[0].nbytes
     flops = workload.flops(tuple(inputs[0].shape))
     if not flops:

@@ -29,9 +29,8 @@ from benchmarks.gpu_defaults import (
     Row,
     Work,
     cells,
-    check_implementation,
+    check_all,
     environment,
-    judge,
     parse_rows,
     time_all,
     with_rate,
@@ -78,7 +77,6 @@ def measure_workload(workload: Workload, options: argparse.Namespace) -> Iterato
     """All rows of one workload."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     inputs = workload.inputs(device, smoke=options.smoke)
-    exact = workload.exact(*inputs)
     preparations: dict[str, Any] = {}
     for budget in (0.0, *options.budgets):
         name = tuned_name(budget) if budget else DEFAULT
@@ -90,18 +88,8 @@ def measure_workload(workload: Workload, options: argparse.Namespace) -> Iterato
             compiled_by_torch(workload, inputs, m),
             {},
         )
-    works: dict[str, Work] = {}
-    rows: dict[str, Row] = {}
-    for name, prepare in preparations.items():
-        rows[name], work = check_implementation(
-            Row(workload.name, name),
-            prepare,
-            lambda result: judge(workload, result, exact, inputs),
-        )
-        if work is None:
-            yield rows.pop(name)
-        else:
-            works[name] = work
+    rows, works, failed = check_all(workload, preparations, inputs)
+    yield from failed
     timings, timers = time_all(works, device, options.repeats)
     best = timings.get("eager")
     num_bytes = sum(value.nbytes for value in inputs) + inputs[0].nbytes
