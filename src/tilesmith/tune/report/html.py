@@ -29,6 +29,7 @@ from tilesmith.tune.report.wording import (
     number_text,
     percent_text,
     rejections,
+    roofline_text,
 )
 from tilesmith.tune.result import TuneResult
 
@@ -102,8 +103,8 @@ def _figures(history: History, result: TuneResult) -> Iterable[tuple[str, str]]:
         ratio = default_ms / result.ms
         yield f"{ratio:.2f}×", f"the speed of the default ({ms_text(default_ms)})"
     if history.roofline_ms and result.is_measured:
-        share = percent_text(history.roofline_ms / result.ms)
-        yield share, f"of the roofline ({ms_text(history.roofline_ms)})"
+        share, _, rest = roofline_text(history.roofline_ms, result.ms).partition(" ")
+        yield share, f"{rest} ({ms_text(history.roofline_ms)})"
     yield str(result.num_tried), f"configs tried, {result.num_recalled} known before"
     yield f"{result.seconds:.1f} s", f"of {result.budget_s:g} s: {result.stop.value}"
 
@@ -175,7 +176,7 @@ def _finals(history: History) -> str:
     ]
     note = (
         f"The best {len(rows)} measured in turns. The fastest measured twice differed by "
-        f"{percent_text(final.noise)} from itself. Of those that tie, the simplest wins."
+        f"{percent_text(final.noise)} from itself. Of those that tie, the default or else the simplest wins."
     )
     table = _table(_head(["time, ms", "spread", "", "config"], 2), rows)
     return f'<p class="soft">{escape(note)}</p>\n{table}'

@@ -27,6 +27,7 @@ from tilesmith.tune.report.wording import (
     ms_text,
     number_text,
     percent_text,
+    roofline_text,
 )
 from tilesmith.tune.result import Final, TuneResult
 
@@ -185,7 +186,7 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
         within = percent_text(_tie_width(result, final))
         parts.append(f"tied with {counted(result.ties, 'other')} within {within}")
     if result.roofline_ms:
-        parts.append(f"{percent_text(result.roofline_ms / result.ms)} of the roofline")
+        parts.append(roofline_text(result.roofline_ms, result.ms))
     default_ms = time_in_finals(default, final) or result.default_ms
     if result.config == default:
         parts.append("the default config itself")

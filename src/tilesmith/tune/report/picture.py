@@ -13,7 +13,7 @@ from math import inf, log10
 from typing import Any
 
 from tilesmith.tune.report.history import History
-from tilesmith.tune.report.wording import number_text, percent_text
+from tilesmith.tune.report.wording import number_text, roofline_text
 
 DPI = 110
 SIZE = (9.0, 5.0)
@@ -249,7 +249,7 @@ def _search_title(history: History) -> str:
         return f"{name}{device}"
     share = ""
     if history.roofline_ms:
-        share = f", {percent_text(history.roofline_ms / result.ms)} of the roofline"
+        share = f", {roofline_text(history.roofline_ms, result.ms)}"
     return f"{name}{device}: {number_text(result.ms)} ms{share}"
 
 

@@ -17,6 +17,8 @@ _ID_DIGITS = 16
 _SHORT_SCALARS = {"num_warps": "w", "num_stages": "s"}
 """What a progress bar has room for."""
 
+BEYOND_ROOFLINE = "beyond the estimated roofline"
+
 
 def number_text(value: float) -> str:
     """Four significant digits, never an exponent for a large value.
@@ -33,6 +35,17 @@ def number_text(value: float) -> str:
 def ms_text(value: float) -> str:
     """A time with its unit."""
     return f"{number_text(value)} ms"
+
+
+def roofline_text(roofline_ms: float, ms: float) -> str:
+    """How near a time is to the roofline, which is an estimate and may be beaten.
+
+    Example:
+        >>> roofline_text(0.9, 1.0), roofline_text(1.2, 1.0)
+        ('90% of the roofline', 'beyond the estimated roofline')
+    """
+    share = roofline_ms / ms
+    return f"{percent_text(share)} of the roofline" if share < 1.005 else BEYOND_ROOFLINE
 
 
 def percent_text(share: float) -> str:
