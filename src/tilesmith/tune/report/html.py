@@ -176,7 +176,8 @@ def _finals(history: History) -> str:
     ]
     note = (
         f"The best {len(rows)} measured in turns. The fastest measured twice differed by "
-        f"{percent_text(final.noise)} from itself. Of those that tie, the default or else the simplest wins."
+        f"{percent_text(final.noise)} from itself. Of those that tie, the default wins, or else "
+        "the simplest."
     )
     table = _table(_head(["time, ms", "spread", "", "config"], 2), rows)
     return f'<p class="soft">{escape(note)}</p>\n{table}'
