@@ -1,18 +1,21 @@
 """How well predicted times order random configs: predicted against measured, on this machine.
 
-    python -m tools.rank_correlation --device cuda --count 100 [--json rows.jsonl]
+    python -m tools.rank_correlation --device cuda --count 100 [--jobs 14] [--json rows.jsonl]
 
-Every config is built and timed in this process; one that fails is counted and named. Printed is
-Spearman's rank correlation for each kernel; the rows go to a file as JSON lines.
+Every config is timed in this process; one that fails is counted and named. With several jobs, as
+many processes run each config once before, so that it is built by then. Printed is Spearman's rank
+correlation for each kernel; the rows go to a file as JSON lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -138,6 +141,28 @@ def measure_workload(
         yield row
 
 
+def build_ahead(workload: Workload, options: argparse.Namespace) -> None:
+    """Have other processes run every config once, which leaves its code in the compiler's cache."""
+    command = [sys.executable, "-m", "tools.rank_correlation", f"--kernel={workload.name}"]
+    command += [f"--device={options.device}", f"--count={options.count}", f"--seed={options.seed}"]
+    shards = [
+        subprocess.Popen([*command, f"--shard={number}/{options.jobs}"])
+        for number in range(options.jobs)
+    ]
+    for shard in shards:
+        shard.wait()
+
+
+def run_shard(workload: Workload, options: argparse.Namespace) -> None:
+    """Run every n-th config once; what fails will fail again where it is counted."""
+    first, step = map(int, options.shard.split("/"))
+    arguments = workload.kernel.normalize_args(*workload.arguments(torch.device(options.device)))
+    bound = workload.kernel.bind(arguments)
+    for config in draw_configs(bound.config_spec, options.count, options.seed)[first::step]:
+        with suppress(Exception):
+            bound.compile_config(config)(*arguments)
+
+
 def summarize(name: str, rows: Sequence[Row]) -> dict[str, Any]:
     """The correlation, and how good the config predicted best really is."""
     timed = [row for row in rows if row.measured_ms is not None]
@@ -194,6 +219,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0, help="limit for each kernel")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that build ahead")
+    parser.add_argument("--shard", default="", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="append rows and summaries as JSON lines")
     return parser.parse_args(arguments)
 
@@ -206,6 +233,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for workload in WORKLOADS:
         if options.kernel not in workload.name:
             continue
+        if options.shard:
+            run_shard(workload, options)
+            continue
+        if options.jobs > 1:
+            build_ahead(workload, options)
         rows: list[Row] = []
         for row in measure_workload(workload, device, options.count, options.seed, options.seconds):
             rows.append(row)
@@ -216,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compared += "spearman" in summary
         print_summary(summary)
         write_lines(options.json, [summary])
-    return 0 if compared else 1
+    return 0 if compared or options.shard else 1
 
 
 if __name__ == "__main__":

@@ -28,6 +28,26 @@ class LaunchParameter:
 
 
 @dataclass(frozen=True)
+class TensorDescription:
+    """An argument that describes a tensor to the hardware's copy engine, made at each launch."""
+
+    name: str
+    tensor: str
+    """The parameter it describes."""
+    dtype: str
+    shape: tuple[str, ...]
+    """Python expressions over parameter names; the contiguous dimension is the last."""
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
+
+    @property
+    def call(self) -> str:
+        """How the host makes it."""
+        shape = ", ".join(self.shape)
+        return f"TensorDescriptor({self.tensor}, [{shape}], {[*self.strides]}, {[*self.block]})"
+
+
+@dataclass(frozen=True)
 class Artifact:
     """Emitted code plus its launch contract.
 
@@ -48,6 +68,8 @@ class Artifact:
     For a CPU ``written`` lists the tensor parameters that the kernel writes.
     """
     target: Target = field(default_factory=lambda: Target("cpu", ""))
+    descriptions: tuple[TensorDescription, ...] = ()
+    """Arguments between the parameters and the compile-time ones."""
     llvm: str = ""
     """LLVM IR text, for a CPU: ``void name(ptr arguments, i64 num_threads)``, where ``arguments``
     points to 8 bytes per parameter (an address, an i64 or a double)."""

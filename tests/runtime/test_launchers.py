@@ -13,8 +13,8 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import target_of
+from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.reference import reference_launcher
-from tilesmith.runtime.launchers.triton import load_module, write_module
 
 X = torch.arange(1, 14, dtype=torch.float32)
 CONFIG = helion.Config(block_sizes=[4])

@@ -11,6 +11,14 @@ from typing import Any
 
 import torch
 
+from tilesmith.diagnostics import errors
+
+_UNIQUE = (type, torch.dtype, type(None))
+"""Equal ones are the same object."""
+Launcher = Callable[..., None]
+Recovery = Callable[[Launcher, errors.TritonError], Launcher]
+"""From a launcher that does not build, and why, to the one to use instead."""
+
 
 def compile_reader(
     captured: Sequence[str], expressions: Sequence[str], constants: Sequence[Any] = ()
@@ -43,17 +51,42 @@ def compile_choice(
     captured: Sequence[str],
     guards: Sequence[tuple[Any, ...]],
     constants: Sequence[Any],
-    launcher: Callable[..., None],
-    otherwise: Callable[..., None],
-) -> Callable[..., None]:
-    """``launcher`` where every guarded expression still has its value, else ``otherwise``."""
-    if not guards:
+    launcher: Launcher,
+    otherwise: Launcher,
+    recover: Recovery | None = None,
+) -> Launcher:
+    """``launcher`` where every guarded expression still has its value, else ``otherwise``.
+
+    ``recover`` replaces a launcher that does not build; the values are then launched again.
+    """
+    if not guards and recover is None:
         return launcher
     tests, scope = _condition(guards, constants)
-    scope |= {"__launcher": launcher, "__otherwise": otherwise}
-    listed = ", ".join(captured)
-    text = f"lambda {listed}: __launcher({listed}) if {tests} else __otherwise({listed})"
-    return eval(text, scope)
+    scope |= {"__launcher": launcher, "__otherwise": otherwise, "__recover": recover}
+    scope["__TritonError"] = errors.TritonError
+    exec(_choice_text(", ".join(captured), tests, is_safe=recover is None), scope)
+    return scope["__choose"]
+
+
+def _choice_text(listed: str, tests: str, *, is_safe: bool) -> str:
+    """A Python function, so that nothing stands between host code and a launcher that builds."""
+    if is_safe:
+        return f"__choose = lambda {listed}: " + (
+            f"__launcher({listed}) if {tests} else __otherwise({listed})"
+        )
+    return "\n".join(
+        [
+            f"def __choose({listed}):",
+            "    global __launcher",
+            f"    if not ({tests}): return __otherwise({listed})",
+            "    __used = __launcher",
+            "    try:",
+            f"        __used({listed})",
+            "    except __TritonError as __error:",
+            "        __launcher = __recover(__used, __error)",
+            f"        __choose({listed})",
+        ]
+    )
 
 
 def _condition(
@@ -62,4 +95,8 @@ def _condition(
     """An expression that tests all guards, and the names in it."""
     scope: dict[str, Any] = {f"__expected_{i}": guard[1] for i, guard in enumerate(guards)}
     scope["__constants__"] = tuple(constants)
-    return " and ".join(f"({g[0]}) == __expected_{i}" for i, g in enumerate(guards)), scope
+    tests = [
+        f"({guard[0]}) {'is' if isinstance(guard[1], _UNIQUE) else '=='} __expected_{position}"
+        for position, guard in enumerate(guards)
+    ]
+    return " and ".join(tests) or "True", scope

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilesmith.ir.ops.memory import Store
 from tilesmith.schedule.config_keys import KEYS_BY_NAME, RANGE_KEYS
 from tilesmith.schedule.pid_types import is_persistent
 from tilesmith.schedule.slots import Entries
@@ -38,6 +39,9 @@ def is_active(entries: Entries, values: Mapping[str, Any], key: str, index: int 
     """Whether the entry has an effect, given the other values."""
     if key in PERSISTENT_KEYS:
         return is_persistent(values["pid_type"])
+    if key == "epilogue_subtile":
+        choices = zip(entries.accesses, values.get("indexing") or [])
+        return any(isinstance(op, Store) and how == "tensor_descriptor" for op, how in choices)
     if key == "xcd_remap":
         return values["pid_type"] != "xyz"
     if index is None:
@@ -104,7 +108,7 @@ def reset_inactive(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
     for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
         if key in values:
             result[key] = _reset_list(entries, result, key)
-    for key in (*PERSISTENT_KEYS, "xcd_remap"):
+    for key in (*PERSISTENT_KEYS, "xcd_remap", "epilogue_subtile"):
         if key in result and not is_active(entries, result, key, None):
             del result[key]
     return _single_warp_specialization(result)

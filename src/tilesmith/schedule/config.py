@@ -97,6 +97,7 @@ class Config(Mapping[str, Any]):
     matrix_instr_nonkdim = _KeyProperty[int]("matrix_instr_nonkdim")
     xcd_remap = _KeyProperty[bool]("xcd_remap")
     maxnreg = _KeyProperty["int | None"]("maxnreg")
+    epilogue_subtile = _KeyProperty["int | None"]("epilogue_subtile")
     cpu_threads = _KeyProperty[int]("cpu_threads")
     cpu_unroll = _KeyProperty[int]("cpu_unroll")
     cpu_streaming_stores = _KeyProperty[bool]("cpu_streaming_stores")

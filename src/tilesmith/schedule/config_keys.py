@@ -48,6 +48,7 @@ KEYS = (
     Key("matrix_instr_nonkdim", 0),
     Key("xcd_remap", False),
     Key("maxnreg", None),
+    Key("epilogue_subtile", None),
     Key("cpu_threads", 0),
     Key("cpu_unroll", 4),
     Key("cpu_streaming_stores", False),
@@ -66,7 +67,7 @@ RANGE_KEYS = (
     "range_flattens",
 )
 
-PORTABLE_KEYS = ("epilogue_subtile", "advanced_controls_file", "num_ctas", "occupancy")
+PORTABLE_KEYS = ("advanced_controls_file", "num_ctas", "occupancy")
 """Known to tuned configs from elsewhere, without effect here: accepted and dropped."""
 
 FOREIGN_PREFIXES = ("cute_", "tcgen05_", "pallas_")
@@ -100,6 +101,8 @@ def applies_to(name: str, target: Target) -> bool:
         return target.kind == "hip"
     if name == "maxnreg":
         return target.kind == "cuda"
+    if name == "epilogue_subtile":
+        return target.has_tensor_descriptors
     if name == "range_warp_specializes":
         return target.capability >= 100
     return True

@@ -25,6 +25,8 @@ class Launch:
     maxnreg: int | None = None
     descriptors: frozenset[int] = frozenset()
     """Slots of loads and stores that go through descriptors, and so through shared memory."""
+    store_parts: int = 1
+    """In how many parts tiles are stored through descriptors."""
     program_loop: LoopUse = LoopUse()
     is_persistent: bool = False
     """Whether each program walks over many tiles."""

@@ -53,6 +53,7 @@ def launch_of(spec: SummarisedSpec, values: Mapping[str, Any]) -> Launch:
         loops=_loop_uses(spec.entries, values),
         maxnreg=values.get("maxnreg"),
         descriptors=_descriptors(spec, values),
+        store_parts=values.get("epilogue_subtile") or 1,
         program_loop=_program_loop(spec.entries, values),
         is_persistent=is_persistent(values["pid_type"]),
         is_fused=is_persistent(values["pid_type"]) and flattens[0] is True,

@@ -55,6 +55,7 @@ def schedule_function(
         num_stages=values.num_stages,
         num_sm_multiplier=values.num_sm_multiplier,
         maxnreg=values.maxnreg,
+        store_parts=values.epilogue_subtile or 1,
         reserved_sms=reserved_sms,
         backend_options={key: values[key] for key in BACKEND_KEYS if values.get(key)},
         cpu=_cpu_options(values),

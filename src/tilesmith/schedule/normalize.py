@@ -45,10 +45,13 @@ that are not emitted; surplus entries say nothing about this kernel and are drop
 
 
 def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
-    """Replace singular spellings by lists."""
+    """Replace singular spellings by lists, and flags that stand for numbers."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         plural = PLURALS.get(name)
+        if name == "epilogue_subtile" and isinstance(value, (bool, int)):
+            result[name] = 2 if value is True else value or None
+            continue
         if plural is None:
             result[name] = value
             continue

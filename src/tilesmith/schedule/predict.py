@@ -13,6 +13,7 @@ from typing import Any
 
 from tilesmith.schedule.device_model import Device
 from tilesmith.schedule.launch import Launch, LoopUse
+from tilesmith.schedule.operand_pipeline import Product
 from tilesmith.schedule.pid_types import is_persistent
 from tilesmith.schedule.prediction import Prediction, blend
 from tilesmith.schedule.product_time import ProductModel
@@ -221,8 +222,21 @@ class GpuModel:
             return 0
         use = scene.launch.loops.get(phase.path[-1].slot, LoopUse())
         operands = any(access.is_operand for access in phase.accesses)
+        if scene.launch.is_fused and not self._are_described(phase, scene):
+            # In one loop with its tiles' beginnings and ends, only the copy engine runs ahead.
+            return 0
         stages = use.num_stages or (scene.launch.num_stages if operands else 1)
-        return stages - 1
+        # A product that goes on still reads the stage before its own.
+        held = 2 if any(self._is_asynchronous(p, scene) for p in phase.products) else 1
+        return max(0, stages - held)
+
+    def _is_asynchronous(self, product: Product, scene: Scene) -> bool:
+        return self._products.pipeline.is_asynchronous(product, scene.sizes, scene.launch)
+
+    @staticmethod
+    def _are_described(phase: Phase, scene: Scene) -> bool:
+        loads = [access for access in phase.accesses if access.is_operand]
+        return all(access.fact.slot in scene.launch.descriptors for access in loads)
 
 
 def resident_programs(device: Device, launch: Launch, use: ResourceUse) -> int:

@@ -24,6 +24,8 @@ OLDER_SHARE_HOPPER = 0.62
 OLDER_SHARE_BLACKWELL = 0.3
 TURNED_SHARE = 0.3
 """Where an operand must be turned around first (measured for tf32 on an H200)."""
+SPREAD_SHARE = 0.25
+"""Where warps share the rows of a computed operand, which then goes through shared memory."""
 EXACT_SHARE = 0.5
 """Of the fp32 units, for products without matrix units: operands come from shared memory too."""
 WARPS_TO_FEED = 4
@@ -53,6 +55,8 @@ class ProductModel:
         if self.pipeline.is_asynchronous(product, sizes, launch):
             moved = self._asynchronous_bytes(rows, columns, launch.num_warps) * depth * size
             share = ASYNCHRONOUS_SHARE * (TURNED_SHARE if self._must_turn(product, size) else 1.0)
+            if product.lhs.load is None and launch.num_warps > max(4, rows // 16):
+                share *= SPREAD_SHARE
         else:
             m, n = warp_grid(rows, columns, launch.num_warps)
             moved = (rows * n + columns * m) * depth * size

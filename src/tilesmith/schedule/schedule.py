@@ -87,6 +87,8 @@ class Schedule:
     num_stages: int = 1
     num_sm_multiplier: int = 1
     maxnreg: int | None = None
+    store_parts: int = 1
+    """In how many parts a tile is stored through a descriptor."""
     reserved_sms: int = 0
     backend_options: Mapping[str, int | bool | str] = field(
         default_factory=dict[str, "int | bool | str"]

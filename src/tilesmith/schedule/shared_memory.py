@@ -189,11 +189,10 @@ class SharedMemoryModel:
         """The copy of a stored tile: for a descriptor whole, for coalescing in parts."""
         bytes_ = tile_bytes(sizes, store.value)
         if store.slot in launch.descriptors:
+            bytes_ = bytes_ // launch.store_parts + self._shuffled(store, sizes, launch)
             return SharedUse(bytes_, (store.value,))
         shape = store.value.tile.shape
-        products = [
-            p for p in self._pipeline.products if p.dot.result.tile.shape[-2:] == shape[-2:]
-        ]
+        products = self._products_of(store)
         if not products or self._target.kind == "hip":
             return SharedUse()
         if self._pipeline.is_asynchronous(products[-1], sizes, launch):
@@ -204,6 +203,18 @@ class SharedMemoryModel:
         elif sizes.size(shape[-1]) > sizes.size(shape[-2]):
             bytes_ //= 2
         return SharedUse(bytes_, (store.value,))
+
+    def _products_of(self, store: Store) -> list[Product]:
+        """Products whose tiles have the shape of a stored one."""
+        shape = store.value.tile.shape[-2:]
+        return [p for p in self._pipeline.products if p.dot.result.tile.shape[-2:] == shape]
+
+    def _shuffled(self, store: Store, sizes: TileSizes, launch: Launch) -> int:
+        """Bytes on their way between warps that share rows, where a tile is stored in parts."""
+        if launch.store_parts == 1 or not self._products_of(store):
+            return 0
+        rows = sizes.size(store.value.tile.shape[-2])
+        return tile_bytes(sizes, store.value) if rows < 16 * launch.num_warps else 0
 
 
 def _rearranged(sizes: TileSizes, value: Value, num_warps: int) -> int:

@@ -257,6 +257,12 @@ def list_slots(kernel: Kernel) -> dict[str, tuple[Slot, ...]]:
     return {key: tuple(items) for key, items in slots.items()}
 
 
+def _stores_described_products(kernel: Kernel) -> bool:
+    """Whether a product's tile may be stored through a descriptor."""
+    stores = [fact for fact in kernel.facts.accesses if fact.kind == "store"]
+    return bool(kernel.facts.matmuls) and any(fact.fits_descriptor for fact in stores)
+
+
 def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, Slot]:
     """The slots of every scalar key, the user's tunables last."""
     target, has_dots = kernel.target, bool(kernel.facts.matmuls)
@@ -280,6 +286,10 @@ def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, 
         "maxnreg": (
             EnumFragment((None, 32, 64, 128, 256)),
             EnumFragment((None, 64, 128, 256)) if has_dots else None,
+        ),
+        "epilogue_subtile": (
+            EnumFragment((None, 2, 4)),
+            EnumFragment((None, 2)) if _stores_described_products(kernel) else _only(None),
         ),
     }
     slots = {

@@ -141,7 +141,7 @@ class ConfigSpec:
         settled = reset_inactive(self.entries, values)
         settled["block_sizes"] = self._resolver.settle_blocks(values["block_sizes"])
         settled["reduction_loops"] = self._resolver.settle_chunks(values["reduction_loops"])
-        for key in ("num_sm_multiplier", "maxnreg"):
+        for key in ("num_sm_multiplier", "maxnreg", "epilogue_subtile"):
             if settled.get(key) == KEYS_BY_NAME[key].default:
                 settled.pop(key, None)
         return settled

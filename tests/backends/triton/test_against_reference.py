@@ -193,7 +193,26 @@ def test_access_forms_agree_on_partial_tiles(run, indexing, tiles, layout):
     source = compare(run, text, symbols, x, out, accesses=accesses(indexing))
     if min(tiles) > 1:
         assert ("make_block_ptr" in source) == (indexing == "block_ptr")
-        assert ("make_tensor_descriptor" in source) == (indexing == "tensor_descriptor")
+        assert ("TensorDescriptor(" in source) == (indexing == "tensor_descriptor")
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("tiles", [(64, 4), (128, 16), (16, 8)])
+def test_tiles_stored_in_parts_are_whole(run, parts, tiles):
+    m, n = 200, 12
+    out = torch.full((n, m), -7.0)
+    symbols = {"tile_m": tiles[0], "tile_n": tiles[1]}
+    source = compare(
+        run,
+        transposed_copy(m, n, (n, 1)),
+        symbols,
+        torch.randn(m, n),
+        out,
+        accesses=accesses("tensor_descriptor"),
+        store_parts=parts,
+    )
+    # A row of a part has 64 bytes at least.
+    assert source.count("out_desc.store") == min(parts, tiles[0] // 16)
 
 
 def batched(b: int, m: int, n: int, k: int, dtype: str, result: str) -> str:

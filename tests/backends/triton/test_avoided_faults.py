@@ -82,7 +82,7 @@ def test_blocks_that_begin_anywhere_use_no_descriptor() -> None:
     """TMA faults on a run that begins between two units of 16 bytes."""
     args = (torch.randn(9), torch.tensor([0, 4, 9]), torch.randn(2, 40))
     indexing = ["tensor_descriptor"] * 7
-    assert "make_tensor_descriptor" not in code(
+    assert "TensorDescriptor(" not in code(
         jagged_dense_add, args, block_sizes=[2, 32, 32], indexing=indexing
     )
 

@@ -43,12 +43,12 @@ def test_pointers_are_known_to_be_aligned():
     assert "v4" in info.assembly["ptx"] or "cp.async.cg.shared.global" in info.assembly["ptx"]
 
 
-def test_descriptors_use_the_copy_engine_and_need_scratch_memory():
+def test_descriptors_use_the_copy_engine_and_need_no_scratch_memory():
     accesses = {slot: AccessOptions("tensor_descriptor") for slot in range(3)}
     artifact = make(matmul(1024, 1024, 512), symbols=SYMBOLS, accesses=accesses)
     info = compile_artifact(artifact)
-    assert artifact.options["needs_allocator"] is True
-    assert info.scratch_bytes > 0
+    assert [item.name for item in artifact.descriptions] == ["x_desc", "y_desc", "out_desc"]
+    assert info.scratch_bytes == 0
     assert "cp.async.bulk.tensor" in info.assembly["ptx"]
 
 

@@ -10,6 +10,7 @@ import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.backends.triton.kernels import block, function, make, matmul, tensor
 from tilesmith.artifacts import Artifact
@@ -21,6 +22,7 @@ from tilesmith.backends.triton.build import (
     publish_kernel,
     use_cache_dir,
 )
+from tilesmith.runtime.launchers.descriptions import DescriptionMaker
 from tilesmith.schedule.schedule import AccessOptions
 
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}
@@ -79,9 +81,9 @@ def fake_driver():
 def launch_path(artifact: Artifact, values: dict[str, Any], numbers: dict[str, int]) -> Any:
     """What Triton compiles when a kernel is called, short of the launch."""
     kernel = getattr(load_module(artifact), artifact.name)
-    options = {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
     constexprs = evaluate_constexprs(artifact, artifact.target, numbers)
-    return kernel.warmup(*values.values(), grid=(1,), **constexprs, **options)
+    described = DescriptionMaker(artifact, TensorDescriptor).make(tuple(values.values()))
+    return kernel.warmup(*values.values(), *described, grid=(1,), **constexprs, **artifact.options)
 
 
 def scale(size_type: str = "i32", factor_type: str = "f32", bits: str = "i32") -> str:
@@ -164,6 +166,16 @@ def test_kernels_with_descriptors_are_built_ahead(own_cache):
     artifact = make(matmul(64, 64, 64), symbols=SYMBOLS, accesses=accesses)
     aligned = {name: Pointer("float16", 0, 1 << 13) for name in ("x", "y", "out")}
     assert "cp.async.bulk.tensor" in build_kernel(artifact, aligned).asm["ptx"]
+
+
+def test_descriptors_are_asked_for_in_the_words_of_the_launch_path(own_cache, fake_driver):
+    fake_driver(GPUTarget("cuda", 90, 32))
+    accesses = {slot: AccessOptions("tensor_descriptor") for slot in range(3)}
+    artifact = make(matmul(64, 64, 64), symbols=SYMBOLS, accesses=accesses)
+    values = {name: torch.empty(64, 64, dtype=torch.float16) for name in ("x", "y", "out")}
+    launched = launch_path(artifact, values, {})
+    ahead = {name: Pointer("float16", 0, 1 << 13) for name in values}
+    assert build_kernel(artifact, ahead).hash == launched.hash
 
 
 def test_a_published_kernel_is_found_where_launches_look(own_cache, monkeypatch):

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.native.programs import ECHO, artifact, scalar, tensor
-from tilesmith.runtime.native import loader
-from tilesmith.runtime.native.loader import compile_artifact
-from tilesmith.runtime.native.object_cache import ObjectCache, object_key
+from tilesmith.runtime.native import object_cache
+from tilesmith.runtime.native.object_cache import ObjectCache, compile_artifact, object_key
 from tilesmith.targets import parse_target
 
 CONTENT = bytes(range(256)) * 40
@@ -137,7 +136,7 @@ def test_compiled_artifacts_come_from_the_disk(tmp_path: Path, monkeypatch: pyte
     def refuse(_):
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(loader.code_maker(echo.target), "make_object", refuse)
+    monkeypatch.setattr(object_cache.code_maker(echo.target), "make_object", refuse)
     assert compile_artifact(echo, tmp_path) == first
     stored.write_bytes(b"")
     with pytest.raises(AssertionError, match="compiled again"):
@@ -151,6 +150,6 @@ def test_everything_that_matters_is_in_the_key(tmp_path: Path, monkeypatch: pyte
     avx2, sse = parse_target("cpu:avx2"), parse_target("cpu:sse")
     compile_artifact(artifact("echo", ECHO, *parameters, target=avx2), tmp_path)
     compile_artifact(artifact("echo", ECHO, *parameters, target=sse), tmp_path)
-    monkeypatch.setattr(loader, "llvm_version", lambda: "another")
+    monkeypatch.setattr(object_cache, "llvm_version", lambda: "another")
     compile_artifact(artifact("echo", ECHO, *parameters), tmp_path)
     assert len(list((tmp_path / "native").iterdir())) == 5

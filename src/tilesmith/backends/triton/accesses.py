@@ -51,10 +51,10 @@ def pointer(emitter: Emitter, op: Load | Store | Atomic) -> Expr:
     return base if elements.constant == 0 else binary("+", base, elements)
 
 
-def access_mask(emitter: Emitter, shape: Shape, explicit: Value | None) -> Expr | None:
+def access_mask(emitter: Emitter, op: Load | Store | Atomic, shape: Shape) -> Expr | None:
     """The lanes an access touches; None for all."""
-    implicit = emitter.masks.of_shape(shape)
-    given = None if explicit is None else emitter.expr(explicit)
+    implicit = emitter.masks.of_shape(shape, emitter.facts.unbounded_axes(op, len(shape)))
+    given = None if op.mask is None else emitter.expr(op.mask)
     if given is not None and given.constant is True:
         given = None
     return conjunction([mask for mask in (implicit, given) if mask is not None])

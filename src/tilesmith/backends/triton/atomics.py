@@ -57,7 +57,7 @@ def _plain(emitter: Emitter, op: Atomic) -> Expr:
     _check(op, is_possible=_has_instruction(op.kind, op.value.tile.dtype))
     shape = op.result.tile.shape
     address = cover(emitter, pointer(emitter, op), shape)
-    mask = access_mask(emitter, shape, op.mask)
+    mask = access_mask(emitter, op, shape)
     masked = [] if mask is None else [f"mask={mask}"]
     value = _typed(emitter, op.value)
     return call(f"tl.atomic_{op.kind}", address, value, *masked, f'sem="{op.order}"', shape=shape)
@@ -70,7 +70,7 @@ def _compare_and_swap(emitter: Emitter, op: Atomic) -> Expr:
     shape = op.result.tile.shape
     address = cover(emitter, pointer(emitter, op), shape)
     expected, value = emitter.exact(op.expected), emitter.exact(op.value)
-    mask = access_mask(emitter, shape, op.mask)
+    mask = access_mask(emitter, op, shape)
     if mask is not None:
         address = call("tl.where", mask, address, emitter.expr(op.tensor), shape=shape)
         value = call("tl.where", mask, value, expected, shape=shape)
@@ -95,7 +95,7 @@ def _in_words(emitter: Emitter, op: Atomic) -> Expr:
     if op.kind == "and":
         word = Expr(f"({word}) ^ {_WORD}", shape=shape)
     words = Expr(f"({place} & -4).to(tl.pointer_type(tl.uint32))", shape=shape)
-    mask = access_mask(emitter, shape, op.mask)
+    mask = access_mask(emitter, op, shape)
     masked = [] if mask is None else [f"mask={mask}"]
     options = [*masked, f'sem="{op.order}"']
     old = call(f"tl.atomic_{op.kind}", words, word, *options, shape=shape)

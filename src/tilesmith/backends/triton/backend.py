@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
@@ -58,6 +59,7 @@ def emit(
         grid=grid,
         options=module.options,
         target=schedule.target,
+        descriptions=module.descriptions,
     )
 
 
@@ -94,8 +96,6 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         options.update({name: value for name, value in chosen.items() if value})
     if has_barriers(emitter.function):
         options[COOPERATIVE] = True
-    if emitter.spelling.needs.has_allocator:
-        options["needs_allocator"] = True
     return options
 
 
@@ -119,6 +119,10 @@ class _Module:
         self.name = f"_{identifier(emitter.function.name).lstrip('_')}"
         self.options = options
         self._needs = emitter.spelling.needs
+        self.descriptions = tuple(
+            replace(description, name=name)
+            for description, name in self._needs.descriptions.items()
+        )
         self._emitter = emitter
         self._parameters = parameters
         self._grid = grid
@@ -147,6 +151,8 @@ class _Module:
         writer.line("import triton.language as tl")
         if needs.has_libdevice or any(map(uses_libdevice, needs.helpers)):
             writer.line("from triton.language.extra import libdevice")
+        if self.descriptions:
+            writer.line("from triton.tools.tensor_descriptor import TensorDescriptor")
         if needs.constants:
             writer.line("")
         for name, value in needs.constants.items():
@@ -155,6 +161,7 @@ class _Module:
     def _device_parameters(self) -> list[str]:
         return [
             *map(self._device_parameter, self._parameters),
+            *(description.name for description in self.descriptions),
             *(f"{name}: tl.constexpr" for name in self._needs.constexprs),
         ]
 
@@ -173,6 +180,7 @@ class _Module:
             for name, parameter in zip(names, self._parameters)
             if isinstance(parameter.value.type, TensorType)
         ]
-        function = LaunchFunction(self.name, names, tensors[0] if tensors else "")
+        first = tensors[0] if tensors else ""
+        function = LaunchFunction(self.name, names, first, self.descriptions)
         constexprs = list(self._needs.constexprs.items())
         function.write(writer, self._grid, constexprs, self.options)

@@ -10,12 +10,13 @@ import re
 import tempfile
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilesmith.artifacts import Artifact
+from tilesmith.artifacts import Artifact, TensorDescription
 from tilesmith.backends.triton.names import SIGNATURE_DTYPES
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME
@@ -101,6 +102,9 @@ def signature(artifact: Artifact) -> dict[str, str]:
     for parameter in artifact.parameters:
         name = SIGNATURE_DTYPES[DTYPES_BY_NAME[parameter.dtype]]
         types[parameter.name] = f"*{name}" if parameter.is_tensor else name
+    for description in artifact.descriptions:
+        element = SIGNATURE_DTYPES[DTYPES_BY_NAME[description.dtype]]
+        types[description.name] = f"tensordesc<{element}{[*description.block]}>"
     return {**types, **{name: "constexpr" for name, _ in artifact.constexprs}}
 
 
@@ -178,6 +182,7 @@ def specialize(artifact: Artifact, arguments: Mapping[str, LaunchArgument], func
     if hasattr(knobs.compilation, "instrumentation_mode"):
         keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     positional = [arguments[parameter.name] for parameter in artifact.parameters]
+    positional += [_described(item, arguments) for item in artifact.descriptions]
     bound, specialization, left = bind(*positional, **keywords)
     options, types, constexprs, attributes = function._pack_args(
         backend, keywords, bound, specialization, left
@@ -185,11 +190,53 @@ def specialize(artifact: Artifact, arguments: Mapping[str, LaunchArgument], func
     return types, constexprs, attributes, options.__dict__
 
 
+def _described(description: TensorDescription, arguments: Mapping[str, LaunchArgument]) -> Any:
+    """What stands for a descriptor; Triton asks it for the element type and the block."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    # The constructor wants a real tensor.
+    made = TensorDescriptor.__new__(TensorDescriptor)
+    made.base = arguments[description.tensor]
+    made.block_shape = [*description.block]
+    made.shape = made.strides = [*description.strides]
+    made.padding = "zero"
+    return made
+
+
 def use_cache_dir(folder: Path) -> None:
     """Let Triton keep what it compiles in this folder from now on, in this process."""
     from triton import knobs
 
     knobs.cache.dir = str(folder)
+
+
+def find_compiler_key() -> None:
+    """Have Triton hash its compiler now: it keeps the result, and every build asks for it."""
+    from triton.compiler import compiler
+    from triton.runtime import cache
+
+    find = getattr(cache, "triton_key", None) or getattr(compiler, "triton_key", None)
+    if find is not None:
+        find()
+
+
+def build_driver() -> None:
+    """Have Triton compile the host code that it needs for its first launch, or fetch it."""
+    from triton.backends.nvidia import driver
+
+    driver.CudaUtils()
+
+
+def build_launcher(compiled: Any) -> None:
+    """Have Triton compile the host code that launches a kernel, if its version makes such code.
+
+    It is kept in Triton's cache; the first launch would do it otherwise. An error is that launch's.
+    """
+    from triton.backends.nvidia import driver
+
+    if hasattr(driver, "make_launcher"):
+        with suppress(Exception):
+            driver.CudaLauncher(compiled.src, compiled.metadata)
 
 
 def publish_kernel(
@@ -212,7 +259,7 @@ def publish_kernel(
 
 
 def _launch_options(artifact: Artifact) -> dict[str, Any]:
-    return {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
+    return dict(artifact.options)
 
 
 def _gpu(target: Target) -> Any:

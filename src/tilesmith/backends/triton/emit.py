@@ -72,10 +72,6 @@ class Emitter:
             for block, end in zip(op.blocks, op.ends)
         }
         self.triton_version: tuple[int, int] = (3, 6)
-        self.top = self.writer.reserve()
-        """The place at the top of the device function, for what is made once."""
-        self.descriptors: dict[tuple[Value, tuple[int, ...], str], str] = {}
-        """Names of tensor descriptors by tensor, order of dimensions and block shape."""
         self.rounded_values = find_rounded_values(function)
         self._joined = find_joined_values(function, self.uses.defining)
 

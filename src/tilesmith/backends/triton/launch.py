@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.expressions import Expr, add, literal, multiply, subtract
 from tilesmith.backends.triton.grid_barriers import split_at_barriers
@@ -15,11 +16,6 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.schedule.schedule import Schedule
 
-ALLOCATOR = "_allocate"
-_ALLOCATOR_LINES = (
-    f"def {ALLOCATOR}(size, alignment, stream):",
-    '    return torch.empty(size, dtype=torch.int8, device="cuda")',
-)
 _MODULE_NAMES = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of_2"}
 
 
@@ -72,8 +68,15 @@ def in_module(expression: str) -> str:
 class LaunchFunction:
     """Writes ``launch``: the plain Triton call that runs the kernel on torch tensors."""
 
-    def __init__(self, name: str, parameters: Sequence[str], first_tensor: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        parameters: Sequence[str],
+        first_tensor: str,
+        descriptions: Sequence[TensorDescription] = (),
+    ) -> None:
         self._name = name
+        self._descriptions = descriptions
         self._parameters = parameters
         self._first_tensor = first_tensor
 
@@ -85,20 +88,19 @@ class LaunchFunction:
         options: dict[str, Any],
     ) -> None:
         """Append the function's lines."""
-        arguments = [*self._parameters, *(f"{k}={in_module(v)}" for k, v in constexprs)]
-        arguments += [f"{k}={v!r}" for k, v in options.items() if k != "needs_allocator"]
+        described = [description.name for description in self._descriptions]
+        arguments = [*self._parameters, *described]
+        arguments += [f"{k}={in_module(v)}" for k, v in constexprs]
+        arguments += [f"{k}={v!r}" for k, v in options.items()]
         sizes = ", ".join(map(in_module, grid))
-        if options.get("needs_allocator"):
-            for line in (*_ALLOCATOR_LINES, "", ""):
-                writer.line(line)
         with writer.block("def launch", self._parameters):
             if "num_sms" in " ".join([*grid, *(value for _, value in constexprs)]):
                 writer.line(
                     f"device = torch.cuda.get_device_properties({self._first_tensor}.device)"
                 )
                 writer.line("num_sms = device.multi_processor_count")
-            if options.get("needs_allocator"):
-                writer.line(f"triton.set_allocator({ALLOCATOR})")
+            for description in self._descriptions:
+                writer.line(f"{description.name} = {description.call}")
             trailing = "," if len(grid) == 1 else ""
             writer.line(f"grid = ({sizes}{trailing})")
             writer.statement(f"{self._name}[grid]", arguments)

@@ -15,8 +15,11 @@ from tilesmith.backends.triton.block_pointers import (
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, call, literal
 from tilesmith.backends.triton.tensor_descriptors import (
+    Descriptor,
+    count_parts,
     find_descriptor,
     from_descriptor,
+    split_last,
     to_descriptor,
 )  # fmt: skip
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
@@ -70,7 +73,7 @@ def _load_block(emitter: Emitter, op: Load, access: BlockAccess) -> Expr:
 
 def _load_pointers(emitter: Emitter, op: Load) -> Expr:
     address = pointer(emitter, op)
-    mask = access_mask(emitter, op.result.tile.shape, op.mask)
+    mask = access_mask(emitter, op, op.result.tile.shape)
     arguments = [str(address)]
     if mask is not None:
         address = cover(emitter, address, mask.shape)
@@ -101,15 +104,24 @@ def emit_store(emitter: Emitter, op: Store) -> None:
     access = find_block(emitter, op, op.value.tile.shape, options.indexing)
     cache = [f'cache_modifier="{options.cache_modifier}"'] if options.cache_modifier else []
     if access is not None and options.indexing == "tensor_descriptor":
-        descriptor = find_descriptor(emitter, access)
+        parts = count_parts(emitter, access)
+        descriptor = find_descriptor(emitter, access, parts)
         if descriptor is not None:
             value = to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
-            emitter.writer.statement(f"{descriptor.name}.store", [descriptor.offsets(), str(value)])
+            _store_parts(emitter, descriptor, value, parts)
             return
     elif access is not None and access.tiles == access.axes[-len(access.shape) :]:
         _store_block(emitter, op, access, cache)
         return
     _store_pointers(emitter, op, cache)
+
+
+def _store_parts(emitter: Emitter, descriptor: Descriptor, value: Expr, parts: int) -> None:
+    """Store a tile part by part: each needs only its share of shared memory."""
+    shape = emitter.schedule.physical_shape(tuple(axis.dim for axis in descriptor.axes))
+    for number, part in enumerate(split_last(emitter, value, shape, parts)):
+        place = descriptor.offsets(number * shape[-1] // parts)
+        emitter.writer.statement(f"{descriptor.name}.store", [place, str(part)])
 
 
 def _store_block(emitter: Emitter, op: Store, access: BlockAccess, cache: list[str]) -> None:
@@ -123,7 +135,7 @@ def _store_block(emitter: Emitter, op: Store, access: BlockAccess, cache: list[s
 def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     shape = op.value.tile.shape
     address = cover(emitter, pointer(emitter, op), shape)
-    mask = access_mask(emitter, shape, op.mask)
+    mask = access_mask(emitter, op, shape)
     masked = [] if mask is None else [f"mask={mask}"]
     value = str(emitter.expr(op.value))
     emitter.writer.statement("tl.store", [str(address), value, *masked, *cache])

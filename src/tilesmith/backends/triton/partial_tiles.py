@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilesmith.analysis.masked_lanes import find_masked_lanes
 from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Mask
-from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import count_uses, definitions
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.traversal import count_uses, definitions, walk
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import AccessOptions, Schedule
@@ -33,6 +34,10 @@ class PartialTiles:
     """Masks that leave their operand as it is."""
     fills: dict[Operation, Number] = field(default_factory=dict[Operation, Number])
     """What loads put into masked-off lanes, where it is not 0."""
+    bounded: Mapping[Operation, tuple[int, ...]] = field(
+        default_factory=dict[Operation, "tuple[int, ...]"]
+    )
+    """Axes past whose ends the own mask of an access is false."""
 
     def is_identity(self, op: Operation) -> bool:
         """Whether the op is a mask that does nothing."""
@@ -44,6 +49,10 @@ class PartialTiles:
             return []
         return [end for end, partial in zip(op.ends, self.axes[op]) if partial]
 
+    def unbounded_axes(self, op: Operation, rank: int) -> tuple[int, ...]:
+        """The axes of an access whose ends its own mask does not respect already."""
+        return tuple(axis for axis in range(rank) if axis not in self.bounded.get(op, ()))
+
     def fill_of(self, load: Load) -> Number:
         """The content of the load's masked-off lanes."""
         return self.fills.get(load, 0)
@@ -53,7 +62,18 @@ def find_partial_tiles(function: Function, schedule: Schedule) -> PartialTiles:
     """Look at all loops and masks of a function."""
     finder = _Finder(function, schedule)
     finder.visit(function.body, {})
+    finder.found.bounded = _find_bounded_axes(function)
     return finder.found
+
+
+def _find_bounded_axes(function: Function) -> Mapping[Operation, tuple[int, ...]]:
+    accesses = [op for op in walk(function.body) if isinstance(op, (Load, Store, Atomic))]
+    masked = [(op, op.mask) for op in accesses if op.mask is not None]
+    lanes = find_masked_lanes(function) if masked else {}
+    return {
+        op: tuple(axis for axis, held in enumerate(lanes[op][mask].axes) if held is False)
+        for op, mask in masked
+    }
 
 
 class _Finder:

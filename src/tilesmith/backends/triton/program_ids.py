@@ -45,7 +45,6 @@ def is_xyz(pid_type: str, grids: Sequence[Grid]) -> bool:
 
 def emit_body(emitter: Emitter) -> None:
     """The whole device function: between barriers, scalars first, then the top-level loops."""
-    emitter.top = emitter.writer.reserve()
     emitter.scope.reserve_slices()
     for phase in split_at_barriers(emitter.function.body.ops):
         grids = [op for op in phase if isinstance(op, Grid)]

@@ -53,6 +53,10 @@ def emit_reshape(emitter: Emitter, op: Reshape) -> None:
     if axes is not None:
         emitter.define(op.result, expanded(x, axes, len(new)))
         return
+    if any(0 in dim.factors for dim in old):
+        # There are lanes, but none of them counts.
+        emitter.define(op.result, emitter.spelling.filled(literal(0), op.result.tile))
+        return
     groups = _match(emitter, op)
     whole = emitter.exact(op.x)
     if not all(group.is_same for group in groups):

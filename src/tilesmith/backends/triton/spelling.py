@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilesmith.analysis.product_sizes import least_contracted
+from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.triton.expressions import Expr, Precedence, call, literal
 from tilesmith.backends.triton.names import NamePool, identifier, names_bound, triton_dtype
 from tilesmith.diagnostics.catalogue import InternalError
@@ -33,7 +34,8 @@ class Needs:
     definitions: dict[str, None] = field(default_factory=dict[str, None])
     """Module-level source that stems from the user's own, in order of first use."""
     has_libdevice: bool = False
-    has_allocator: bool = False
+    descriptions: dict[TensorDescription, str] = field(default_factory=dict[TensorDescription, str])
+    """Tensors described to the hardware, each with the name of its argument."""
 
 
 class Spelling:

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.diagnostics import errors
+from tilesmith.runtime.launchers.refusal import NEGATABLE, refuse
 from tilesmith.runtime.native.huge_pages import WORTHWHILE_BYTES, advise_huge_pages
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
-INT64_LIMIT = 1 << 63
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def make_caller(
         "__pack": struct.Struct(f"={layout}").pack,
         "__threads": torch.get_num_threads,
         "__huge": advise_huge_pages,
-        "__refuse": lambda *values: _refuse(parameters, values),
+        "__refuse": lambda *values: refuse(parameters, values, CPU),
         "__Overflow": struct.error,
     }
     exec(text, scope)
@@ -69,6 +69,10 @@ def make_caller(
 
 def _is_float(parameter: LaunchParameter) -> bool:
     return not parameter.is_tensor and parameter.dtype[0] in "bf" and parameter.dtype != "bool"
+
+
+def _is_negatable(parameter: LaunchParameter) -> bool:
+    return parameter.is_tensor and parameter.dtype in NEGATABLE
 
 
 def _caller_lines(
@@ -85,7 +89,7 @@ def _caller_lines(
         yield f"    {name} = {parameter.source}"
     fresh = {n for n, p in zip(names, parameters) if _root(p.source) not in options.arguments}
     # Where arguments are is part of the specialization; host code may have taken others anywhere.
-    doubts = [f"{name}.is_neg()" for name in tensors]
+    doubts = [f"{n}.is_neg()" for n, p in zip(names, parameters) if _is_negatable(p)]
     doubts += [f"not {name}.is_cpu" for name in tensors if name in fresh]
     if doubts:
         yield f"    if {' or '.join(doubts)}:"
@@ -105,24 +109,3 @@ def _root(source: str) -> str:
     """The captured name that an expression such as ``xs[1]`` starts from."""
     match = re.match(r"\w+", source)
     return match[0] if match else ""
-
-
-def _refuse(parameters: Sequence[LaunchParameter], values: Sequence[Any]) -> None:
-    """Say which value cannot be handed to native code, and why."""
-    for parameter, value in zip(parameters, values):
-        problem = _problem_of(value)
-        if problem:
-            expected = "a dense tensor on the CPU, or a number of at most 64 bits"
-            raise errors.UnsupportedArgumentType(
-                argument=parameter.source, kind=problem, expected=expected, fix=""
-            )
-    raise errors.InternalError(problem="arguments of native code cannot be packed")
-
-
-def _problem_of(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        if not value.is_cpu:
-            return f"a tensor on {value.device}"
-        return "a view with its sign flipped lazily (call .resolve_neg())" if value.is_neg() else ""
-    is_wide = isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT
-    return "an integer of more than 64 bits" if is_wide else ""

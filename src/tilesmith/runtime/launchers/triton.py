@@ -9,84 +9,59 @@ runtime integers).
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from hashlib import sha256
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics import errors
-from tilesmith.runtime.arguments import compile_reader
-from tilesmith.runtime.device import get_num_sm
-
-ALIGNMENT = 16
-
-
-def write_module(artifact: Artifact, directory: Path) -> Path:
-    """Save the artifact's source under a name derived from its content."""
-    digest = sha256(artifact.source.encode()).hexdigest()[:16]
-    path = directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Several processes may write the same file: each writes its own and renames it.
-        scratch = path.with_suffix(f".{id(artifact)}.tmp")
-        scratch.write_text(artifact.source)
-        scratch.replace(path)
-    return path
+from tilesmith.runtime.launchers.descriptions import Descriptors
+from tilesmith.runtime.launchers.generated_module import load_module, write_module
+from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
+from tilesmith.runtime.launchers.refusal import refuse
 
 
-def load_module(path: Path) -> ModuleType:
-    """Import a generated module from its file (Triton reads kernels' source from it)."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise errors.InternalError(problem=f"cannot load the generated module {path.name}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _descriptors(artifact: Artifact) -> list[Descriptors]:
+    if not artifact.descriptions:
+        return []
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    names = [parameter.name for parameter in artifact.parameters]
+    return [Descriptors(item, names, TensorDescriptor) for item in artifact.descriptions]
 
 
-def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.int8, device="cuda")
+def _stream_finder() -> Callable[[int], int]:
+    """Tells the current stream of a device as a number, at a tenth of the cost of torch's object."""
+    from triton.runtime import driver
 
-
-def _integer_class(value: int) -> tuple[bool, bool, bool]:
-    """What Triton specialises an integer argument on."""
-    return value % ALIGNMENT == 0, value == 1, -(2**31) <= value < 2**31
+    return driver.active.get_current_stream
 
 
 class TritonLauncher:
-    """A callable of the captured values that launches one artifact."""
+    """Launches one artifact; ``launch`` is a function of the captured values."""
 
     def __init__(
         self,
         artifact: Artifact,
         captured: Sequence[str],
         constants: Sequence[Any],
-        device: torch.device,
-        directory: Path,
+        options: GpuOptions,
         without_descriptors: Callable[[], Callable[..., None]] | None = None,
     ) -> None:
         self.artifact = artifact
         self._without_descriptors = without_descriptors
         """Makes the launcher of the same kernel with plain pointers, for misaligned tensors."""
-        self.path = write_module(artifact, directory)
-        self._device = device
+        self.path = write_module(artifact, options.cache_dir)
+        self._device = options.device
         self._function = getattr(load_module(self.path), artifact.name)
-        self._read = compile_reader(captured, [p.source for p in artifact.parameters], constants)
-        self._tensors = [i for i, p in enumerate(artifact.parameters) if p.is_tensor]
-        self._integers = [
-            i for i, p in enumerate(artifact.parameters) if not p.is_tensor and p.dtype[0] in "iu"
-        ]
-        self._grid = self._compile_expressions(artifact.grid)
-        self._constexprs = self._compile_expressions([text for _, text in artifact.constexprs])
-        self._options = {k: v for k, v in artifact.options.items() if k != "needs_allocator"}
-        self._uses_descriptors = bool(artifact.options.get("needs_allocator"))
-        self._compiled: dict[Any, Any] = {}
+        self._compiled: dict[Hashable, Any] = {}
+        self._ready: dict[Hashable, tuple[Any, Any, Any]] = {}
+        """What a launch needs of what was compiled."""
+        self._descriptors = _descriptors(artifact)
+        self._scope: dict[str, Any] = {}
+        self.launch: Callable[..., None] = self._make_launch(captured, constants, options)
 
     @property
     def kernels(self) -> tuple[Any, ...]:
@@ -95,64 +70,58 @@ class TritonLauncher:
 
     @cached_property
     def _fallback(self) -> Callable[..., None]:
-        """The hardware takes descriptors of 16-byte aligned tensors only."""
         if self._without_descriptors is None:
             raise errors.InternalError(problem="a misaligned tensor in a kernel with descriptors")
         return self._without_descriptors()
 
-    def _compile_expressions(self, texts: Sequence[str]) -> Callable[..., tuple[int, ...]]:
-        names = ", ".join(parameter.name for parameter in self.artifact.parameters)
-        listed = "".join(f"{text}, " for text in texts)
-        scope = {
-            "cdiv": lambda a, b: -(-a // b),
-            "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
-            "num_sms": get_num_sm(self._device),
-            "min": min,
-            "max": max,
+    def _make_launch(
+        self, captured: Sequence[str], constants: Sequence[Any], options: GpuOptions
+    ) -> Callable[..., None]:
+        text = CallText(self.artifact, captured, options)
+        self._scope |= {
+            **text.scope,
+            "__constants__": tuple(constants),
+            "torch": torch,
+            "__kernels": self._ready,
+            "__first": self._first_launch,
+            "__plain": lambda *values: self._fallback(*values),
+            "__elsewhere": self._launch_elsewhere,
+            "__refuse": lambda *values: refuse(self.artifact.parameters, values, self._device),
+            "__current_device": torch.cuda.current_device,
         }
-        return eval(f"lambda {names}: ({listed})", scope)
+        for position, descriptors in enumerate(self._descriptors):
+            self._scope[f"__kept{position}"] = descriptors.kept
+            self._scope[f"__keep{position}"] = descriptors.keep
+        exec("\n".join(text.lines()), self._scope)
+        return self._scope["__launch"]
 
-    def __call__(self, *values: Any) -> None:
-        """Launch with the captured values."""
-        arguments = self._read(*values)
-        grid = self._grid(*arguments)
-        if 0 in grid:
-            return
-        grid = (*grid, 1, 1)[:3]
-        constexprs = self._constexprs(*arguments)
-        alignment = tuple(arguments[i].data_ptr() % ALIGNMENT == 0 for i in self._tensors)
-        if self._uses_descriptors and not all(alignment):
-            self._fallback(*values)
-            return
-        key = (
-            alignment,
-            *(_integer_class(arguments[i]) for i in self._integers),
-            constexprs,
-        )
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            self._compiled[key] = self._first_launch(grid, arguments, constexprs)
-            return
-        stream = torch.cuda.current_stream(self._device).cuda_stream
-        compiled.run(
-            *grid, stream, compiled.function, compiled.packed_metadata, None, None, None,
-            *arguments, *constexprs,
-        )  # fmt: skip
+    def _launch_elsewhere(self, *values: Any) -> None:
+        """The caller's current device is another one."""
+        with torch.cuda.device(self._device):
+            self.launch(*values)
 
     def _first_launch(
-        self, grid: tuple[int, ...], arguments: tuple[Any, ...], constexprs: tuple[int, ...]
-    ) -> Any:
-        if self._uses_descriptors:
-            import triton
-
-            triton.set_allocator(_allocate)
+        self,
+        key: Hashable,
+        grid: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        constexprs: tuple[int, ...],
+    ) -> None:
+        """Compile for a key, and launch."""
+        described = [item.construct(*arguments) for item in self._descriptors]
         names = [name for name, _ in self.artifact.constexprs]
         try:
             with torch.cuda.device(self._device):
-                return self._function[grid](
-                    *arguments, **dict(zip(names, constexprs)), **self._options
+                compiled = self._function[grid](
+                    *arguments,
+                    *described,
+                    **dict(zip(names, constexprs)),
+                    **self.artifact.options,
                 )
         except Exception as error:
             raise errors.TritonError.wrapping(
                 error, function=self.artifact.name.lstrip("_"), path=str(self.path)
             ) from error
+        self._compiled[key] = compiled
+        self._scope["__stream"] = _stream_finder()
+        self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)

@@ -12,9 +12,9 @@ from typing import Any
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics import errors
 from tilesmith.runtime.native.host_cpu import can_run, host_target
-from tilesmith.runtime.native.llvm import llvm, llvm_version
+from tilesmith.runtime.native.llvm import llvm
 from tilesmith.runtime.native.machine_code import code_maker
-from tilesmith.runtime.native.object_cache import ObjectCache, object_key
+from tilesmith.runtime.native.object_cache import compile_artifact
 from tilesmith.runtime.native.openmp import SERIAL, openmp_addresses
 
 Entry = Callable[[bytes, int], None]
@@ -49,13 +49,6 @@ class Loader:
 def process_loader() -> Loader:
     """The loader of this process."""
     return Loader()
-
-
-def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
-    """The object of an artifact, from the disk if it was compiled before."""
-    maker = code_maker(artifact.target)
-    key = object_key([artifact.llvm, llvm_version(), maker.identity])
-    return ObjectCache(cache_dir / "native").get(key, lambda: maker.make_object(artifact.llvm))
 
 
 def load_artifact(artifact: Artifact, cache_dir: Path) -> Entry:

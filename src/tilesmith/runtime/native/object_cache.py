@@ -13,6 +13,10 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from tilesmith.artifacts import Artifact
+from tilesmith.runtime.native.llvm import llvm_version
+from tilesmith.runtime.native.machine_code import code_maker
+
 _HEAD = struct.Struct("<8sQ32s")
 _MAGIC = b"tsobj\x00\x00\x01"
 
@@ -63,3 +67,10 @@ class ObjectCache:
             os.replace(scratch, self.path(key))
         except OSError:
             Path(scratch).unlink(missing_ok=True)
+
+
+def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
+    """The object of an artifact, from the disk if it was compiled before."""
+    maker = code_maker(artifact.target)
+    key = object_key([artifact.llvm, llvm_version(), maker.identity])
+    return ObjectCache(cache_dir / "native").get(key, lambda: maker.make_object(artifact.llvm))

@@ -90,32 +90,62 @@ def reduction_epilogue_seeds(situation: Situation) -> list[Seed]:
     bm = max(bm, situation.minimum(rows))
     bk, stages = _staged_depth(situation, matmul, bm, n)
     blocks = {rows: bm} if depth is None else {rows: bm, depth: bk}
-    measured = _measured_rows(situation, matmul, n, Seed(blocks, 16, stages))
-    return [*measured, _resident_row_formula(situation, matmul, bm, n)]
+    plain = Seed(blocks, 4 if bm * n <= 16384 else 16, stages)
+    copied = replace(plain, options=_descriptors(situation, "load"))
+    formula = _resident_row_formula(situation, matmul, bm, n)
+    if not situation.target.has_tensor_descriptors or depth is None:
+        return [plain, formula]
+    measured = _half_rows if matmul.itemsize == 2 else _float_rows
+    return [*measured(situation, matmul, n), plain, copied, formula]
 
 
-def _measured_rows(situation: Situation, matmul: MatmulFact, n: int, plain: Seed) -> list[Seed]:
-    """Warps, copies and program loops, best first.
+def _half_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
+    """Rows of 16-bit products through the copy engine, in one loop with those of the next tile.
 
-    bf16 on an H200, M = 131072, K = 512, ms with pointers / descriptors / in a fused program loop:
-    N = 256: 0.124 / 0.142 / 0.106 (4 warps); 512: 0.197 / 0.205 / no room (16 warps); 1024: 0.609 /
-    0.634 / 0.512; 2048: 2.56 / 1.80 / 1.57; 4096: 10.2 / 7.37 / 83 (8 warps).
+    bf16 on an H200, M = 131072, K = 512, ms by pointers / so: N = 256: 0.124 / 0.079; 512: 0.197 /
+    0.151; 1024: 0.609 / 0.506; 2048: 2.56 / 1.56. Where rows are few, each program has one tile, of
+    fewer rows: 512^3 0.016 / 0.012; 1024^3 0.034 / 0.027. In one loop N = 4096 takes ten times as
+    long.
     """
-    assert matmul.m.block is not None
-    bm = plain.blocks[matmul.m.block]
-    is_small, is_short = bm * n <= 16384, bm < 64
-    plain = replace(plain, num_warps=4 if is_small else 16)
-    has_copies = situation.target.has_tensor_descriptors
-    if not has_copies or matmul.itemsize != 2 or not (is_small or is_short):
-        copied = replace(plain, options=_descriptors(situation, "load"))
-        return [copied, plain] if is_short and has_copies else [plain, copied]
-    copied = replace(
-        plain, num_warps=4 if is_small else 8, options=_descriptors(situation, "load", "store")
-    )
-    rows = -(-matmul.m.extent_or(4096) // bm)
-    if n > 2048 or rows < 2 * situation.target.num_sms:
-        return [copied, plain]
-    return [_in_program_loop(situation, copied), copied, plain]
+    target, m = situation.target, matmul.m.extent_or(4096)
+    bm = max(16, min(128, power_of_2_floor(ACCUMULATOR_BYTES / (4 * n))))
+    while bm > 16 and -(-m // bm) < target.num_sms:
+        bm //= 2
+    has_many = -(-m // bm) >= 2 * target.num_sms and n <= 2048
+    is_asynchronous = bm >= 64
+    bk = max(16, (16384 if is_asynchronous else 32768) // n)
+    stages = 4 if is_asynchronous or (n <= 1024 and not has_many) else 3
+    buffers = stages if is_asynchronous else stages - 1
+    while stages > 2 and buffers * bk * (bm + n) * 2 > target.shared_bytes:
+        stages, buffers = stages - 1, buffers - 1
+    # In one loop a tile leaves while the operands of the next are there.
+    operand_bytes = buffers * bk * (bm + n) * 2 if has_many else 0
+    has_room = operand_bytes + bm * n * _stored_itemsize(situation) <= target.shared_bytes
+    kinds = ("load", "store") if has_room else ("load",)
+    seed = Seed(_row_blocks(matmul, bm, bk), 8, stages, options=_descriptors(situation, *kinds))
+    return [_in_program_loop(situation, seed), seed] if has_many else [seed]
+
+
+def _stored_itemsize(situation: Situation) -> int:
+    stores = [fact for fact in situation.facts.accesses if fact.kind == "store"]
+    return max((fact.dtype.itemsize for fact in stores if fact.fits_descriptor), default=0)
+
+
+def _float_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
+    """Rows of fp32 products: few, so that operands fit, and many warps for long ones.
+
+    On an H200, ms with twice the rows / so: 1024^3 0.304 / 0.123; 131072x512x512 1.79 / 1.64.
+    """
+    blocks = _row_blocks(matmul, 16, max(16, 16384 // n))
+    if n < 1024:
+        return [Seed(blocks, 4, 2)]
+    return [Seed(blocks, 16, 4, options=_descriptors(situation, "load"))]
+
+
+def _row_blocks(matmul: MatmulFact, bm: int, bk: int) -> dict[str, int]:
+    depth = min(bk, next_power_of_2(max(matmul.min_k, matmul.k.extent_or(64))))
+    sizes = ((matmul.m.block, bm), (matmul.k.block, depth))
+    return {block: size for block, size in sizes if block is not None}
 
 
 def _in_program_loop(situation: Situation, seed: Seed) -> Seed:

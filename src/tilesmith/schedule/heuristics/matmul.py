@@ -14,6 +14,7 @@ from itertools import product
 
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import Axis, MatmulFact
+from tilesmith.schedule.heuristics.copied_matmul import copied_seeds, is_long
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.targets import Target
@@ -77,10 +78,13 @@ class Problem:
         high = max(16, min(most, whole))
         return [1 << e for e in range(min(least, high).bit_length() - 1, high.bit_length())]
 
+    def num_tiles(self, bm: int, bn: int) -> int:
+        """Tiles of the output, of all programs together."""
+        return max(1, self.programs * -(-self.m // bm) * -(-self.n // bn))
+
     def time(self, bm: int, bn: int) -> float:
         """Modelled time for each step of K."""
-        tiles = max(1, self.programs * -(-self.m // bm) * -(-self.n // bn))
-        waves = -(-tiles // self.target.num_sms)
+        waves = -(-self.num_tiles(bm, bn) // self.target.num_sms)
         return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
 
     def best_tile(self) -> tuple[int, int]:
@@ -102,9 +106,7 @@ class Problem:
         is_measured = self.target.capability >= 90 and self.fact.uses_tensor_cores
         if not is_measured or self.fact.n.block is None or bm > 64:
             return bm, bn
-        while bn > 16 and 10 * self.programs * -(-self.m // bm) * -(-self.n // bn) <= (
-            3 * self.target.num_sms
-        ):
+        while bn > 16 and 10 * self.num_tiles(bm, bn) <= 3 * self.target.num_sms:
             bn //= 2
         return bm, bn
 
@@ -180,7 +182,10 @@ def matmul_seeds(situation: Situation) -> list[Seed]:
     problem = _problem(situation, main_product(facts))
     bm, bn = problem.best_tile()
     best = _seed(situation, problem, bm, bn)
-    seeds = [best, *_variants(situation, problem, best)]
+    copied = copied_seeds(situation, best, problem.num_tiles(bm, bn))
+    seeds = [best, *copied, *_variants(situation, problem, best)]
+    if is_long(problem.fact):
+        seeds = [*copied, best, *seeds[1 + len(copied) :]]
     return [_with_splits(situation, problem, seed) for seed in seeds]
 
 

@@ -1,0 +1,41 @@
+"""Says which value cannot be handed to compiled code, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from tilesmith.artifacts import LaunchParameter
+from tilesmith.diagnostics import errors
+
+INT64_LIMIT = 1 << 63
+NEGATABLE = ("f16", "f32", "f64")
+"""Types of which a view may flip the sign lazily: the parts of complex numbers."""
+
+
+def refuse(
+    parameters: Sequence[LaunchParameter], values: Sequence[Any], device: torch.device
+) -> NoReturn:
+    """Raise for the first value that code on the device cannot take as it is."""
+    for parameter, value in zip(parameters, values):
+        problem = _problem_of(value, device)
+        if problem:
+            where = "the CPU" if device.type == "cpu" else str(device)
+            raise errors.UnsupportedArgumentType(
+                argument=parameter.source,
+                kind=problem,
+                expected=f"a dense tensor on {where}, or a number of at most 64 bits",
+                fix="",
+            )
+    raise errors.InternalError(problem="arguments of compiled code cannot be handed over")
+
+
+def _problem_of(value: Any, device: torch.device) -> str:
+    if isinstance(value, torch.Tensor):
+        if value.device.type != device.type or value.device.index not in (device.index, None):
+            return f"a tensor on {value.device}"
+        return "a view with its sign flipped lazily (call .resolve_neg())" if value.is_neg() else ""
+    is_wide = isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT
+    return "an integer of more than 64 bits" if is_wide else ""
