@@ -20,6 +20,7 @@ from tests.tune.fakes import (
     emit,
 )
 from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.failure_summary import summarize_rejected
 from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
@@ -49,6 +50,7 @@ class Setup:
         self.search = ListSearch([Candidate(config(size)) for size in sizes])
         self.options = TuneOptions(**{"budget_s": 60.0, **options})  # type: ignore[arg-type]
         self.obstacles: dict[int, str] = {}
+        self.dependences: dict[int, str] = {}
         self.overlaps = True
         self.roofline_ms: float | None = None
         self.emit = emit
@@ -64,6 +66,7 @@ class Setup:
             find_obstacle=lambda candidate: self.obstacles.get(candidate.config.block_sizes[0], ""),
             complexity=lambda config: config.block_sizes[0],
             overlaps=self.overlaps,
+            find_dependence=lambda x: self.dependences.get(x.config.block_sizes[0], ""),
         )
         deadline = Deadline(self.options.budget_s, self.clock)
         tuner = Tuner(self.search, stations, self.options, deadline, self.spy)
@@ -165,6 +168,16 @@ def test_what_cannot_fit_is_not_built():
     setup.obstacles = {128: "needs 300 KiB of shared memory, the device has 227 KiB"}
     setup.run()
     assert setup.verdict(128) is Verdict.INFEASIBLE
+
+
+def test_what_depends_on_the_order_of_programs_is_left_out_and_counted():
+    setup = Setup()
+    setup.dependences = {16: "programs add floats to `out` in any order", 8: "the same"}
+    result = setup.run()
+    assert setup.verdict(16) is setup.verdict(8) is Verdict.ORDER_DEPENDENT
+    assert result.config not in (config(16), config(8))
+    assert result.counts[Verdict.ORDER_DEPENDENT] == 2
+    assert "2 order dependent" in summarize_rejected(result.counts, ())
 
 
 def test_the_budget_ends_the_search_and_what_is_known_is_committed():

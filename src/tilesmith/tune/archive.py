@@ -12,6 +12,7 @@ from math import inf
 
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.schedule.config import Config
+from tilesmith.tune.case import Case
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.result import TuneResult
@@ -19,7 +20,6 @@ from tilesmith.tune.store.journal import Journal
 from tilesmith.tune.store.key import StoreKey, digest_text, join_keys, make_key
 from tilesmith.tune.store.winner import Winner
 from tilesmith.tune.store.winners import Winners
-from tilesmith.tune.workspace import Case
 
 
 class Archive:

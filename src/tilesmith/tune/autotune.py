@@ -22,6 +22,8 @@ from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.benches import AGGREGATIONS
+from tilesmith.tune.case import Case
+from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.listener import Listener
 from tilesmith.tune.options import TuneOptions
@@ -33,7 +35,7 @@ from tilesmith.tune.safe_listener import SafeListener
 from tilesmith.tune.search.registry import find_method
 from tilesmith.tune.search_run import SearchPlan, run_search
 from tilesmith.tune.seeds import make_seeds
-from tilesmith.tune.workspace import SINGLE, Case, Goal
+from tilesmith.tune.workspace import SINGLE, Goal
 
 LOG = logging.getLogger("tilesmith.autotune")
 RELATIVE_TO = (None, "default", "baseline")
@@ -119,17 +121,24 @@ class Autotuner:
         if note:
             LOG.warning("%s", note)
         deadline = Deadline(options.budget_s)
+        with Crew(cases, options, deadline) as crew:
+            result = run_search(self._plan(cases, options, multi), deadline, crew)
+        return settle(bound, result)
+
+    def _plan(
+        self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None
+    ) -> SearchPlan:
         archive = Archive(cases, options, multi)
-        plan = SearchPlan(
+        spec = cases[0].bound.config_spec
+        return SearchPlan(
             cases,
             options,
-            make_seeds(bound.config_spec, options.seed_configs, archive.similar_configs()),
+            make_seeds(spec, options.seed_configs, archive.similar_configs()),
             archive,
             SafeListener([*choose_listeners(options), *self._watchers]),
             archive.num_known,
             Goal(multi.aggregation, multi.relative_to) if multi else SINGLE,
         )
-        return settle(bound, run_search(plan, deadline))
 
     def _find_stored(
         self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None

@@ -16,6 +16,7 @@ from tilesmith.tune.jobs import (
     ForgetJob,
     PrepareJob,
     PrepareReply,
+    ReleaseJob,
     TimeJob,
     TimeReply,
 )
@@ -28,11 +29,15 @@ from tilesmith.tune.processes.failures import (
 )
 from tilesmith.tune.processes.messages import ErrorReply
 from tilesmith.tune.processes.runner_client import RunnerClient
+from tilesmith.tune.processes.standby import origin_of, process_standby
 from tilesmith.tune.stations import BenchLostError, Entrant, Samples, TrialFailedError
 
 RUNNER_MODULE = "tilesmith.tune.runner.main"
 START_TIMEOUT_S = 120.0
 FORGET_TIMEOUT_S = 10.0
+RELEASE_TIMEOUT_S = 2.0
+HARMLESS = (Verdict.OK, Verdict.OUT_OF_RESOURCES, Verdict.OUT_OF_MEMORY)
+"""Verdicts on candidates that have not written where they should not."""
 RESTART_S = 2.0
 """With less time than this left, a runner that died is not started again."""
 TIMING_SHARE = 0.5
@@ -48,18 +53,31 @@ class RunnerBench:
         deadline: Deadline,
         *,
         regime: str = "cold",
+        device: str = "cpu",
     ) -> None:
         self._deadline = deadline
         self._regime = regime
         self._known: set[str] = set()
         self._known_start = 0
-        self._client = RunnerClient(
-            RUNNER_MODULE,
-            environment=environment,
-            start_timeout_s=deadline.cap(START_TIMEOUT_S),
-            is_bare=True,
+        arguments = () if device == "cpu" else (device,)
+        self._origin = origin_of("runner", (RUNNER_MODULE, arguments), environment)
+        self._client: RunnerClient = process_standby().take(self._origin) or RunnerClient(
+            RUNNER_MODULE, environment=environment, is_bare=True, arguments=arguments
         )
+        self._client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
         self._client.start()
+        self._first_start = self._client.num_starts
+        self._is_trusted = True
+        """Whether nothing has run in the process that may have harmed it."""
+
+    @property
+    def ready_at(self) -> float:
+        """When the process came up, by ``time.monotonic``."""
+        return self._client.ready_at
+
+    def announce(self, job: PrepareJob) -> None:
+        """Send the workload ahead: the process prepares it while nobody waits yet."""
+        self._client.send_ahead(job)
 
     def prepare(self, job: PrepareJob, timeout_s: float) -> PrepareReply:
         """Load the workload."""
@@ -76,6 +94,7 @@ class RunnerBench:
         if reply.verdict is Verdict.OK:
             self._keep_current()
             self._known.add(job.program.key)
+        self._is_trusted &= reply.verdict in HARMLESS
         return reply
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
@@ -99,8 +118,21 @@ class RunnerBench:
                 self._ask(lambda: self._client.request(ForgetJob((key,)), FORGET_TIMEOUT_S))
 
     def close(self) -> None:
-        """End the process."""
-        self._client.close()
+        """End the process, or keep it for the next search if it is as good as new."""
+        if self._is_trusted and self._client.num_starts == self._first_start and self._release():
+            process_standby().park(self._origin, self._client)
+        else:
+            self._client.close()
+
+    def _release(self) -> bool:
+        """Have the process drop all it holds; whether it did."""
+        if not self._client.is_ready:
+            return False
+        self._client.forget_preparations()
+        try:
+            return self._client.request(ReleaseJob(), RELEASE_TIMEOUT_S) is None
+        except (ChildError, ValueError):
+            return False
 
     def _keep_current(self) -> None:
         """What an earlier process knew is lost."""

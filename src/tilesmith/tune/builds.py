@@ -12,11 +12,20 @@ from tilesmith.tune.outcome import Resources, Verdict
 from tilesmith.tune.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.tune.processes.failures import ChildTimeout
 from tilesmith.tune.processes.messages import ErrorReply
+from tilesmith.tune.processes.standby import Origin, origin_of, process_standby
 from tilesmith.tune.stations import Entrant
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
-PRELOADED = {True: ("triton", "triton.compiler"), False: ("llvmlite.binding",)}
-"""What builds for a GPU, or for a CPU, import."""
+PRELOADED = {
+    True: (
+        "tilesmith.tune.runner.late_torch:postpone_torch",
+        "triton",
+        "triton.compiler",
+        "tilesmith.backends.triton.build:find_compiler_key",
+    ),
+    False: ("llvmlite.binding",),
+}
+"""What builds for a GPU, or for a CPU, import or work out."""
 
 
 @dataclass
@@ -31,9 +40,12 @@ class _Pending:
 class PoolBuilder:
     """A builder that works through a pool of processes."""
 
-    def __init__(self, pool: BuildPool, num_jobs: int) -> None:
+    def __init__(self, pool: BuildPool, num_jobs: int, origin: Origin) -> None:
         self._pool = pool
         self._num_jobs = num_jobs
+        self._origin = origin
+        self.first_done_at: float | None = None
+        """When the first program was built, by ``time.monotonic``."""
         self._pending: dict[str, _Pending] = {}
 
     def submit(self, entrant: Entrant) -> None:
@@ -46,6 +58,8 @@ class PoolBuilder:
         """Entrants whose programs are all built, or failed."""
         done: list[tuple[Entrant, BuildReply]] = []
         for outcome in self._pool.wait(timeout_s):
+            if self.first_done_at is None:
+                self.first_done_at = outcome.moment
             pending = self._pending[outcome.key]
             pending.replies.append(read_build(outcome))
             pending.num_left -= 1
@@ -65,23 +79,26 @@ class PoolBuilder:
         return self._num_jobs
 
     def close(self) -> None:
-        """End the server."""
-        self._pool.close()
+        """Drop what is pending; the server is kept for the next search, or ends."""
+        self._pending.clear()
+        self._pool.cancel_all()
+        process_standby().park(self._origin, self._pool)
 
 
 def start_builder(
     num_jobs: int | None, timeout_s: float, environment: Mapping[str, str], *, is_gpu: bool
 ) -> PoolBuilder:
-    """A builder whose server starts in the background now."""
+    """A builder whose server starts in the background now, or was kept from before."""
     jobs = num_jobs or max(1, num_cores() - 1)
-    pool = BuildPool(
+    origin = origin_of("builder", (BUILD_FUNCTION, jobs, timeout_s, is_gpu), environment)
+    pool = process_standby().take(origin) or BuildPool(
         BUILD_FUNCTION,
         jobs=jobs,
         timeout_s=timeout_s,
         preload=PRELOADED[is_gpu],
         environment=environment,
     )
-    return PoolBuilder(pool, jobs)
+    return PoolBuilder(pool, jobs, origin)
 
 
 def num_cores() -> int:

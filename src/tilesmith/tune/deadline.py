@@ -21,6 +21,10 @@ class Deadline:
         """Since the start."""
         return self._clock() - self._start
 
+    def elapsed_at(self, moment: float) -> float:
+        """From the start to a moment on the clock."""
+        return moment - self._start
+
     @property
     def remaining_s(self) -> float:
         """Until the reserved time begins; negative afterwards."""

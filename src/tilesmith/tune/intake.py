@@ -39,6 +39,9 @@ class Intake:
         return [] if outcome is None else [outcome]
 
     def _known_outcome(self, candidate: Candidate) -> Outcome | None:
+        dependence = self._at.find_dependence and self._at.find_dependence(candidate)
+        if dependence:
+            return Outcome(candidate, Verdict.ORDER_DEPENDENT, dependence)
         obstacle = self._at.find_obstacle(candidate)
         if obstacle:
             return Outcome(candidate, Verdict.INFEASIBLE, obstacle)

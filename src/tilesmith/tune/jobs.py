@@ -114,6 +114,8 @@ class PrepareReply:
     """In words: "fp64 reference", "fp64 reference, 8 of 1024 programs", "first candidate"."""
     reason: str = ""
     """Why it is not the fp64 reference, if so."""
+    loading_s: float = 0.0
+    reference_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -163,5 +165,10 @@ class ForgetJob:
     keys: tuple[str, ...]
 
 
-RunnerJob = PrepareJob | CheckJob | TimeJob | ForgetJob
+@dataclass(frozen=True)
+class ReleaseJob:
+    """Drop the workload and all that belongs to it; the next job must be a PrepareJob."""
+
+
+RunnerJob = ReleaseJob | PrepareJob | CheckJob | TimeJob | ForgetJob
 RunnerReply = PrepareReply | CheckReply | TimeReply | None

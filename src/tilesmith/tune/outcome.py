@@ -24,6 +24,8 @@ class Verdict(str, Enum):
     """Left out by the user's filter."""
     INFEASIBLE = "infeasible"
     """Known before compiling not to fit the device."""
+    ORDER_DEPENDENT = "order dependent"
+    """Known before compiling to depend on the order of programs, where that is not wanted."""
     BUILD_ERROR = "build error"
     BUILD_TIMEOUT = "build timeout"
     OUT_OF_RESOURCES = "out of resources"

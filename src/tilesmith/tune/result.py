@@ -9,6 +9,7 @@ from math import inf
 
 from tilesmith.schedule.config import Config
 from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.tune.timeline import Timeline
 
 
 class StopReason(str, Enum):
@@ -90,6 +91,7 @@ class TuneResult:
     """Why the search could not do its work, if so; may have several lines."""
     failures: tuple[Outcome, ...] = ()
     """Candidates that were not usable, in the order they were tried."""
+    timeline: Timeline = field(default_factory=Timeline)
 
     @property
     def is_cached(self) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.tune.case import Case
+from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import PrepareReply
@@ -24,7 +26,7 @@ from tilesmith.tune.stations import BenchLostError, Records, Stations
 from tilesmith.tune.tuner import Tuner
 from tilesmith.tune.workload.memory import CaptureError
 from tilesmith.tune.workload.user_check import make_user_check
-from tilesmith.tune.workspace import SINGLE, Case, Goal, Workspace
+from tilesmith.tune.workspace import SINGLE, Goal, Workspace
 
 LOG = logging.getLogger("tilesmith.autotune")
 TRUSTED_ORIGINS = ("user", "given", "default")
@@ -48,11 +50,11 @@ class SearchPlan:
         return self.cases[0].bound.config_spec
 
 
-def run_search(plan: SearchPlan, deadline: Deadline) -> TuneResult:
+def run_search(plan: SearchPlan, deadline: Deadline, crew: Crew) -> TuneResult:
     """Search; the result says what was found, or why nothing could be."""
     search = _make_search(plan)
     try:
-        with Workspace(plan.cases, plan.options, deadline, plan.goal) as workspace:
+        with Workspace(plan.cases, plan.options, deadline, plan.goal, crew) as workspace:
             result = _Run(plan, search, workspace, deadline).run()
     except (CaptureError, BenchLostError) as error:
         result = TuneResult(
@@ -88,6 +90,8 @@ class _Run:
             complexity=lambda config: complexity(config, plan.spec),
             overlaps=workspace.overlaps,
             find_fault=make_user_check(plan.cases, plan.options),
+            timeline=workspace.timeline,
+            find_dependence=self._find_dependence if plan.options.is_deterministic else None,
         )
         self._tuner = Tuner(self._search, stations, plan.options, deadline, plan.listener)
         self._tuner.roofline_ms = plan.spec.roofline_ms() if len(plan.cases) == 1 else None
@@ -127,6 +131,10 @@ class _Run:
             arguments=arguments_text(bound.definition.parameters, plan.cases[0].args),
         )
 
+    def _find_dependence(self, candidate: Candidate) -> str:
+        found = (case.bound.choice.order_dependence(candidate.config) for case in self._plan.cases)
+        return next(filter(None, found), "")
+
     def _keep(self, config: Config) -> Config | None:
         keep = self._plan.options.config_filter
         kept = config if keep is None else keep(config)
@@ -148,6 +156,7 @@ class _Run:
             roofline_ms=self._tuner.roofline_ms,
             problem=problem,
             failures=tuple(tally.failures),
+            timeline=self._workspace.timeline,
         )
         if final is not None:
             return self._with_winner(result, final)

@@ -6,7 +6,7 @@ The driver knows these protocols only; processes, files and devices stand behind
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tilesmith.schedule.config import Config
@@ -14,6 +14,7 @@ from tilesmith.tune.jobs import BuildReply, CheckJob, CheckReply, Program, Refer
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import TuneResult
+from tilesmith.tune.timeline import Timeline
 
 Samples = tuple[tuple[float, ...], ...]
 
@@ -143,3 +144,6 @@ class Stations:
     """Whether building leaves timing undisturbed."""
     find_fault: Callable[[Candidate], str] | None = None
     """What the user has against a candidate's results; empty if nothing."""
+    timeline: Timeline = field(default_factory=Timeline)
+    find_dependence: Callable[[Candidate], str] | None = None
+    """Why a candidate's results depend on the order of programs; None: nobody minds."""

@@ -25,6 +25,7 @@ from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.search.interface import Search
 from tilesmith.tune.stations import BenchLostError, Entrant, Stations, TrialFailedError
 from tilesmith.tune.tally import Tally
+from tilesmith.tune.timeline import Timeline
 from tilesmith.tune.trials import Limits, Trials
 
 LOG = logging.getLogger("tilesmith.autotune")
@@ -176,8 +177,11 @@ class Tuner:
 
     def _try_next(self) -> None:
         entrant, built = self._ready.popleft()
+        self._at.timeline.note("tried", self._deadline.elapsed_s)
         outcome = self._trials.run(entrant, built)
         if outcome is not None:
+            if outcome.verdict.is_timed:
+                self._at.timeline.note(Timeline.MEASURED, self._deadline.elapsed_s)
             self._record(outcome)
 
     def _record(self, outcome: Outcome) -> None:

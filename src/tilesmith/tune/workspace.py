@@ -1,6 +1,6 @@
-"""The processes and files of one search: builder, runners, captured workloads.
+"""What the driver of one search works with: its processes, and workloads captured in files.
 
-Processes start in the background at once; everything is gone when the workspace is left.
+The files are gone when the workspace is left; the processes are the crew's.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from typing_extensions import Self
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
-from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 from tilesmith.tune.benches import AGGREGATIONS, JointBench, RunnerBench
-from tilesmith.tune.builds import start_builder
+from tilesmith.tune.case import Case
+from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob, TensorRef
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Candidate, Verdict
 from tilesmith.tune.stations import BenchLostError, Entrant, TrialFailedError
+from tilesmith.tune.timeline import Timeline
 from tilesmith.tune.workload.baseline import save_baseline
 from tilesmith.tune.workload.candidates import Candidates
 from tilesmith.tune.workload.capture import capture
@@ -38,14 +38,6 @@ REFERENCE_SHARE = 0.3
 MAX_REFERENCE_S = 30.0
 LOADING_S = 30.0
 WEIGHING_REPEATS = 10
-
-
-@dataclass(frozen=True)
-class Case:
-    """A bound kernel with the arguments to measure it on."""
-
-    bound: BoundKernel
-    args: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -95,6 +87,7 @@ class Workspace:
         options: TuneOptions,
         deadline: Deadline,
         goal: Goal,
+        crew: Crew,
     ) -> None:
         self._options = options
         self._deadline = deadline
@@ -102,18 +95,12 @@ class Workspace:
         self._stack = ExitStack()
         self._numbers = count(1)
         self._desks: list[_Desk] = []
-        target = cases[0].bound.target
-        environment = {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
-        self.overlaps = target.is_gpu
+        self._timeline = Timeline()
+        self.overlaps = cases[0].bound.target.is_gpu
+        self.builder = crew.builder
+        self.bench = JointBench(crew.benches, AGGREGATIONS[goal.aggregation])
         try:
-            self.builder = start_builder(
-                options.build_jobs, options.build_timeout_s, environment, is_gpu=target.is_gpu
-            )
-            self._stack.callback(self.builder.close)
-            benches = [RunnerBench(environment, deadline, regime=options.regime) for _ in cases]
-            self.bench = JointBench(benches, AGGREGATIONS[goal.aggregation])
-            self._stack.callback(self.bench.close)
-            self._desks = [self._open(*pair) for pair in zip(cases, benches)]
+            self._desks = [self._open(*pair) for pair in zip(cases, crew.benches)]
         except BaseException:
             self._stack.close()
             raise
@@ -129,6 +116,14 @@ class Workspace:
     ) -> None:
         self._stack.close()
 
+    @property
+    def timeline(self) -> Timeline:
+        """What happened when, so far."""
+        built_at = self.builder.first_done_at
+        if built_at is not None:
+            self._timeline.note("build", self._deadline.elapsed_at(built_at))
+        return self._timeline
+
     def emit(self, candidate: Candidate) -> Entrant:
         """The programs of a candidate, one for each case."""
         key = f"c{next(self._numbers)}"
@@ -142,7 +137,15 @@ class Workspace:
         replies = [self._prepare(desk) for desk in self._desks]
         if self._goal.relative_to is not None:
             self.bench.weights = self._weigh()
+        self._note_preparation(replies[0])
         return next((reply for reply in replies if reply.reason), replies[0])
+
+    def _note_preparation(self, reply: PrepareReply) -> None:
+        timeline, deadline = self._timeline, self._deadline
+        timeline.note("runner", deadline.elapsed_at(self._desks[0].bench.ready_at))
+        timeline.note("loading", reply.loading_s)
+        timeline.note("reference", reply.reference_s)
+        timeline.note("prepared", deadline.elapsed_s)
 
     def _weigh(self) -> list[float]:
         """The times that those of candidates are divided by."""
@@ -181,6 +184,8 @@ class Workspace:
         folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
         candidates = Candidates(case.bound, case.args, captured, folder)
         job = self._job(case, candidates, save(captured, folder), folder)
+        bench.announce(job)
+        self._timeline.note("saved", self._deadline.elapsed_s)
         return _Desk(case, bench, candidates, job)
 
     def _job(self, case: Case, candidates: Candidates, workload: Path, folder: Path) -> PrepareJob:

@@ -238,9 +238,11 @@ def test_cancelled_builds_are_killed_and_never_reported(make_pool: MakePool):
 
 def test_what_is_preloaded_is_there_in_every_build(make_pool: MakePool):
     names = ["fractions", "no_such_module", "wave", "torch"]
-    pool = make_pool(preload=("fractions", "no_such_module"))
-    pool.submit("loaded", ("loaded", names))
-    assert all_outcomes(pool)["loaded"].reply == ["fractions"]
+    loads_wave = "tests.tune.processes.children.builds:load_wave"
+    for calls, expected in [((), ["fractions"]), ((loads_wave,), ["fractions", "wave"])]:
+        pool = make_pool(preload=("fractions", "no_such_module", "fractions:nothing", *calls))
+        pool.submit("loaded", ("loaded", names))
+        assert all_outcomes(pool)["loaded"].reply == expected
 
 
 def test_making_a_pool_and_submitting_do_not_wait(make_pool: MakePool):

@@ -81,3 +81,33 @@ def test_the_last_reply_of_a_runner_is_followed_by_a_new_process():
         assert runner.request(("last", 5), 5.0) == 5
         assert runner.request(("echo", 6), 5.0) == 6
         assert runner.num_starts == 2
+
+
+def test_a_job_sent_ahead_is_done_before_anyone_waits(runner: RunnerClient):
+    job = ("prepare", ("x", 1, None))
+    runner.send_ahead(job)
+    assert runner.prepare(job, 5.0) == 1
+    assert runner.request(("state", None), 5.0) == {"x": 1}
+    assert runner.num_restarts == 0
+
+
+def test_a_job_sent_ahead_to_a_process_that_died_is_sent_again(runner: RunnerClient):
+    job = ("prepare", ("x", 1, None))
+    runner.send_ahead(job)
+    runner.kill()
+    assert runner.prepare(job, 5.0) == 1
+    assert runner.num_restarts == 1
+
+
+def test_the_reply_to_a_job_sent_ahead_is_not_taken_for_that_of_another(runner: RunnerClient):
+    runner.send_ahead(("prepare", ("x", 1, None)))
+    with pytest.raises(ValueError, match="another job was sent ahead"):
+        runner.request(("state", None), 5.0)
+    assert runner.request(("state", None), 5.0) == {}
+
+
+def test_preparations_can_be_forgotten(runner: RunnerClient):
+    runner.prepare(("prepare", ("x", 1, None)), 5.0)
+    runner.forget_preparations()
+    runner.kill()
+    assert runner.request(("state", None), 5.0) == {}

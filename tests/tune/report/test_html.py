@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from html import escape
-from html.parser import HTMLParser
 
 import pytest
-from typing_extensions import override
 
+from tests.page_reader import Reader, assert_nothing_is_fetched
 from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
 from tilesmith.schedule.config import Config
 from tilesmith.tune.listener import Progress
@@ -23,45 +22,7 @@ from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.report.tables import TableListener
 from tilesmith.tune.result import StopReason
 
-VOID = ("meta", "img", "source", "br")
 EVIL = '<script>alert("x & y")</script>'
-
-
-class Reader(HTMLParser):
-    """Collects text and attributes; unbalanced tags are an error."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.texts: dict[str, list[str]] = {}
-        self.attributes: list[tuple[str, str, str]] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    @override
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    @override
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    @override
-    def handle_data(self, data):
-        if self.open and data.strip():
-            self.texts.setdefault(self.open[-1], []).append(data.strip())
-
-    @property
-    def headings(self) -> list[str]:
-        return self.texts["h2"]
-
-    @property
-    def all_text(self) -> str:
-        shown = {tag: texts for tag, texts in self.texts.items() if tag != "style"}
-        return "\n".join(text for texts in shown.values() for text in texts)
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +56,7 @@ def test_the_page_is_well_formed_and_has_all_sections(page):
 
 
 def test_nothing_is_fetched_from_elsewhere(page):
-    for tag, name, value in Reader(page).attributes:
-        if name in ("src", "href", "srcset", "action", "data"):
-            assert value.startswith("data:image/png;base64,"), (tag, name)
-    assert not re.search(r"https?://|url\(|@import", page)
-    assert "<script" not in page
+    assert_nothing_is_fetched(page)
 
 
 def test_the_result_is_at_the_top(page):

@@ -12,11 +12,9 @@ from tests.tune.report.searches import DEFAULT, failed, make_result, make_start,
 from tilesmith.tune.listener import Progress
 from tilesmith.tune.outcome import Outcome, Verdict
 from tilesmith.tune.report import picture
+from tilesmith.tune.report.canvas import DARK, LIGHT, PictureError
 from tilesmith.tune.report.history import History
 from tilesmith.tune.report.picture import (
-    DARK,
-    LIGHT,
-    PictureError,
     best_so_far,
     draw_predictions,
     draw_search,
@@ -52,12 +50,12 @@ def size_of(png: bytes | None) -> tuple[int, int]:
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_the_picture_of_a_search(history, theme):
     png = draw_search(history, theme)
-    assert size_of(png) == (990, 550)
-    assert 10_000 < len(png or b"") < 200_000
+    assert size_of(png) == (1350, 750)
+    assert 10_000 < len(png or b"") < 250_000
 
 
 def test_the_picture_of_predictions(history):
-    assert size_of(draw_predictions(history)) == (682, 660)
+    assert size_of(draw_predictions(history)) == (930, 900)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +69,7 @@ def test_the_picture_of_predictions(history):
     ids=["one", "failures only", "seven decades", "equal"],
 )
 def test_odd_searches_are_drawn_too(outcomes):
-    assert size_of(draw_search(history_of(outcomes))) == (990, 550)
+    assert size_of(draw_search(history_of(outcomes))) == (1350, 750)
 
 
 def test_without_trials_there_is_no_picture():

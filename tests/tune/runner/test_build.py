@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver
 
 from tests.backends.triton.kernels import make, matmul
+from tests.backends.triton.test_build_kernel import TensorAt, fake_driver, launch_path
 from tests.tune.runner.cases import matmul_case, with_llvm
 from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.backends.triton.build import Pointer
+from tilesmith.backends.triton.build import Pointer, build_launcher
 from tilesmith.targets import parse_target
+from tilesmith.tune.builds import PRELOADED
 from tilesmith.tune.jobs import Binding, Program, TensorRef
 from tilesmith.tune.outcome import Verdict
+from tilesmith.tune.processes.build_pool import BuildPool
 from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program
 from tilesmith.tune.runner.failures import classify
 from tilesmith.tune.runner.folders import triton_dir
 
+__all__ = ["fake_driver"]
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}
 
 
@@ -69,6 +76,59 @@ def test_the_winner_is_published_to_where_launches_look(own_cache, triton_cache)
     published = {path.name for path in triton_cache.rglob("*") if path.is_file()}
     built = {path.name for path in triton_dir(own_cache).rglob("*") if path.is_file()}
     assert published == built
+
+
+def test_a_launch_compiles_nothing_after_publishing(
+    own_cache, triton_cache, fake_driver, monkeypatch
+):
+    program = gpu_program()
+    build_program(program)
+    knobs.cache.dir = str(triton_cache)
+    hits: list[bool] = []
+    listener = "listener"
+    monkeypatch.setattr(
+        knobs.compilation, listener, lambda **facts: hits.append(facts["cache_hit"])
+    )
+    fake_driver(GPUTarget("cuda", 90, 32))
+    tensors = {name: TensorAt(torch.float16, 4096) for name in ("x", "y", "out")}
+    publish_program(program, own_cache)
+    launch_path(program.artifact, tensors, {})
+    assert hits == [True, True]
+    other = replace(program, artifact=gpu_program(stages=3).artifact)
+    launch_path(other.artifact, tensors, {})
+    assert hits == [True, True, False]
+
+
+def test_builders_do_without_torch(tmp_path, own_cache):
+    """Importing it takes longer than most builds."""
+    environment = {"TILESMITH_CACHE_DIR": str(own_cache)}
+    builder = BuildPool(
+        "tests.tune.runner.looking_builder:build_and_look",
+        jobs=1,
+        timeout_s=60.0,
+        preload=PRELOADED[True],
+        environment=environment,
+    )
+    with builder:
+        for number, program in enumerate([gpu_program(), matmul_case(tmp_path).program()]):
+            builder.submit(str(number), program)
+            (outcome,) = builder.wait(60.0)
+            assert outcome.reply == (Verdict.OK, False)
+
+
+def test_host_code_of_launches_is_built_where_triton_makes_it(monkeypatch):
+    made: list[tuple[str, str]] = []
+    compiled = SimpleNamespace(src="source", metadata="metadata")
+    launcher = "CudaLauncher"
+    monkeypatch.setattr(driver, launcher, lambda *facts: made.append(facts))
+    monkeypatch.delattr(driver, "make_launcher", raising=False)
+    build_launcher(compiled)
+    assert made == []
+    monkeypatch.setattr(driver, "make_launcher", None, raising=False)
+    build_launcher(compiled)
+    assert made == [("source", "metadata")]
+    monkeypatch.setattr(driver, launcher, None)
+    build_launcher(compiled)
 
 
 def test_native_code_needs_no_publishing(tmp_path, own_cache):

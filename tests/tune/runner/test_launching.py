@@ -51,7 +51,7 @@ def test_names_and_sources_of_parameters_do_not_matter(tmp_path, place):
 class FakeLauncher:
     """Records what it is called with, and counts up at the barrier."""
 
-    def __init__(self, artifact, captured, constants, device, directory) -> None:
+    def __init__(self, artifact, captured, constants, options) -> None:
         self.sources = [parameter.source for parameter in artifact.parameters]
         assert self.sources == list(captured)
         self.kernels: tuple[SimpleNamespace, ...] = ()
@@ -60,7 +60,7 @@ class FakeLauncher:
 
     last: FakeLauncher
 
-    def __call__(self, x: torch.Tensor, n: int, counter: torch.Tensor) -> None:
+    def launch(self, x: torch.Tensor, n: int, counter: torch.Tensor) -> None:
         self.calls.append((float(x[0]), n, int(counter)))
         counter.add_(7)
         metadata = SimpleNamespace(shared=2048)

@@ -40,6 +40,8 @@ class BuildOutcome(NamedTuple):
     reply: Any
     """What the function returned, an ErrorReply if it raised, else ChildDied or ChildTimeout."""
     seconds: float
+    moment: float = 0.0
+    """When it was done, by ``time.monotonic``."""
 
 
 @dataclass
@@ -89,6 +91,11 @@ class BuildPool:
     def num_restarts(self) -> int:
         """How often the server had to be started again."""
         return max(0, self._server.num_starts - 1)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server runs and has said that it is up."""
+        return self._server.is_ready
 
     @property
     def pid(self) -> int | None:
@@ -173,7 +180,7 @@ class BuildPool:
             return  # it was cancelled meanwhile
         outcome = result.outcome
         reply = read_reply(outcome) if isinstance(outcome, bytes) else outcome
-        self._done.append(BuildOutcome(job.key, reply, result.seconds))
+        self._done.append(BuildOutcome(job.key, reply, result.seconds, result.moment))
 
     def _is_silent(self) -> bool:
         """Whether the server should have answered long ago."""

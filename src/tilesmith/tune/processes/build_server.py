@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from tilesmith.tune.processes.build_jobs import BuildJob, ForkedJob, SpawnedJob, import_function
-from tilesmith.tune.processes.failures import ChildError
+from tilesmith.tune.processes.failures import ChildDied, ChildError
 from tilesmith.tune.processes.frames import (
     Channel,
     ChannelClosed,
@@ -55,8 +55,8 @@ class BuildServer:
         if not self._setup.can_fork:
             return
         for name in self._setup.preload:
-            with suppress(ImportError):  # the build that needs it will say so
-                import_module(name)
+            with suppress(Exception):  # the build that needs it will say so
+                _preload(name)
         self._function = import_function(self._setup.function)
         # Python warns of threads, which may hold locks at a fork; those of libraries here idle.
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
@@ -65,7 +65,7 @@ class BuildServer:
     def run(self) -> None:
         """Work until the parent has gone."""
         try:
-            self._channel.post(encode(Ready()))
+            self._channel.post(encode(Ready(monotonic())))
             while not is_orphan(self._birth.parent):
                 self._take_messages()
                 self._start_jobs()
@@ -116,21 +116,37 @@ class BuildServer:
     def _outcome(self, job: BuildJob) -> bytes | ChildError | None:
         try:
             reply = job.take_reply()
-        except (ChannelClosed, NotAFrame):
+        except ChannelClosed:
             return job.failure(None)
+        except NotAFrame as error:
+            return _with_note(job.failure(None), f"something else writes to its channel: {error}")
         if reply is None and monotonic() - job.started >= self._setup.timeout_s:
             return job.failure(self._setup.timeout_s)
         job.trim()
         return reply
 
     def _report(self, ticket: int, outcome: bytes | ChildError, seconds: float) -> None:
-        self._channel.post(encode(BuildResult(ticket, outcome, seconds)))
+        self._channel.post(encode(BuildResult(ticket, outcome, seconds, monotonic())))
 
     def _cancel(self) -> None:
         self._waiting.clear()
         for job in self._running.values():
             job.end()
         self._running.clear()
+
+
+def _with_note(failure: ChildError, note: str) -> ChildError:
+    """The death of a job that was ended for a reason of ours."""
+    if not isinstance(failure, ChildDied):
+        return failure
+    return ChildDied(failure.exit_code, failure.log_tail, failure.stage, note)
+
+
+def _preload(name: str) -> None:
+    module, _, function = name.partition(":")
+    found = import_module(module)
+    if function:
+        getattr(found, function)()
 
 
 def main() -> None:

@@ -16,11 +16,11 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import Self
 
@@ -45,6 +45,7 @@ class ChildProcess:
 
     ``environment`` is added to this process's. ``is_bare`` leaves out the package's ``__init__``
     in the child: it then starts in a fraction of a second unless the module itself needs torch.
+    ``arguments`` stand in its ``sys.argv`` from position 2.
     """
 
     def __init__(
@@ -54,14 +55,20 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         is_bare: bool = False,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.module = module
         self.start_timeout_s = start_timeout_s
         self.num_starts = 0
         self._environment = dict(environment or {})
         self._is_bare = is_bare
+        self._arguments = tuple(arguments)
         self._life: _Life | None = None
         self._is_ready = False
+        self.ready_at = 0.0
+        """When it came up, by ``time.monotonic``."""
+        self._sent_ahead: tuple[object, int] | None = None
+        """A job whose reply was not yet asked for, and the number of the process that has it."""
         self._ready_by = 0.0
         self._lock = threading.Lock()
 
@@ -70,7 +77,8 @@ class ChildProcess:
         if self._life is not None and self._life.is_running:
             return
         self.kill()
-        self._life = _Life(self.module, self._environment, self._is_bare)
+        command = _Command(self.module, self._arguments, self._is_bare)
+        self._life = _Life(command, self._environment)
         self._is_ready = False
         self._ready_by = monotonic() + self.start_timeout_s
         self.num_starts += 1
@@ -85,6 +93,12 @@ class ChildProcess:
             self.kill()
             raise
 
+    def send_ahead(self, job: object) -> None:
+        """Let it begin with a job as soon as it is up; the next request must be for this object."""
+        self.start()
+        self.channel.post(encode(job))
+        self._sent_ahead = (job, self.num_starts)
+
     def request(self, job: object, timeout_s: float) -> Any:
         """The reply to a job; an ErrorReply where the handler raised, what is in a LastReply.
 
@@ -95,7 +109,8 @@ class ChildProcess:
         with self._lock:
             self.await_ready()
             try:
-                self.channel.post(payload)
+                if not self._is_sent_ahead(job):
+                    self.channel.post(payload)
                 reply = self.poll(timeout_s)
                 if reply is None:
                     raise self.failure(timeout_s)
@@ -183,8 +198,19 @@ class ChildProcess:
             raise self.failure(None, f"something else writes to its channel: {error}") from None
         if self._is_ready:
             return payload
-        self._is_ready = isinstance(read_reply(payload), Ready)
+        first = read_reply(payload)
+        if isinstance(first, Ready):
+            self._is_ready, self.ready_at = True, first.moment
         return None
+
+    def _is_sent_ahead(self, job: object) -> bool:
+        """Whether this process has the job already."""
+        ahead, self._sent_ahead = self._sent_ahead, None
+        if ahead is None or ahead[1] != self.num_starts:
+            return False
+        if ahead[0] is not job:
+            raise ValueError("another job was sent ahead")
+        return True
 
     def _unwrap(self, reply: Any) -> Any:
         if not isinstance(reply, LastReply):
@@ -216,10 +242,18 @@ class ChildProcess:
         return ChildDied(_exit_code(life.process), tail, stage, "" if has_ended else note)
 
 
+class _Command(NamedTuple):
+    """What a process runs."""
+
+    module: str
+    arguments: tuple[str, ...]
+    is_bare: bool
+
+
 class _Life:
     """One process, from its start to its end, with all that belongs to it."""
 
-    def __init__(self, module: str, environment: Mapping[str, str], is_bare: bool) -> None:
+    def __init__(self, command: _Command, environment: Mapping[str, str]) -> None:
         if not sys.executable:
             raise ChildError("no child process can be started: sys.executable is not known")
         self.log = OutputLog()
@@ -228,7 +262,7 @@ class _Life:
         self.channel = Channel(ours)
         changes = {**_scratch_variables(scratch), **environment, "PYTHONPATH": _python_path()}
         try:
-            self.process = _spawn(module, theirs, self.log, (changes, is_bare))
+            self.process = _spawn(command, theirs, self.log, changes)
         except OSError as error:
             _release(self.channel, self.log, scratch)
             raise ChildError(f"no child process can be started: {error}") from error
@@ -253,14 +287,13 @@ class _Life:
 
 
 def _spawn(
-    module: str, theirs: socket.socket, log: OutputLog, how: tuple[Mapping[str, str], bool]
+    command: _Command, theirs: socket.socket, log: OutputLog, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    environment, is_bare = how
     is_main = threading.current_thread() is threading.main_thread()
-    birth = Birth(theirs.fileno(), os.getpid(), is_main, is_bare)
+    birth = Birth(theirs.fileno(), os.getpid(), is_main, command.is_bare)
     is_windows = sys.platform == "win32"
     process = subprocess.Popen(
-        [sys.executable, "-u", str(START), module, json.dumps(birth)],
+        [sys.executable, "-u", str(START), command.module, json.dumps(birth), *command.arguments],
         stdin=subprocess.PIPE if is_windows else subprocess.DEVNULL,
         stdout=log.fileno(),
         stderr=log.fileno(),

@@ -16,6 +16,9 @@ TRACEBACK_CHARACTERS = 4000
 class Ready:
     """The first message of a child: it has imported what it needs."""
 
+    moment: float = 0.0
+    """When, by ``time.monotonic``, whose clock is the machine's."""
+
 
 @dataclass(frozen=True)
 class ErrorReply:
@@ -66,7 +69,7 @@ class BuildSetup:
     num_jobs: int
     timeout_s: float
     preload: tuple[str, ...] = ()
-    """Modules to import once, before the first build."""
+    """Modules to import once before the first build, functions (``module:name``) to call once."""
     can_fork: bool = True
 
 
@@ -90,3 +93,5 @@ class BuildResult:
     ticket: int
     outcome: bytes | ChildError
     seconds: float
+    moment: float = 0.0
+    """When it was done, by ``time.monotonic``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -27,9 +27,14 @@ class RunnerClient(ChildProcess):
         environment: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         is_bare: bool = False,
+        arguments: Sequence[str] = (),
     ) -> None:
         super().__init__(
-            module, environment=environment, start_timeout_s=start_timeout_s, is_bare=is_bare
+            module,
+            environment=environment,
+            start_timeout_s=start_timeout_s,
+            is_bare=is_bare,
+            arguments=arguments,
         )
         self._preparations: dict[str, tuple[object, float]] = {}
         self._prepared_start = 0
@@ -49,6 +54,10 @@ class RunnerClient(ChildProcess):
         if not isinstance(reply, ErrorReply):
             self._preparations[slot] = (job, timeout_s)
         return reply
+
+    def forget_preparations(self) -> None:
+        """Let later processes start as if nothing had been prepared."""
+        self._preparations.clear()
 
     @override
     def request(self, job: object, timeout_s: float) -> Any:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from tilesmith.tune.processes.frames import Channel, ChannelClosed, NotAFrame, decode, encode
@@ -34,7 +35,7 @@ def serve(handler: Handler) -> None:
         watch_parent(birth.parent)
     channel = Channel(inherited_socket(birth))
     with suppress(ChannelClosed, NotAFrame):
-        channel.send(encode(Ready()))
+        channel.send(encode(Ready(monotonic())))
         while True:
             channel.send(answer(handler, channel.receive()))
     leave(0)

@@ -20,12 +20,14 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 from time import sleep
+from types import ModuleType
 from typing import NamedTuple
 
 if sys.platform != "win32":
     import resource
 
 PACKAGE = "tilesmith"
+RUNTIME = "runtime"
 PR_SET_PDEATHSIG = 1
 ORPHAN_EXIT_CODE = 3
 WATCH_INTERVAL_S = 1.0
@@ -89,10 +91,22 @@ def watch_parent(parent: int) -> None:
 
 
 def make_bare_package() -> None:
-    """Make the package importable without its ``__init__``, which takes seconds to import torch."""
-    spec = PathFinder.find_spec(PACKAGE, [str(Path(__file__).parents[3])])
-    if spec is not None:
-        sys.modules[PACKAGE] = module_from_spec(spec)
+    """Make the package importable without what takes seconds to import torch.
+
+    That is its ``__init__``, and that of the folder ``runtime``.
+    """
+    root = Path(__file__).parents[3]
+    package = _make_bare(PACKAGE, root)
+    if package is not None:
+        setattr(package, RUNTIME, _make_bare(f"{PACKAGE}.{RUNTIME}", root / PACKAGE))
+
+
+def _make_bare(name: str, folder: Path) -> ModuleType | None:
+    spec = PathFinder.find_spec(name, [str(folder)])
+    if spec is None:
+        return None
+    sys.modules[name] = module_from_spec(spec)
+    return sys.modules[name]
 
 
 def _protect(birth: Birth) -> None:

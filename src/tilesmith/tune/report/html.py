@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from math import inf
 
 from tilesmith.schedule.config import Config
 from tilesmith.tune.outcome import Outcome
+from tilesmith.tune.report.canvas import Theme
 from tilesmith.tune.report.environment import describe_environment
 from tilesmith.tune.report.history import History
-from tilesmith.tune.report.page_style import STYLE
-from tilesmith.tune.report.picture import (
-    DARK,
-    LIGHT,
-    PictureError,
-    Theme,
-    draw_predictions,
-    draw_search,
+from tilesmith.tune.report.page import (
+    code_cell,
+    document,
+    facts_table,
+    figures,
+    head,
+    note,
+    number_cell,
+    picture,
+    row,
+    section,
+    table,
+    text_cell,
 )
+from tilesmith.tune.report.picture import draw_predictions, draw_search
 from tilesmith.tune.report.wording import (
     config_text,
     counted,
@@ -39,29 +45,21 @@ Draw = Callable[[History, Theme], "bytes | None"]
 
 def make_page(history: History) -> str:
     """The page, from what a search told."""
-    kernel = escape(history.start.kernel if history.start else "kernel")
-    sections = (
-        _heading(history),
-        _result(history),
-        _section("The search", _picture(history, draw_search, "times of the configs tried")),
-        _section("Best configs", _best_table(history)),
-        _section("Side by side", _finals(history)),
-        _section("The winner in full", _winner(history)),
-        _section("Rejected", _failures(history)),
-        _section("Prediction", _predictions(history)),
-        _section("How it was done", _method(history)),
+    kernel = history.start.kernel if history.start else "kernel"
+    return document(
+        f"Tuning {kernel}",
+        (
+            _heading(history),
+            _result(history),
+            section("The search", _picture(history, draw_search, "times of the configs tried")),
+            section("Best configs", _best_table(history)),
+            section("Side by side", _finals(history)),
+            section("The winner in full", _winner(history)),
+            section("Rejected", _failures(history)),
+            section("Prediction", _predictions(history)),
+            section("How it was done", _method(history)),
+        ),
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Tuning {kernel}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(filter(None, sections))
-        + "\n</body>\n</html>\n"
-    )
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>" if content else ""
 
 
 def _heading(history: History) -> str:
@@ -82,12 +80,8 @@ def _result(history: History) -> str:
         return ""
     problem = result.problem.strip()
     shown = f'<div class="problem">{escape(problem)}</div>\n' if problem else ""
-    cards = "".join(
-        f'<div class="figure"><b>{escape(value)}</b><span>{escape(what)}</span></div>'
-        for value, what in _figures(history, result)
-    )
     return (
-        f'{shown}<div class="figures">{cards}</div>\n'
+        f"{shown}{figures(_figures(history, result))}\n"
         f"<p>To pin this config:</p>\n<pre>{escape(result.paste_line)}</pre>"
     )
 
@@ -110,52 +104,54 @@ def _figures(history: History, result: TuneResult) -> Iterable[tuple[str, str]]:
 
 
 def _picture(history: History, draw: Draw, meaning: str, style: str = "") -> str:
-    """The picture in both themes, inside the page."""
-    try:
-        light, dark = draw(history, LIGHT), draw(history, DARK)
-    except PictureError as error:
-        return f'<p class="soft">No picture: {escape(str(error))}.</p>'
-    if light is None or dark is None:
-        return ""
-    source = f'<source srcset="{_data(dark)}" media="(prefers-color-scheme: dark)">'
-    image = f'<img class="{style}" src="{_data(light)}" alt="{escape(meaning)}">'
-    return f"<picture>{source}{image}</picture>"
-
-
-def _data(png: bytes) -> str:
-    return "data:image/png;base64," + b64encode(png).decode()
+    return picture(lambda theme: draw(history, theme), meaning, style)
 
 
 def _best_table(history: History) -> str:
     outcomes = sorted((t.outcome for t in history.timed), key=lambda outcome: outcome.time_ms)
+    best = outcomes[:NUM_BEST]
     winner = history.result.config if history.result else None
+    shown = [name for name, text_of in _RESOURCES.items() if any(map(text_of, best))]
     rows = [
-        _row(_best_cells(place, outcome), "winner" if outcome.config == winner else "")
-        for place, outcome in enumerate(outcomes[:NUM_BEST], 1)
+        row(_best_cells(place, outcome, shown), "winner" if outcome.config == winner else "")
+        for place, outcome in enumerate(best, 1)
     ]
-    heads = ("#", "time, ms", "spread", "shared, KiB", "registers", "spills", "build, s")
-    shown = _table(_head([*heads, "found by", "config"], len(heads)), rows)
+    heads = ["#", "time, ms", "spread", *shown, "build, s"]
+    made = table(head([*heads, "found by", "config"], range(len(heads))), rows)
     more = len(outcomes) - NUM_BEST
-    note = f'<p class="soft">and {counted(more, "slower config")}</p>' if more > 0 else ""
-    return shown + note if rows else ""
+    rest = note(f"and {counted(more, 'slower config')}") if more > 0 else ""
+    return made + rest if rows else ""
 
 
-def _best_cells(place: int, outcome: Outcome) -> list[str]:
-    use = outcome.resources
-    shared = None if use.shared_bytes is None else use.shared_bytes / 1024
+def _best_cells(place: int, outcome: Outcome, resources: Sequence[str]) -> list[str]:
     spread = (outcome.high_ms - outcome.low_ms) / outcome.time_ms
     origin = "journal" if outcome.is_recalled else outcome.candidate.origin
     return [
-        _number(str(place)),
-        _number(number_text(outcome.time_ms)),
-        _number(percent_text(spread) if spread < inf else "-"),
-        _number("-" if shared is None else f"{shared:.4g}"),
-        _number("-" if use.registers is None else str(use.registers)),
-        _number("-" if use.spills is None else str(use.spills)),
-        _number(f"{outcome.build_s:.2f}"),
-        f"<td>{escape(origin)}</td>",
+        number_cell(str(place)),
+        number_cell(number_text(outcome.time_ms)),
+        number_cell(percent_text(spread) if spread < inf else "-"),
+        *(number_cell(_RESOURCES[name](outcome) or "-") for name in resources),
+        number_cell(f"{outcome.build_s:.2f}"),
+        text_cell(origin),
         _config_cell(outcome.config),
     ]
+
+
+def _shared_text(outcome: Outcome) -> str:
+    use = outcome.resources.shared_bytes
+    return "" if use is None else f"{use / 1024:.4g}"
+
+
+def _count_text(count: int | None) -> str:
+    return "" if count is None else str(count)
+
+
+_RESOURCES: Mapping[str, Callable[[Outcome], str]] = {
+    "shared, KiB": _shared_text,
+    "registers": lambda outcome: _count_text(outcome.resources.registers),
+    "spills": lambda outcome: _count_text(outcome.resources.spills),
+}
+"""Columns that are there where some config has a value: a CPU has none of these."""
 
 
 def _finals(history: History) -> str:
@@ -163,24 +159,23 @@ def _finals(history: History) -> str:
     if final is None:
         return ""
     rows = [
-        _row(
+        row(
             [
-                _number(number_text(standing.median_ms)),
-                _number(percent_text(standing.spread)),
-                f"<td>{'tied' if standing.is_tied else 'slower'}</td>",
+                number_cell(number_text(standing.median_ms)),
+                number_cell(percent_text(standing.spread)),
+                text_cell("tied" if standing.is_tied else "slower"),
                 _config_cell(standing.config),
             ],
             "winner" if standing == final.winner else "",
         )
         for standing in final.standings
     ]
-    note = (
+    words = (
         f"The best {len(rows)} measured in turns. The fastest measured twice differed by "
         f"{percent_text(final.noise)} from itself. Of those that tie, the default wins, or else "
         "the simplest."
     )
-    table = _table(_head(["time, ms", "spread", "", "config"], 2), rows)
-    return f'<p class="soft">{escape(note)}</p>\n{table}'
+    return note(words) + table(head(["time, ms", "spread", "", "config"], range(2)), rows)
 
 
 def _winner(history: History) -> str:
@@ -191,9 +186,9 @@ def _winner(history: History) -> str:
     changed = differences(result.config, default)
     names = [*result.config, *(name for name in changed if name not in result.config)]
     rows = [
-        _row(
+        row(
             [
-                f"<td><code>{escape(name)}</code></td>",
+                code_cell(name),
                 _code_cell(result.config.get(name)),
                 _code_cell(default.get(name) if default is not None else None),
             ],
@@ -201,8 +196,8 @@ def _winner(history: History) -> str:
         )
         for name in names
     ]
-    note = _difference_note(default, changed)
-    return f'<p class="soft">{note}</p>\n' + _table(_head(["key", "winner", "default"], 0), rows)
+    shown = table(head(["key", "winner", "default"]), rows, "facts")
+    return note(_difference_note(default, changed)) + shown
 
 
 def _difference_note(default: Config | None, changed: Sequence[str] | dict[str, object]) -> str:
@@ -217,10 +212,10 @@ def _failures(history: History) -> str:
     groups = rejections(trial.outcome for trial in history.trials)
     most = max((len(group) for group in groups.values()), default=0)
     rows = [
-        _row(
+        row(
             [
-                f"<td>{escape(verdict.value)}</td>",
-                _number(str(len(group))),
+                text_cell(verdict.value),
+                number_cell(str(len(group))),
                 f'<td><div class="bar" style="width:{160 * len(group) / most:.0f}px"></div></td>',
                 f'<td class="config">{escape(first_line(group[0].reason, 400))}'
                 f"<br><code>{escape(config_text(group[0].config))}</code></td>",
@@ -228,8 +223,7 @@ def _failures(history: History) -> str:
         )
         for verdict, group in groups.items()
     ]
-    head = _head(["why", "configs", "", "one of them"], 0)
-    return _table(head, rows) if rows else ""
+    return table(head(["why", "configs", "", "one of them"], range(1, 2)), rows) if rows else ""
 
 
 def _predictions(history: History) -> str:
@@ -251,41 +245,12 @@ def _method(history: History) -> str:
             "device": start.device,
             "target": start.target,
         }
-    values.update(describe_environment())
-    rows = [
-        _row([f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"])
-        for name, value in values.items()
-        if value
-    ]
-    return _table("", rows)
-
-
-def _table(head: str, rows: Sequence[str]) -> str:
-    return f'<div class="wide"><table>{head}\n' + "\n".join(rows) + "\n</table></div>"
-
-
-def _head(names: Sequence[str], num_numbers: int) -> str:
-    """The header row; the first few columns hold numbers."""
-    cells = [
-        f'<th class="number">{escape(name)}</th>'
-        if place < num_numbers
-        else f"<th>{escape(name)}</th>"
-        for place, name in enumerate(names)
-    ]
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _row(cells: Iterable[str], style: str = "") -> str:
-    return f'<tr class="{style}">{"".join(cells)}</tr>' if style else f"<tr>{''.join(cells)}</tr>"
-
-
-def _number(text: str) -> str:
-    return f'<td class="number">{escape(text)}</td>'
+    return facts_table({**values, **describe_environment()})
 
 
 def _code_cell(value: object) -> str:
-    return f"<td><code>{escape('-' if value is None else repr(value))}</code></td>"
+    return code_cell("-" if value is None else repr(value))
 
 
 def _config_cell(config: Config) -> str:
-    return f'<td class="config"><code>{escape(config_text(config))}</code></td>'
+    return code_cell(config_text(config), "config")

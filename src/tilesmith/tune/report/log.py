@@ -174,6 +174,8 @@ def end_lines(result: TuneResult, final: Final | None, default: Config | None) -
     if rejected:
         yield rejected
     yield _tried(result)
+    if result.timeline.text:
+        yield result.timeline.text
     if result.is_measured:
         yield best_text(result, final, default)
         yield f"to pin it: {result.paste_line}"

@@ -1,4 +1,4 @@
-"""The style sheet of the page about a search: light or dark as the reader has it."""
+"""The style sheet of pages of reports: light or dark as the reader has it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,22 @@ th { text-align: left; color: var(--soft); font-weight: 600; white-space: nowrap
 th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
-td.config { min-width: 320px; overflow-wrap: anywhere; }
+td.config { min-width: 320px; width: 60%; overflow-wrap: anywhere; }
 tr.winner td { color: var(--good); font-weight: 600; } tr.winner code { font-weight: 400; }
 tr.changed td { background: var(--mark); color: var(--marked); }
 tr.changed td:first-child, tr.changed td:last-child { border-radius: 0; }
 td:first-child, th:first-child { padding-left: 8px; }
 .bar { height: 9px; min-width: 3px; margin-top: 6px; background: var(--bad);
   border-radius: 2px; }
-img { display: block; max-width: 100%; height: auto; border: 1px solid var(--line);
+.bar.good { background: var(--good); } .bar.other { background: var(--soft); }
+tr.first td { border-top: 2px solid var(--line); }
+table.groups tr:not(.first) td:first-child { padding-left: 0; }
+tr.ours td:first-child {
+  font-weight: 600; } td.failed, tr.ours td:first-child { color: var(--bad); }
+picture + picture img { margin-top: 12px; }
+summary { cursor: pointer; }
+table.facts { width: auto; } table.facts td { padding-right: 36px; }
+img { display: block; width: 100%; height: auto; border: 1px solid var(--line);
   border-radius: 8px; }
 .narrow { max-width: 560px; }
 """

@@ -1,54 +1,24 @@
-"""Pictures of a search, as PNG: how times fell, and how well they were predicted.
-
-Drawn with matplotlib's Agg, which is loaded when a picture is asked for; without it a
-``PictureError`` says how to get it.
-"""
+"""Pictures of a search, as PNG: how times fell, and how well they were predicted."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, log10
 from typing import Any
 
+from tilesmith.tune.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
 from tilesmith.tune.report.history import History
 from tilesmith.tune.report.wording import number_text, roofline_text
 
-DPI = 110
 SIZE = (9.0, 5.0)
 SQUARE = (6.2, 6.0)
-
-
-class PictureError(Exception):
-    """A picture cannot be drawn here."""
-
-
-@dataclass(frozen=True)
-class Theme:
-    """Colours that people with any colour vision can tell apart (after Okabe and Ito)."""
-
-    paper: str
-    ink: str
-    grid: str
-    trial: str
-    best: str
-    failure: str
-    default: str
-    roofline: str
-
-
-LIGHT = Theme(
-    "#ffffff", "#1b1f24", "#d5dae0", "#56a0d8", "#00527d", "#d55e00", "#b8860b", "#007a5a"
-)
-DARK = Theme("#14181d", "#dfe4ea", "#323a44", "#6ea8d8", "#b8e2ff", "#ff8c42", "#f0c808", "#35c99a")
 
 
 def draw_search(history: History, theme: Theme = LIGHT) -> bytes | None:
     """Time against configs tried, with the best so far; None when nothing was tried."""
     if not history.trials:
         return None
-    figure, axes = _new_figure(SIZE, theme)
+    figure, axes = new_figure(SIZE, theme)
     axes.set_yscale("log")
     _draw_times(axes, history, theme)
     _draw_references(axes, history, theme)
@@ -57,8 +27,8 @@ def draw_search(history: History, theme: Theme = LIGHT) -> bytes | None:
     axes.set_xlabel("configs tried")
     axes.set_ylabel("time, ms (log scale)")
     axes.set_title(_search_title(history), loc="left", color=theme.ink, fontsize=12, pad=34)
-    _legend(axes, theme)
-    return _png(figure)
+    legend(axes, theme)
+    return png(figure)
 
 
 def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
@@ -66,7 +36,7 @@ def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
     pairs = predicted_pairs(history)
     if len(pairs) < 3:
         return None
-    figure, axes = _new_figure(SQUARE, theme)
+    figure, axes = new_figure(SQUARE, theme)
     predicted, measured = [p for p, _ in pairs], [m for _, m in pairs]
     low, high = min(predicted + measured) / 1.3, max(predicted + measured) * 1.3
     axes.set_xscale("log")
@@ -76,15 +46,15 @@ def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
-    _format_log_axis(axes.xaxis, low, high)
-    _format_log_axis(axes.yaxis, low, high)
+    format_log_axis(axes.xaxis, low, high)
+    format_log_axis(axes.yaxis, low, high)
     axes.set_xlabel("predicted time, ms")
     axes.set_ylabel("measured time, ms")
     rank = spearman(predicted, measured)
     title = f"Predicted and measured, {len(pairs)} configs\nrank correlation (Spearman) {rank:.2f}"
     axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=30)
-    _legend(axes, theme)
-    return _png(figure)
+    legend(axes, theme)
+    return png(figure)
 
 
 def best_so_far(history: History) -> tuple[list[int], list[float]]:
@@ -136,37 +106,21 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def _new_figure(size: tuple[float, float], theme: Theme) -> tuple[Any, Any]:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PictureError("pictures need matplotlib (pip install tilesmith[report])") from error
-    figure: Any = Figure(figsize=size, dpi=DPI, facecolor=theme.paper, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot(facecolor=theme.paper)
-    axes.grid(visible=True, which="major", color=theme.grid, lw=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", colors=theme.ink, labelsize=9)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name in ("left", "bottom"))
-        spine.set_color(theme.ink)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_color(theme.ink)
-    return figure, axes
-
-
 def _draw_times(axes: Any, history: History, theme: Theme) -> None:
     timed = history.timed
     if not timed:
         return
     places = [trial.number for trial in timed]
     times = [trial.outcome.time_ms for trial in timed]
-    look = {"c": theme.trial, "alpha": 0.8, "lw": 0, "label": "one config", "zorder": 2}
-    axes.scatter(places, times, s=16 if len(times) < 500 else 9, **look)
+    look = {"c": theme.trial, "alpha": 0.8, "lw": 0, "label": "one config", "zorder": 4.5}
+    axes.scatter(places, times, s=_dot_size(len(times)), **look)
     places, bests = best_so_far(history)
     axes.step(places, bests, where="post", c=theme.best, lw=2.2, label="best so far", zorder=4)
     axes.scatter(places[-2], bests[-1], s=46, c=theme.best, lw=0, zorder=5)
+
+
+def _dot_size(count: int) -> int:
+    return 34 if count < 50 else 18 if count < 500 else 9
 
 
 def _set_ranges(axes: Any, history: History) -> None:
@@ -181,22 +135,7 @@ def _set_ranges(axes: Any, history: History) -> None:
     margin = max(0.06 * log10(high / low), 0.02)
     bottom, top = low / 10**margin, high * 10 ** (2.5 * margin)
     axes.set_ylim(bottom, top)
-    _format_log_axis(axes.yaxis, bottom, top)
-
-
-def _format_log_axis(axis: Any, low: float, high: float) -> None:
-    """Plain numbers as labels: few where the range is wide, many where it is narrow."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    decades = log10(high / low)
-    if decades < 1:
-        axis.set_major_locator(MaxNLocator(6))
-        axis.set_minor_locator(LogLocator(subs=(1.0,)))
-    else:
-        subs = (1.0, 2.0, 5.0) if decades < 4 else (1.0,)
-        axis.set_major_locator(LogLocator(subs=subs, numticks=20))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
-    axis.set_minor_formatter(NullFormatter())
+    format_log_axis(axes.yaxis, bottom, top)
 
 
 def _draw_references(axes: Any, history: History, theme: Theme) -> None:
@@ -226,21 +165,6 @@ def _draw_failures(axes: Any, places: list[int], theme: Theme) -> None:
     )
 
 
-def _legend(axes: Any, theme: Theme) -> None:
-    """Above the picture, where it hides nothing."""
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=5,
-        frameon=False,
-        fontsize=9,
-        labelcolor=theme.ink,
-        borderaxespad=0.2,
-        handletextpad=0.5,
-        columnspacing=1.4,
-    )
-
-
 def _search_title(history: History) -> str:
     name = history.start.kernel if history.start else "search"
     device = f" on {history.start.device}" if history.start else ""
@@ -251,9 +175,3 @@ def _search_title(history: History) -> str:
     if history.roofline_ms:
         share = f", {roofline_text(history.roofline_ms, result.ms)}"
     return f"{name}{device}: {number_text(result.ms)} ms{share}"
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", facecolor=figure.get_facecolor())
-    return buffer.getvalue()

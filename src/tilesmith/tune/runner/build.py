@@ -15,12 +15,13 @@ from tilesmith.backends.triton.build import (
     LaunchArgument,
     Pointer,
     build_kernel,
+    build_launcher,
     publish_kernel,
     use_cache_dir,
 )
 from tilesmith.dtypes import DTYPES_BY_NAME
-from tilesmith.runtime.launchers.triton import load_module, write_module
-from tilesmith.runtime.native.loader import compile_artifact
+from tilesmith.runtime.launchers.generated_module import load_module, write_module
+from tilesmith.runtime.native.object_cache import compile_artifact
 from tilesmith.tune.jobs import Argument, Binding, BuildReply, Program, TensorRef
 from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 from tilesmith.tune.runner.failures import classify, shared_memory_reason
@@ -88,6 +89,8 @@ def _build(program: Program) -> Resources:
     use_cache_dir(triton_dir(folder))
     arguments = launch_arguments(artifact, program.binding)
     compiled = build_kernel(artifact, arguments, _load_function(artifact, folder))
+    if artifact.target.kind == "cuda":
+        build_launcher(compiled)
     return Resources(shared_bytes=compiled.metadata.shared)
 
 

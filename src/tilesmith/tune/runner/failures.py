@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import torch
-
 from tilesmith.tune.outcome import Verdict
 
 LONGEST_REASON = 300
@@ -22,11 +20,16 @@ def classify(error: BaseException, otherwise: Verdict) -> tuple[Verdict, str]:
     for cause in _causes(error):
         if type(cause).__name__ == "OutOfResources":
             return Verdict.OUT_OF_RESOURCES, _missing_resource(cause)
-        if isinstance(cause, (torch.OutOfMemoryError, MemoryError)) or _MEMORY.search(str(cause)):
+        if _is_memory_error(cause) or _MEMORY.search(str(cause)):
             return Verdict.OUT_OF_MEMORY, one_line(cause)
         if _RESOURCES.search(str(cause)):
             return Verdict.OUT_OF_RESOURCES, one_line(cause)
     return otherwise, one_line(list(_causes(error))[-1])
+
+
+def _is_memory_error(error: BaseException) -> bool:
+    # By name: the processes that build have no torch.
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def one_line(error: BaseException) -> str:

@@ -16,6 +16,7 @@ import torch
 
 from tilesmith.artifacts import Artifact
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
+from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources
 
@@ -66,13 +67,14 @@ def make_launch(artifact: Artifact, values: Mapping[str, Any], place: Place) -> 
         options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
         native = native_launcher(renamed, slots, (), options)
         return Launch(lambda: native(*ordered), lambda: UNKNOWN_RESOURCES)
-    launcher = TritonLauncher(renamed, slots, (), place.device, place.cache_dir)
+    options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
+    launcher = TritonLauncher(renamed, slots, (), options)
     counters = [x for x, p in zip(ordered, artifact.parameters) if p.is_made_at_launch]
 
     def run() -> None:
         for counter in counters:
             counter.zero_()
-        launcher(*ordered)
+        launcher.launch(*ordered)
 
     return Launch(run, lambda: _resources(launcher))
 

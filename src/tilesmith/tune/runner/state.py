@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import gc
+import time
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +20,7 @@ from tilesmith.tune.jobs import (
     ForgetJob,
     PrepareJob,
     PrepareReply,
+    ReleaseJob,
     RunnerJob,
     TimeJob,
     TimeReply,
@@ -48,6 +51,9 @@ class RunnerState:
 
     def handle(self, job: RunnerJob) -> Any:
         """The reply to a job; a LastReply if the device is lost."""
+        if isinstance(job, ReleaseJob):
+            self._release()
+            return None
         if isinstance(job, PrepareJob):
             self._bench = None
             self._bench, reply = prepare(job)
@@ -55,6 +61,12 @@ class RunnerState:
         if self._bench is None:
             raise ValueError(f"{type(job).__name__} before a workload was prepared")
         return self._bench.handle(job)
+
+    def _release(self) -> None:
+        self._bench = None
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
 
 
 class Bench:
@@ -116,15 +128,19 @@ def prepare(job: PrepareJob) -> tuple[Bench, PrepareReply]:
     if place.is_gpu:
         torch.cuda.set_device(place.device)
         use_cache_dir(triton_dir(place.cache_dir))
+    started = time.perf_counter()
     workload = Workload.load(job.workload, place.device)
+    place.synchronize()
+    loaded = time.perf_counter()
     find_fault, reply = make_judge(job, workload)
     if is_device_lost(place):
         # Without an answer: the parent then asks a new process, for less.
         raise SystemExit(f"the device is lost: {reply.reason}")
     may_differ = _is_order_free(job) and not job.has_deterministic_results
-    return Bench(
-        workload, place, Checker(workload, place, find_fault, may_differ=may_differ)
-    ), reply
+    checker = Checker(workload, place, find_fault, may_differ=may_differ)
+    reference_s = time.perf_counter() - loaded
+    reply = replace(reply, loading_s=loaded - started, reference_s=reference_s)
+    return Bench(workload, place, checker), reply
 
 
 def _is_order_free(job: PrepareJob) -> bool:

@@ -27,7 +27,12 @@ NUM_SAME, NUM_SIMILAR = 3, 2
 """Configs that a search starts from: of these conditions, and of each other."""
 CHANCE_VERDICTS = (Verdict.CRASHED, Verdict.HUNG, Verdict.RUN_ERROR, Verdict.BUILD_TIMEOUT)
 """May be the fault of the machine: believed when they happened twice."""
-UNKEPT_VERDICTS = (Verdict.FILTERED, Verdict.INFEASIBLE, Verdict.OUT_OF_MEMORY)
+UNKEPT_VERDICTS = (
+    Verdict.FILTERED,
+    Verdict.INFEASIBLE,
+    Verdict.ORDER_DEPENDENT,
+    Verdict.OUT_OF_MEMORY,
+)
 """Depend on more than the conditions, and cost little to find out again."""
 LOCK_TIMEOUT_S = 5.0
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilesmith.tune.workload.results import copy_arguments, tensors_in
+from tilesmith.frontend.containers import tensors_in
+from tilesmith.tune.workload.results import copy_arguments
 from tilesmith.tune.workload.saving import save_expected
 
 

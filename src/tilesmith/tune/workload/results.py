@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from tilesmith.frontend.containers import items_of
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.measure.timer import Timing, time_on_cpu, time_on_device
 
 TOLERANCE = 1e-2
@@ -34,15 +34,6 @@ def _difference(actual: torch.Tensor, expected: torch.Tensor, atol: float, rtol:
         return ""
     worst = (a - b).abs()[is_bad].max().item()
     return f"{int(is_bad.sum())} of {is_bad.numel()} elements differ, by up to {worst:.3g}"
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """All tensors of a nested value."""
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    for item in items_of(value) or ():
-        yield from tensors_in(item.value)
 
 
 def copy_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ def build(job: tuple[str, Any]) -> Any:
     """Do the named thing."""
     name, argument = job
     return BUILDS[name](argument)
+
+
+def load_wave() -> None:
+    """Something for a server to call once."""
+    import_module("wave")
 
 
 def double(value: int) -> tuple[int, int]:
