@@ -16,6 +16,7 @@ from tests.conformance.jagged_kernels import JAGGED
 from tests.conformance.loop_form_kernels import LOOP_FORMS
 from tests.conformance.masking_kernels import MASKING
 from tests.conformance.memory_kernels import MEMORY
+from tests.conformance.ordered_tile_kernels import ORDERED_TILES
 from tests.conformance.product_kernels import PRODUCTS
 from tests.conformance.random_kernels import RANDOM
 from tests.conformance.rearrangement_kernels import REARRANGEMENTS
@@ -45,6 +46,7 @@ CASES: tuple[Case, ...] = (
     *SCANS,
     *COMBINES,
     *REARRANGEMENTS,
+    *ORDERED_TILES,
     *RANDOM,
     *SIGNS,
 )

@@ -35,6 +35,10 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "BackendUnsupported": {"operation": "narrowing a device value", "backend": "triton"},
     "CuteBackendUnavailable": {},
     "MissingEnableTile": {},
+    "NondeterministicKernel": {
+        "tensor": "out",
+        "meeting": "programs that differ along tile_k",
+    },
     "ErrorCompilingKernel": {"function": "add", "errors": 2, "warnings": 1},
     # Statements and names.
     "StatementNotSupported": {"statement": "`match`"},
@@ -82,6 +86,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "InvalidTileRange": {"begin": 8, "end": 4},
     "TileOfTile": {},
     "IncorrectTileUsage": {"problem": "`tile_m * 2`: a tile has no multiplication"},
+    "TileArithmetic": {"form": "tile * 2"},
     "InvalidBlockSize": {"found": 24},
     "FailedToUnpackTile": {"count": 2},
     "NestedDeviceLoopsConflict": {"block": "block_k"},

@@ -156,6 +156,10 @@ def test_tracebacks_show_the_public_module(cls):
         ("NumberChangedInControlFlow", [tilesmith.exc.CantCombineTypesInControlFlow]),
         ("MultiElementCondition", [tilesmith.exc.TypeInferenceError]),
         ("RecursiveHelper", [tilesmith.exc.TorchOpTracingError]),
+        (
+            "TileArithmetic",
+            [tilesmith.exc.TorchOpTracingError, tilesmith.exc.IncorrectTileUsage],
+        ),
         ("InvalidConfigKeys", [tilesmith.exc.InvalidConfig]),
     ],
 )

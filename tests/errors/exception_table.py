@@ -36,6 +36,7 @@ TABLE = (
     "UnsupportedPythonType", "UnsupportedSplitOperation", "TensorOperationInWrapper",
     "TensorOperationsInHostCall", "TiledKMatmulAccumulationWarning", "WrongDevice",
     "BlockSizeIgnoredInInterpretMode", "ProcessGroupNameNotFound", "NoAOTHeuristicWarning",
+    "BlockPtrIndexingUnavailable",
 )  # fmt: skip
 """Names that scripts written for Helion catch or silence."""
 
@@ -54,5 +55,7 @@ NEVER_RAISED = {
     "ReductionOnNonTile": "every axis can be reduced",
     "TritonError": "needs a GPU to launch on",
     "TritonUnrecoverableRuntimeError": "needs a GPU to fail",
+    "BlockPtrIndexingUnavailable": "every Triton that is supported has block pointers; "
+    "an access that does not fit them uses pointers without a remark",
     "BlockSizeIgnoredInInterpretMode": "our interpreter takes the block sizes of the config",
 }

@@ -172,6 +172,64 @@ def tile_arithmetic(x):
 
 
 @helion.kernel
+def number_plus_a_tile(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[1 + tile]
+    return out
+
+
+@helion.kernel
+def symbol_plus_a_tile(x, shift: int):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[shift + tile]
+    return out
+
+
+@helion.kernel
+def tile_minus_a_number(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile - 1]
+    return out
+
+
+@helion.kernel
+def tile_compared_with_a_number(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        if tile == 0:
+            out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def tile_compared_with_a_value(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = tile != x[tile]
+    return out
+
+
+@helion.kernel
+def tile_as_a_condition(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        if tile:
+            out[tile] = x[tile]
+    return out
+
+
+@helion.kernel
+def number_shifted_by_a_tile(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[1 << tile]
+    return out
+
+
+@helion.kernel
 def exception_in_a_helper(x):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
@@ -220,7 +278,14 @@ CASES = [
     Case(unsupported_torch_function, exc.UnsupportedTorchFunction, X),
     Case(missing_torch_operation, exc.InductorLoweringError, X),
     Case(zeros_of_a_bare_tile, exc.InvalidAPIUsage, X),
-    Case(tile_arithmetic, exc.IncorrectTileUsage, X),
+    Case(tile_arithmetic, exc.TorchOpTracingError, X),
+    Case(number_plus_a_tile, exc.TorchOpTracingError, X),
+    Case(symbol_plus_a_tile, exc.TorchOpTracingError, (row(), 1)),
+    Case(tile_minus_a_number, exc.TorchOpTracingError, X),
+    Case(tile_compared_with_a_number, exc.TorchOpTracingError, X),
+    Case(tile_compared_with_a_value, exc.IncorrectTileUsage, X),
+    Case(tile_as_a_condition, exc.IncorrectTileUsage, X),
+    Case(number_shifted_by_a_tile, exc.TorchOpTracingError, X),
     Case(tile_as_an_operand, exc.IncorrectTileUsage, X),
     Case(string_as_an_operand, exc.TypeInferenceError, (row(), "sum")),
     Case(exception_in_a_helper, exc.TorchOpTracingError, X),

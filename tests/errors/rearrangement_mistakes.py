@@ -118,6 +118,38 @@ def padded_by_reflection(x):
     return out
 
 
+@helion.kernel
+def greatest_of_a_tuned_tile(x):
+    out = torch.empty([x.size(0), 2])
+    for tile, part in hl.tile(x.size()):
+        out[tile, :] = x[tile, part].topk(2).values
+    return out
+
+
+@helion.kernel
+def greatest_of_a_short_tile(x):
+    out = torch.empty([x.size(0), 2, 3])
+    for tile, part in hl.tile(x.size(), block_size=[None, 4]):
+        out[tile, part.id, :] = x[tile, part].topk(3).values
+    return out
+
+
+@helion.kernel
+def quantile_of_unequal_tiles(x):
+    out = torch.empty([x.size(0), 2])
+    for tile, part in hl.tile(x.size(), block_size=[None, 4]):
+        out[tile, part.id] = torch.quantile(x[tile, part], 0.5, dim=1)
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def kth_of_a_range_that_varies(x):
+    out = torch.empty([x.size(0), 2])
+    for tile, part in hl.tile(x.size(), block_size=[None, 4]):
+        out[tile, part.id] = torch.kthvalue(x[tile, part], 2, dim=1).values
+    return out
+
+
 CASES = [
     Case(chunks_of_a_tile_axis, exc.UnsupportedSplitOperation, X),
     Case(flipped_tile_axis, exc.UnsupportedIndexRemapping, X),
@@ -131,5 +163,9 @@ CASES = [
     Case(reshape_that_splits_a_tile_axis, exc.ShapeMismatch, X),
     Case(positions_of_floats, exc.InvalidArgumentKind, X),
     Case(too_many_of_the_largest, exc.InvalidArgumentValue, X),
+    Case(greatest_of_a_tuned_tile, exc.BackendUnsupported, X),
+    Case(greatest_of_a_short_tile, exc.InvalidArgumentValue, X),
+    Case(quantile_of_unequal_tiles, exc.BackendUnsupported, X),
+    Case(kth_of_a_range_that_varies, exc.BackendUnsupported, X),
     Case(padded_by_reflection, exc.UnsupportedTorchArgument, X),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,12 @@ from tests.errors.exception_table import NEVER_RAISED, TABLE
 from tests.errors.test_error_texts import raised_by
 from tests.errors.test_warnings import REMARKS
 from tilesmith import exc
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
+RAISED_ELSEWHERE = frozenset(
+    ("CacheAssertionError", "InternalError", "TritonError", "TritonUnrecoverableRuntimeError")
+)
+"""Raised in use, but not by the mistakes of these tests."""
 
 
 def raised_classes() -> Iterator[type]:
@@ -39,3 +46,9 @@ def test_some_mistake_raises_the_class(name, raised):
 
 def test_only_classes_of_the_table_need_a_reason():
     assert set(NEVER_RAISED) <= set(TABLE)
+
+
+def test_the_page_of_errors_gives_the_same_reasons():
+    rows = [line for line in DOCUMENTED.read_text().splitlines() if line.startswith("| `")]
+    unused = {name: why for name, why in NEVER_RAISED.items() if name not in RAISED_ELSEWHERE}
+    assert rows == [f"| `{name}` | {why} |" for name, why in sorted(unused.items())]

@@ -273,6 +273,15 @@ def test_round_goes_to_even():
 
 
 @pytest.mark.parametrize("fn", ["maximum", "minimum"])
+@pytest.mark.parametrize("length", [1, 16, 37])
+def test_of_equal_zeros_the_first_is_the_extreme_one(fn: str, length: int):
+    # Torch's own functions give one or the other, by whether a whole vector is left.
+    zero = torch.zeros(length)
+    assert torch.signbit(apply(fn, -zero, zero, block=64)).all()
+    assert not torch.signbit(apply(fn, zero, -zero, block=64)).any()
+
+
+@pytest.mark.parametrize("fn", ["maximum", "minimum"])
 def test_maximum_and_minimum_propagate_nan(fn: str):
     x, y = torch.tensor([math.nan, 1.0, 2.0]), torch.tensor([1.0, math.nan, 3.0])
     assert torch.isnan(apply(fn, x, y)).tolist() == [True, True, False]

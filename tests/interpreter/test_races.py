@@ -84,7 +84,7 @@ def test_atomics_do_not_race_with_each_other():
 @pytest.mark.parametrize("plain", ["load", "store"])
 def test_an_atomic_races_with_a_plain_access(plain: str):
     access = {
-        "load": "%w = load(%out, none, [%zero]) : f32[]",
+        "load": "program_barrier()\n    %w = load(%out, none, [%zero]) : f32[]",
         "store": "store(%out, %v, none, [%zero])",
     }[plain]
     body = over_tiles(
@@ -126,6 +126,46 @@ def test_an_acquiring_atomic_orders_what_follows_it(order: str):
     else:
         run_text(body, arguments, {"m": 4}, races=True)
         assert arguments["out"].item() == 28.0
+
+
+READ_BACK = """
+    %v = load(%x, none, [%i]) : f32[m]
+    store(%y, %v, none, [%i])
+    BETWEEN
+    %w = load(%y, none, [%WHERE]) : f32[m]
+    store(%out, %w, none, [%i])"""
+
+
+@pytest.mark.parametrize("where", ["i", "back"])
+def test_a_load_of_what_the_program_stored_needs_a_barrier(where: str):
+    back = """%last = full() {value=7} : i64[m]
+    %back = elementwise(%last, %i) {fn="sub"} : i64[m]"""
+    arguments = {name: torch.arange(8.0) for name in ("x", "y", "out")}
+
+    def read_back(between: str) -> str:
+        text = READ_BACK.replace("BETWEEN", f"{back}\n    {between}").replace("WHERE", where)
+        return over_tiles(text, 8)
+
+    with pytest.raises(RaceDetected, match="writes it, and loads it with no barrier in between"):
+        run_text(read_back(""), arguments, {"m": 8}, races=True)
+    run_text(read_back("program_barrier()"), arguments, {"m": 8}, races=True)
+
+
+def test_a_store_of_the_iteration_before_needs_a_barrier():
+    """In a loop the barrier may stand before the load, for the iteration before."""
+    loop = """
+    %four = full() {value=4} : i64[]
+    loop([%zero], [%four], [%one], []) {blocks=[""]} (%k: i64[]) {
+      BARRIER
+      %a = load(%out, none, [%k]) : f32[]
+      %next = elementwise(%k, %one) {fn="add"} : i64[]
+      store(%out, %a, none, [%next])
+    }"""
+    body = over_tiles(loop.replace("BARRIER", "program_barrier()"), 8)
+    run_text(body, {"out": torch.zeros(8)}, {"m": 8}, races=True)
+    body = over_tiles(loop.replace("BARRIER", ""), 8)
+    with pytest.raises(RaceDetected, match="no barrier in between"):
+        run_text(body, {"out": torch.zeros(8)}, {"m": 8}, races=True)
 
 
 def two_grids(between: str) -> str:
@@ -179,6 +219,22 @@ def test_views_of_one_storage_share_their_elements():
     with pytest.raises(RaceDetected, match=r"race on `[xy]` at index"):
         run_text(body, {"x": base[:6], "y": base[1:7]}, {"m": 2}, races=True)
     run_text(body, {"x": base[:6], "y": torch.zeros(6)}, {"m": 2}, races=True)
+
+
+def test_a_tensor_that_shows_one_element_many_times_is_watched():
+    body = over_tiles(
+        """
+    %v = load(%x, none, [%i]) : f32[m]
+    store(%y, %v, none, [%i])""",
+        8,
+    )
+    spread = torch.ones(1).expand(8)
+    out = torch.zeros(8)
+    run_text(body, {"x": spread, "y": out}, {"m": 4}, races=True)
+    assert out.tolist() == [1.0] * 8
+    memory = torch.zeros(8)
+    with pytest.raises(RaceDetected):
+        run_text(body, {"x": memory[5:6].expand(8), "y": memory}, {"m": 4}, races=True)
 
 
 def test_masked_lanes_do_not_race():

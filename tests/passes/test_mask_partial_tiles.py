@@ -244,3 +244,66 @@ def test_carried_value_of_a_longer_tile_is_not_taken_for_neutral() -> None:
     """
     text = "\n".join(body_after(mask_partial_tiles, make_program(body)))
     assert "mask(%old) {fill=0.0, axes=[0]}" in text
+
+
+# A loop to the greatest of %lengths, with the tile loaded as [t, u] where its indices are below.
+LENGTHS = """
+    %n0 = load(%y, none, [%i]) : f32[t]
+    %lengths = cast(%n0) : i32[t]
+    %longest = reduce(%lengths) {axis=0, kind="max"} : i32[]
+"""
+BELOW = """
+    %limits = expand_dims(%lengths) {axes=[1]} : i32[t, 1]
+    %all_limits = broadcast(%limits) : i32[t, u]
+    %all_columns = broadcast(%columns) : i32[t, u]
+    %below = elementwise(%all_columns, %all_limits) {fn="lt"} : bool[t, u]
+    %low = full() {value=-inf} : f32[t, u]
+    %s = elementwise(%below, %v, %low) {fn="where"} : f32[t, u]
+"""
+
+
+def masks_to(end: str, inside: str) -> list[str]:
+    header = f'loop([%zero], [{end}], [], []) {{blocks=["u"]}} (%k: i32[])'
+    program = make_program(f"{LENGTHS} {header} {{ {TILE} {BELOW} {inside} }}")
+    lines = body_after(mask_partial_tiles, program)
+    found = [line.split(" = ", 1)[1].split(" :")[0] for line in lines if " = mask(" in line]
+    # Where the lengths are combined, their own invalid lanes are reset.
+    return [line for line in found if not line.startswith("mask(%lengths)")]
+
+
+def test_a_comparison_with_lengths_masks_a_loop_that_ends_at_the_greatest() -> None:
+    assert masks_to("%longest", reduce_of("%s", "max")) == []
+
+
+def test_a_loop_that_ends_elsewhere_is_masked_besides() -> None:
+    assert masks_to("%hundred", reduce_of("%s", "max")) == ["mask(%s) {fill=-inf, axes=[1]}"]
+
+
+def test_what_is_selected_has_to_be_neutral() -> None:
+    assert masks_to("%longest", reduce_of("%s", "sum")) == ["mask(%s) {fill=0.0, axes=[1]}"]
+
+
+def test_lengths_say_nothing_about_their_own_axis() -> None:
+    across = """
+        %r = reduce(%s) {axis=0, kind="max"} : f32[u]
+        store(%x, %r, none, [%j])
+    """
+    assert masks_to("%longest", across) == ["mask(%s) {fill=-inf, axes=[0]}"]
+
+
+def test_a_minimum_of_lengths_is_no_end_of_all() -> None:
+    body = BELOW + reduce_of("%s", "max")
+    least = '%least = reduce(%lengths) {axis=0, kind="min"} : i32[]'
+    header = 'loop([%zero], [%least], [], []) {blocks=["u"]} (%k: i32[])'
+    program = make_program(f"{LENGTHS} {least} {header} {{ {TILE} {body} }}")
+    lines = body_after(mask_partial_tiles, program)
+    assert any("mask(%s) {fill=-inf, axes=[1]}" in line for line in lines)
+
+
+def test_sides_that_agree_are_known_whatever_is_selected() -> None:
+    body = """
+        %z = full() {value=0.0} : f32[t, u]
+        %c0 = elementwise(%v, %z) {fn="lt"} : bool[t, u]
+        %s = elementwise(%c0, %v, %z) {fn="where"} : f32[t, u]
+    """
+    assert masks(body + reduce_of("%s", "sum")) == []

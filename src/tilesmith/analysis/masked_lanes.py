@@ -1,16 +1,18 @@
 """What the invalid lanes of tiles hold: a known constant along an axis, or anything.
 
 A lane is invalid along an axis when it lies past the end of that axis's tile. The fact about an
-axis covers every lane invalid along it, whatever the other axes say. Facts belong to a place:
+axis covers every lane invalid along it, whatever the other axes say; only comparisons with lengths
+are left open where the lengths themselves are invalid. Facts belong to a place:
 inside a loop that binds a block, lanes of values from outside become invalid that were valid
 before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tilesmith.analysis.length_masks import is_false_past_end
 from tilesmith.analysis.scalar_arithmetic import (
     Constant,
     convert,
@@ -28,6 +30,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 
@@ -45,7 +48,7 @@ Facts = dict[Value, Lanes]
 
 def find_masked_lanes(function: Function) -> dict[Operation, dict[Value, Lanes]]:
     """For every op, what its tile operands hold in invalid lanes at that place."""
-    analysis = _Analysis()
+    analysis = _Analysis(definitions(function.body))
     analysis.visit(function.body, {})
     return analysis.operands
 
@@ -57,8 +60,10 @@ def _unknown(value: Value) -> Lanes:
 class _Analysis:
     """Walks regions in order; loops are walked until their carried facts no longer change."""
 
-    def __init__(self) -> None:
+    def __init__(self, defined_by: Mapping[Value, Operation]) -> None:
         self.operands: dict[Operation, dict[Value, Lanes]] = {}
+        self._defined_by = defined_by
+        self._loops: list[Loop] = []
 
     def visit(self, region: Region, facts: Facts) -> None:
         for op in region.ops:
@@ -73,14 +78,34 @@ class _Analysis:
             for inner in op.regions():
                 self.visit(inner, _enter(facts, bound_blocks(op)))
             if len(op.results) == 1:
-                facts[op.result] = _transfer(op, self.operands[op])
+                facts[op.result] = self._compare(op, _transfer(op, self.operands[op]))
+
+    def _compare(self, op: Operation, lanes: Lanes) -> Lanes:
+        """The fact about a comparison with the lengths that a loop around it ends at."""
+        if not isinstance(op, Elementwise) or op.fn != "lt":
+            return lanes
+        ended = {
+            block
+            for loop in self._loops
+            for axis, block in enumerate(loop.blocks)
+            if block and is_false_past_end(op, axis, loop, self._defined_by)
+        }
+        shape = op.result.tile.shape
+        # Of two axes of one tile, only one is that of the indices.
+        axes = tuple(
+            False if dim.symbol in ended and shape.count(dim) == 1 else held
+            for dim, held in zip(shape, lanes.axes)
+        )
+        return Lanes(axes, lanes.uniform)
 
     def _visit_loop(self, op: Loop, facts: Facts) -> None:
         inside = _enter(facts, bound_blocks(op))
         carried = [inside.get(value) or _unknown(value) for value in op.init]
         while True:
             scope = {**inside, **dict(zip(op.carried, carried))}
+            self._loops.append(op)
             self.visit(op.body, scope)
+            self._loops.pop()
             new = [scope.get(value) or _unknown(value) for value in op.body.yielded]
             # A lane past the end of this tile may still hold what a longer tile put there.
             merged = [
@@ -137,6 +162,8 @@ def _evaluate_known(op: Elementwise, held: list[Constant | None]) -> Constant | 
     if op.fn == "where" and held[0] is not None:
         # Only the side chosen matters.
         return held[1] if held[0] else held[2]
+    if op.fn == "where":
+        return _meet_constants(held[1], held[2])
     if op.fn == "and" and dtype.is_bool and False in held:
         return False
     known = tuple(value for value in held if value is not None)

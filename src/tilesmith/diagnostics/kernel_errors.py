@@ -189,3 +189,15 @@ class ErrorCompilingKernel(BaseError):
     """Closes a list of errors that was printed before."""
 
     message = "kernel `{function}` has {errors} errors and {warnings} warnings"
+
+
+class NondeterministicKernel(BaseError):
+    """``deterministic=True``, and programs that add floats to one element."""
+
+    message = "floats are added to `{tensor}` in any order: the last bits differ from run to run"
+    found = "{meeting} meet in one element"
+    note = "deterministic=True asks for the same bits in every run"
+    fix = (
+        "let each program write elements of its own and add them up in a second loop or on the\n"
+        "host, or leave deterministic=True away"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.diagnostics.statement_errors import TypeInferenceError
+from tilesmith.diagnostics.statement_errors import TorchOpTracingError, TypeInferenceError
 
 
 class NoDeviceLoopsInKernel(BaseError):
@@ -103,6 +103,15 @@ class IncorrectTileUsage(BaseError):
 
     message = "{problem}"
     fix = "tile.index gives the indices as a tensor, tile.begin the first, tile.block_size the size"
+
+
+class TileArithmetic(TorchOpTracingError, IncorrectTileUsage):
+    """An operator that tiles do not have."""
+
+    message = "`{form}` has no meaning: a tile is an index or a size, not a number"
+    expected = "`tile + integer`, which is all the arithmetic of tiles"
+    note = ""
+    fix = "use tile.index (a tensor) or tile.begin (a number)"
 
 
 class InvalidBlockSize(IncorrectTileUsage):

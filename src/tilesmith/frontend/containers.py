@@ -6,10 +6,12 @@ Lists, tuples, named tuples, dicts and dataclass instances; anything else is a l
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,25 @@ def rebuilt(value: Any, items: Sequence[Any]) -> Any:
     for name, item in zip(names, items):
         object.__setattr__(copy, name, item)
     return copy
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors of a nested value, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    for item in items_of(value) or ():
+        yield from tensors_in(item.value)
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same nested value with every tensor changed, in order."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    items = items_of(value)
+    if items is None:
+        return value
+    return rebuilt(value, [map_tensors(item.value, change) for item in items])
 
 
 def cell_contents(cell: Any) -> Any:

@@ -20,6 +20,20 @@ def divide_axes(shape: Shape, wanted: Sequence[Dim | None]) -> Shape | None:
     """
     if [*shape] == [*wanted]:
         return shape
+    found = _divide(shape, wanted)
+    return _divide_nothing(shape, wanted) if found is None else found
+
+
+def _divide_nothing(shape: Shape, wanted: Sequence[Dim | None]) -> Shape | None:
+    """A shape without elements, as any other one without; the rest must be 0 to make it so."""
+    given = [dim for dim in wanted if dim is not None]
+    is_empty = any(0 in dim.factors for dim in given)
+    if not any(0 in dim.factors for dim in shape) or is_empty == (None in wanted):
+        return None
+    return tuple(Dim.of(0) if dim is None else dim for dim in wanted)
+
+
+def _divide(shape: Shape, wanted: Sequence[Dim | None]) -> Shape | None:
     missing = wanted.index(None) if None in wanted else len(wanted)
     front = _Factors(shape)
     before = [front.take(dim) for dim in wanted[:missing] if dim is not None]

@@ -166,7 +166,7 @@ def multiply(left: Operand, right: Operand) -> Any:
 def _product_of_sizes(left: Operand, right: Operand) -> Dim | None:
     """``2 * t.block_size`` as a size: the tile's axis, each element of which becomes two."""
     dims = [o.as_dim for o in (left, right) if isinstance(o, Scalar)]
-    numbers = [Dim.of(o) for o in (left, right) if isinstance(o, int) and o > 0]
+    numbers = [Dim.of(o) for o in (left, right) if isinstance(o, int) and o >= 0]
     known = [dim for dim in dims if dim is not None]
     if len(known) + len(numbers) != 2:
         return None

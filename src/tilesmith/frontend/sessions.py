@@ -5,7 +5,7 @@ Which kernel's host or device code is running in this thread right now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -40,9 +40,8 @@ def tracing(tracer: Tracer) -> Iterator[Tracer]:
         _tracer.reset(token)
 
 
-def find_tracer() -> Tracer | None:
-    """The tracer of the device code running now, if any."""
-    return _tracer.get()
+find_tracer: Callable[[], Tracer | None] = _tracer.get
+"""The tracer of the device code running now, if any."""
 
 
 def find_host_session() -> HostSession | None:

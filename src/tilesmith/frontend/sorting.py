@@ -17,8 +17,9 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, I32, I64, Kind
 from tilesmith.frontend.elementwise import bitcast
-from tilesmith.frontend.emission import apply, cast, expand_dims, full, reduce
+from tilesmith.frontend.emission import apply, as_tile, broadcast_to, cast, expand_dims, reduce
 from tilesmith.frontend.jagged import reset_lanes
+from tilesmith.frontend.lane_counts import known_count, known_counts
 from tilesmith.frontend.placement import (
     gather,
     pick,
@@ -28,9 +29,9 @@ from tilesmith.frontend.placement import (
     with_dim,
 )
 from tilesmith.frontend.promotion import compute_dtype
-from tilesmith.frontend.reduction import ValuesAndIndices, resolve_axis
+from tilesmith.frontend.reduction import ValuesAndIndices, resolve_axis, valid_count
 from tilesmith.frontend.sessions import current_tracer
-from tilesmith.frontend.shape import constant_size, flatten
+from tilesmith.frontend.shape import flatten
 from tilesmith.frontend.tracer import locate
 from tilesmith.frontend.values import TileValue
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -131,16 +132,37 @@ def _is_nan(x: TileValue) -> TileValue:
     return apply("isnan", cast(x, compute_dtype(x.tile.dtype)))
 
 
-def _first(x: TileValue, axis: int, count: int) -> TileValue:
-    dim = x.tile.shape[axis]
-    if dim.symbol is not None and dim.symbol in current_tracer("topk").sizes:
-        return gather(x, positions_in(with_dim(x.tile.shape, axis, Dim.of(count)), axis), axis)
-    size = constant_size(x, axis, "torch.topk")
-    if not 0 <= count <= size:
+def _has_runtime_size(x: TileValue, axis: int) -> bool:
+    symbol = x.tile.shape[axis].symbol
+    return symbol is not None and symbol in current_tracer("topk").sizes
+
+
+def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) -> None:
+    """Every tile must hold that many elements; an axis of a run-time size is taken to do so."""
+    if _has_runtime_size(x, axis):
+        return
+    size = known_counts(x, axis, function).least
+    if not lowest <= k <= size:
         raise errors.InvalidArgumentValue(
-            function="torch.topk", problem=f"{count} of {size} elements", loc=locate()
+            function=function,
+            problem=f"k={k} of {size} elements",
+            expected=f"k from {lowest} to {size}, the elements along axis {axis} in every tile",
+            fix="take fewer, or load more of the axis at once",
+            loc=locate(),
         )
-    return take_range(x, axis, range(count))
+
+
+def _first(x: TileValue, axis: int, count: int) -> TileValue:
+    _check_count(x, axis, "torch.topk", count, lowest=0)
+    return _take(x, axis, range(count))
+
+
+def _take(x: TileValue, axis: int, picked: range) -> TileValue:
+    """Positions in succession, of any axis that has them."""
+    if x.tile.shape[axis].constant is not None or not picked:
+        return take_range(x, axis, picked)
+    positions = positions_in(with_dim(x.tile.shape, axis, Dim.of(len(picked))), axis)
+    return gather(x, apply("add", positions, picked.start), axis)
 
 
 def _with_values(x: TileValue, order: _Order) -> ValuesAndIndices:
@@ -177,13 +199,9 @@ def topk(
 def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """``torch.kthvalue``: counted from 1."""
     axis = resolve_axis(x, dim, "kthvalue")
-    size = constant_size(x, axis, "torch.kthvalue")
-    if not 0 < k <= size:
-        raise errors.InvalidArgumentValue(
-            function="torch.kthvalue", problem=f"no element {k} of {size}", loc=locate()
-        )
+    _check_count(x, axis, "torch.kthvalue", k, lowest=1)
     order = _order(x, axis, descending=False)
-    kept = take_range(order.packed, axis, range(k - 1, k))
+    kept = _take(order.packed, axis, range(k - 1, k))
     return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
 
 
@@ -199,14 +217,16 @@ def median(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
-    size = constant_size(x, axis, "torch.median")
+    size = cast(as_tile(valid_count(x, (axis,), keepdim=True)), I32)
     order = _order(x, axis, descending=False)
-    middle = full((size - 1) // 2, I32, with_dim(x.tile.shape, axis, Dim.of(1)))
+    # A jagged row that has ended has no median, but its position must be one of the tile.
+    middle = apply("shr", apply("maximum", apply("sub", size, 1), 0), 1)
     if x.tile.dtype.is_float:
         # NaNs come last; where there are any, the first of them is the median.
-        count = expand_dims(reduce(cast(_is_nan(x), I32), axis, ReduceKind.SUM), (axis,))
-        first = apply("sub", size, count, dtype=I32)
-        middle = apply("where", apply("gt", count, 0), first, middle, dtype=I32)
+        nans = reset_lanes(cast(_is_nan(x), I32), (axis,), 0)
+        count = expand_dims(reduce(nans, axis, ReduceKind.SUM), (axis,))
+        middle = apply("where", apply("gt", count, 0), apply("sub", size, count), middle, dtype=I32)
+    middle = broadcast_to(middle, with_dim(x.tile.shape, axis, Dim.of(1)))
     kept = gather(order.packed, middle, axis)
     return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
 
@@ -222,14 +242,18 @@ def quantile(
             name="torch.quantile", argument=argument, loc=locate()
         )
     x, axis = (flatten(x), 0) if dim is None else (x, resolve_axis(x, dim, "quantile"))
-    place = q * (constant_size(x, axis, "torch.quantile") - 1)
+    place = q * (known_count(x, axis, "torch.quantile") - 1)
     weight = _INTERPOLATIONS[interpolation](place - floor(place))
     values = sort(x, axis).values
-    low, high = (pick(values, axis, round_to(place)) for round_to in (floor, ceil))
+    low, high = (_element(values, axis, round_to(place)) for round_to in (floor, ceil))
     result = _between(low, high, weight)
     has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
     result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
     return expand_dims(result, (axis,)) if keepdim and dim is not None else result
+
+
+def _element(x: TileValue, axis: int, position: int) -> TileValue:
+    return pick(_take(x, axis, range(position, position + 1)), axis, 0)
 
 
 def _between(low: TileValue, high: TileValue, weight: float) -> TileValue:

@@ -12,14 +12,15 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.emission import apply, integer
 from tilesmith.frontend.sessions import current_tracer
+from tilesmith.frontend.tile_operators import TileOperators, no_arithmetic
 from tilesmith.frontend.tracer import locate
-from tilesmith.frontend.values import Scalar, TileValue, TorchOperand, dispatch, size_of_dim
+from tilesmith.frontend.values import Scalar, TileValue, dispatch, size_of_dim
 from tilesmith.ir.ops.indexing import TileIndex
 from tilesmith.ir.types import ONE, Dim, TileType
 from tilesmith.ir.values import Value
 
 
-class Tile(TorchOperand):
+class Tile(TileOperators):
     """One tile of an index range.
 
     Example:
@@ -104,25 +105,8 @@ class Tile(TorchOperand):
 
     def __add__(self, other: Any) -> TileValue:
         if not isinstance(other, (int, Scalar)):
-            raise errors.IncorrectTileUsage(
-                problem=f"a tile plus {kind_of(other)}",
-                fix="use tile.index for arithmetic",
-                loc=locate(),
-            )
+            raise no_arithmetic(f"tile + <{kind_of(other)}>")
         return apply("add", self.index, other)
-
-    def _no_arithmetic(self, *_: Any) -> Any:
-        raise errors.IncorrectTileUsage(
-            problem="only `tile + integer` is arithmetic on a tile",
-            fix="use tile.index (a tensor) or tile.begin (a number)",
-            loc=locate(),
-        )
-
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_arithmetic
-    __floordiv__ = __truediv__ = __mod__ = __lt__ = __gt__ = __le__ = __ge__ = _no_arithmetic
-
-    def __index__(self) -> int:
-        return self._no_arithmetic()
 
     def __repr__(self) -> str:
         return f"<tile {self.block or '1'}>"

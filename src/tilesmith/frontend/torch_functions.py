@@ -37,6 +37,7 @@ from tilesmith.frontend.sorting import SORTS
 from tilesmith.frontend.special_functions import SPECIAL_FUNCTIONS
 from tilesmith.frontend.tensors import TensorRef
 from tilesmith.frontend.tile import Tile
+from tilesmith.frontend.tile_operators import no_arithmetic
 from tilesmith.frontend.torch_products import MATMULS
 from tilesmith.frontend.torch_random import RANDOM, RANDOM_FACTORIES
 from tilesmith.frontend.tracer import Tracer, locate
@@ -154,9 +155,7 @@ def _reject_host_value(arg: Any, name: str) -> None:
     if isinstance(arg, torch.Tensor):
         raise errors.HostTensorDirectUsage(name="a captured tensor", loc=locate())
     if isinstance(arg, Tile) and name not in _TAKES_SIZES:
-        raise errors.IncorrectTileUsage(
-            problem=f"a tile is an index or a size, not an operand of {name}", loc=locate()
-        )
+        raise no_arithmetic(f"{name}(..., tile)")
 
 
 _TAKES_SIZES = frozenset({"view", "reshape", "unflatten", "expand", "broadcast_to", "subscript"})

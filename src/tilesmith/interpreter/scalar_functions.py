@@ -72,6 +72,20 @@ _UNSIGNED: dict[str, Callable[..., Any]] = {
 }
 
 
+def _extremum(of_integers: TensorFunction, wins: TensorFunction) -> TensorFunction:
+    """Of equal floats the first: relu(-0.0) is -0.0, as clamping does it in eager mode.
+
+    Torch's own function gives one zero or the other by the length of the tensor.
+    """
+
+    def choose(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if not x.is_floating_point():
+            return of_integers(x, y)
+        return torch.where(wins(y, x) | torch.isnan(y), y, x)
+
+    return choose
+
+
 def _through_numpy(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> torch.Tensor:
     with np.errstate(all="ignore"):
         result = function(*(arg.cpu().numpy() for arg in args))
@@ -158,8 +172,8 @@ _FUNCTIONS: dict[str, TensorFunction] = {
     "isinf": torch.isinf,
     "add": torch.add,
     "mul": torch.mul,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
+    "maximum": _extremum(torch.maximum, torch.gt),
+    "minimum": _extremum(torch.minimum, torch.lt),
     "and": torch.bitwise_and,
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,

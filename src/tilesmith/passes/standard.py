@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilesmith.passes.drop_idle_selections import drop_idle_selections
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.fold_constants import fold_constants
 from tilesmith.passes.forward_stored_values import forward_stored_values
@@ -24,6 +25,8 @@ STANDARD: Pipeline = make_pipeline(
     fuse_accumulating_dots,
     # Equal indices become one value, which the memory passes and the dot pass count on.
     merge_common_subexpressions,
+    # Lanes past their lengths are masked in loads and selected away after them, by one condition.
+    drop_idle_selections,
     # A value used instead of loaded back needs no barrier, so this comes before order_memory.
     forward_stored_values,
     # Fewer uses after dead code is gone: a product used once can take its accumulator.
