@@ -18,6 +18,8 @@ from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.processes import Job, check_all
 
+GOOD = ("same", "undecided", "refused")
+"""Nothing is wrong: results agree, or there are none to compare."""
 INTERPRETED_SHARE = 10
 """Without a GPU one program in so many also runs under Triton's interpreter."""
 
@@ -93,13 +95,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     def report(job: Job, answer: Job) -> None:
         outcomes[answer["outcome"]] += 1
-        if answer["outcome"] not in ("same", "undecided"):
+        if answer["outcome"] not in GOOD:
             path = write_program(job, answer, Path(options.out))
             print(f"{answer['outcome']}: {path}\n  {answer['way']}\n  {answer['problem'][:300]}")
             sys.stdout.flush()
 
     check_all(jobs, options.jobs, options.timeout, report)
-    bad = sum(outcomes.values()) - outcomes["same"] - outcomes["undecided"]
+    bad = sum(outcomes.values()) - sum(outcomes[outcome] for outcome in GOOD)
     found = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     seconds = time.monotonic() - start
     print(f"{options.count} programs of seed {options.seed} in {seconds:.0f} s, checks: {found}")

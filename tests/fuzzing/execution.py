@@ -7,6 +7,7 @@ Modes: ``host`` (interpreter, native code, emitted Triton), ``cuda`` (Triton on 
 from __future__ import annotations
 
 import linecache
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.fuzzing.exported_module import import_text
-from tests.fuzzing.layouts import Placed, is_untouched
+from tests.fuzzing.layouts import Placed, contents, is_untouched
 from tests.fuzzing.oracle import expected, find_difference, make_arguments
 from tests.fuzzing.program import Program, UndecidedError
 from tests.fuzzing.tracked import Tracked
+from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.exc import InvalidConfig, ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.native.host_cpu import can_run, host_target
@@ -53,7 +56,10 @@ def make_kernel(program: Program) -> Any:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {"torch": torch, "hl": hl, "__name__": "random_program"}
     exec(compile(text, file, "exec"), names)
-    return helion.kernel(names["kernel"], static_shapes=program.static_shapes)
+    silent = [ReduceIdentityNotGiven]
+    return helion.kernel(
+        names["kernel"], static_shapes=program.static_shapes, ignore_warnings=silent
+    )
 
 
 class Runs:
@@ -127,8 +133,21 @@ class Runs:
 
     def cross_compiled(self, config: Any) -> str:
         """Compile Triton code without a GPU."""
-        compile_artifact(self.bound.to_artifact(config, target=GPU))
+        artifact = self.bound.to_artifact(config, target=GPU)
+        compile_artifact(artifact, scalars=self._scalars(artifact))
         return ""
+
+    def _scalars(self, artifact: Artifact) -> dict[str, Any]:
+        """The runtime numbers of a launch."""
+        program = self.program
+        names: dict[str, Any] = {
+            **program.sizes,
+            **{scalar.name: scalar.value for scalar in program.scalars},
+            **{spec.name: contents(spec, program.sizes, "") for spec in program.tensors},
+            **{spec.name: x.view for spec, x in zip(program.arguments, self.arguments)},
+        }
+        numbers = (p for p in artifact.parameters if not p.is_tensor)
+        return {p.name: eval(p.source, {"torch": torch}, names) for p in numbers}
 
     def exported(self, config: Any) -> str:
         """The problem of the exported module, run under Triton's interpreter."""
@@ -175,8 +194,9 @@ def gpu_ways(program: Program, wanted: list[Tracked], seed: int) -> Iterator[Way
 
 
 def interpreted_ways(program: Program, wanted: list[Tracked], seed: int) -> Iterator[Way]:
-    """What is checked under Triton's interpreter, which has no bf16."""
-    if "bfloat16" in program.source() + str([spec.dtype for spec in program.tensors]):
+    """What is checked under Triton's interpreter: it has no bf16 and runs one program at a time."""
+    text = program.source() + str([spec.dtype for spec in program.tensors])
+    if "bfloat16" in text or "hl.barrier" in text:
         return
     runs = Runs(program, wanted)
     config = runs.gpu_config(seed)
@@ -196,18 +216,50 @@ def ways(program: Program, wanted: list[Tracked], seed: int, mode: str) -> Itera
     return host_ways(program, wanted, seed, build=mode == "build")
 
 
-def first_failure(program: Program, seed: int, mode: str) -> Failure | None:
-    """The first way to run a program that goes wrong; UndecidedError if nothing can be said."""
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a program: the first way that went wrong, and those that were refused."""
+
+    failure: Failure | None
+    refused: tuple[Failure, ...] = ()
+
+
+def judge(program: Program, seed: int, mode: str) -> Verdict:
+    """Run a program in all ways up to one that goes wrong; UndecidedError if nothing is known."""
     wanted = expected(program)
+    refused: list[Failure] = []
     way = "bind"
     try:
         for way, find_problem in ways(program, wanted, seed, mode):
-            problem = find_problem()
+            try:
+                problem = find_problem()
+            except InvalidConfig as error:
+                refused.append(_refusal(way, error))
+                continue
             if problem:
-                return Failure(way, problem)
+                return Verdict(Failure(way, problem), tuple(refused))
+    except InvalidConfig as error:
+        # No config at all is small enough: what comes after this way cannot be run.
+        refused.append(_refusal(f"after {way}", error))
     except Exception as error:
-        return Failure(way, f"{type(error).__name__}: {error}")
-    return None
+        return Verdict(Failure(way, f"{type(error).__name__}: {error}"), tuple(refused))
+    wrong = next((failure for failure in refused if not is_too_large(failure.problem)), None)
+    return Verdict(wrong, tuple(refused))
+
+
+def _refusal(way: str, error: InvalidConfig) -> Failure:
+    return Failure(way, f"{type(error).__name__}: {error}")
+
+
+def is_too_large(problem: str) -> bool:
+    """Whether a GPU has no room for a tile, as a refusal must say with both sizes."""
+    found = re.search(r"would hold (\d+) elements.*at most (\d+) elements", problem, re.DOTALL)
+    return found is not None and int(found[1]) > int(found[2])
+
+
+def first_failure(program: Program, seed: int, mode: str) -> Failure | None:
+    """The first way to run a program that goes wrong."""
+    return judge(program, seed, mode).failure
 
 
 def is_same_failure(found: Failure | None, wanted: Failure) -> bool:
@@ -218,4 +270,4 @@ def is_same_failure(found: Failure | None, wanted: Failure) -> bool:
     return kinds[0] == kinds[1]
 
 
-__all__ = ["Failure", "Runs", "UndecidedError", "first_failure", "is_same_failure", "ways"]
+__all__ = ["Failure", "Runs", "UndecidedError", "first_failure", "is_same_failure", "judge", "ways"]

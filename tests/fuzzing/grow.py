@@ -5,21 +5,31 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from tests.fuzzing.block_statements import Branch, Repeat, TileLoop, Until
 from tests.fuzzing.choices import Choices, chance, pick
+from tests.fuzzing.grow_combinations import grow_combination
+from tests.fuzzing.grow_rearrangements import grow_reshape, grow_sort
 from tests.fuzzing.grow_statements import (
-    SIMPLE,
-    Grown,
+    grow_atomic,
+    grow_compute,
+    grow_index,
     grow_load,
     grow_matrices,
+    grow_product,
     grow_rebinding,
+    grow_reduction,
+    grow_reload,
+    grow_scan,
+    grow_shifted_load,
     grow_store,
 )
 from tests.fuzzing.pointwise import BOOLS
-from tests.fuzzing.program import Outer, Program, Scalar, Value
+from tests.fuzzing.program import Grown, Outer, Program, Scalar, TensorSpec, Value
 from tests.fuzzing.scope import Scope, Workshop
 from tests.fuzzing.statements import Accumulate, Create, Product
 
@@ -29,6 +39,16 @@ GRID_SIZES = (3, 1, 2, 5, 0)
 MAX_DEPTH = 2
 MAX_STORES = 4
 SCALARS = (3, 0.5, 2, -1, 1.5)
+SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
+    grow_compute, grow_reduction, grow_compute, grow_load, grow_compute, grow_reduction, grow_store,
+    grow_index, grow_reload, grow_scan, grow_product, grow_atomic, grow_shifted_load,
+    grow_combination, grow_compute, grow_reshape, grow_compute, grow_sort, grow_compute,
+)  # fmt: skip
+COMBINED = {
+    "sum": "lambda a, b: a + b",
+    "amax": "lambda a, b: torch.where(a > b, a, b)",
+    "amin": "lambda a, b: torch.minimum(a, b)",
+}
 
 
 def grow_program(choices: Choices) -> Program:
@@ -49,10 +69,19 @@ def grow_program(choices: Choices) -> Program:
         value = pick(choices, SCALARS)
         is_constant = chance(choices, 30)
         shop.scalars.append(Scalar(shop.name("s"), value, is_constant))
-    loops = tuple(_outer(shop) for _ in range(2 if chance(choices, 15) else 1))
-    return Program(
-        sizes, tuple(shop.tensors), tuple(shop.scalars), loops, shop.is_static, choices.below(1000)
-    )
+    loops = [_outer(shop)]
+    if chance(choices, 25):
+        has_barrier = chance(choices, 60)
+        if has_barrier:
+            shop.finished = [spec for spec in shop.tensors if _is_readable(spec)]
+        loops.append(replace(_outer(shop), is_after_barrier=has_barrier))
+    tensors, scalars = tuple(shop.tensors), tuple(shop.scalars)
+    return Program(sizes, tensors, scalars, tuple(loops), shop.is_static, choices.below(1000))
+
+
+def _is_readable(spec: TensorSpec) -> bool:
+    """Whether a later loop may load what an earlier one has written."""
+    return spec.is_output and all(isinstance(dim, str) for dim in spec.dims)
 
 
 def _outer(shop: Workshop) -> Outer:
@@ -130,13 +159,17 @@ def grow_tile_loop(shop: Workshop, scope: Scope, depth: int) -> Grown:
 
 
 def _accumulate(shop: Workshop, scope: Scope, inner: Scope, axis: str, before: Grown) -> Grown:
-    options = [v for v in reversed(inner.values) if axis in v.axes]
+    options = [
+        (v, dim)
+        for v in reversed(inner.values)
+        for dim, own in enumerate(v.axes)
+        if _is_of_loop(inner, own, axis)
+    ]
     grown: Grown = []
     for _ in range(1 + shop.choices.below(2)):
         if not options:
             break
-        value = pick(shop.choices, options)
-        dim = value.axes.index(axis)
+        value, dim = pick(shop.choices, options)
         rest = value.axes[:dim] + value.axes[dim + 1 :]
         kind, dtype, start = _accumulator(shop, value)
         shape = _shape_text(shop, scope, rest)
@@ -144,8 +177,20 @@ def _accumulate(shop: Workshop, scope: Scope, inner: Scope, axis: str, before: G
             continue
         result = scope.add(shop.value(dtype, rest))
         before.append(Create(result, start, shape))
-        grown.append(Accumulate(result, kind, value, dim))
+        grown.append(Accumulate(result, kind, value, dim, _combine(shop, kind, value, dtype)))
     return grown
+
+
+def _is_of_loop(scope: Scope, own: str, axis: str) -> bool:
+    """Whether all turns of the loop over ``axis`` together have the whole of an axis."""
+    parts = scope.parts((own,))
+    return axis in parts and all(part == axis or scope.is_whole(part) for part in parts)
+
+
+def _combine(shop: Workshop, kind: str, value: Value, dtype: torch.dtype) -> str:
+    # A sum of integers by hl.reduce has their type.
+    is_same = kind != "sum" or value.dtype.is_floating_point or value.dtype == dtype
+    return COMBINED.get(kind, "") if is_same and chance(shop.choices, 30) else ""
 
 
 def _accumulator(shop: Workshop, value: Value) -> tuple[str, torch.dtype, str]:
@@ -162,6 +207,8 @@ def _accumulator(shop: Workshop, value: Value) -> tuple[str, torch.dtype, str]:
 def _shape_text(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> str | None:
     """The shape of a new tile, if sizes are known."""
     if not shop.is_static and any(axis not in scope.tiles for axis in axes):
+        return None
+    if not scope.merged.keys().isdisjoint(axes):
         return None
     return ", ".join(axis if axis in scope.tiles else str(shop.sizes[axis]) for axis in axes)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from tests.fuzzing import pointwise
 from tests.fuzzing.choices import chance, pick
+from tests.fuzzing.grow_rearrangements import unmerged
 from tests.fuzzing.pointwise import BOOLS, FUNCTIONS, INTEGERS, has_rule, result_dtype
-from tests.fuzzing.program import Statement, Value
+from tests.fuzzing.program import Grown, Value
 from tests.fuzzing.scope import OUTPUT_TYPES, Scope, Stored, Workshop
 from tests.fuzzing.statements import (
     Compute,
@@ -23,7 +22,6 @@ from tests.fuzzing.statements import (
     Store,
 )
 
-Grown = list[Statement]
 MAX_RANK = 3
 MAX_ELEMENTS = 40_000
 LITERALS = ("2", "3", "1", "0.5", "-1", "4", "0")
@@ -43,7 +41,9 @@ PRODUCT_TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
 def grow_load(shop: Workshop, scope: Scope) -> Grown:
     """A load of an input, whole dimensions where no tile fits."""
     inputs = [spec for spec in shop.tensors if spec.is_data]
-    spec = pick(shop.choices, inputs)
+    # What was written before a barrier comes first, and is there twice.
+    finished = [spec for spec in shop.finished if len({*spec.dims}) == len(spec.dims)]
+    spec = pick(shop.choices, [*finished, *inputs, *finished])
     before: Grown = []
     positions: list[Position] = []
     axes: list[str] = []
@@ -51,7 +51,7 @@ def grow_load(shop: Workshop, scope: Scope) -> Grown:
         position, axis = _position(shop, scope, str(dim), axes, before)
         positions.append(position)
         axes += [axis] if axis else []
-    if _elements(shop, scope, tuple(axes)) > MAX_ELEMENTS:
+    if shop.elements(scope, tuple(axes)) > MAX_ELEMENTS:
         return []
     mask = _mask(shop, scope, tuple(axes)) if axes and chance(shop.choices, 15) else None
     result = scope.add(shop.value(spec.dtype, tuple(axes)))
@@ -88,13 +88,6 @@ def _gather(
     index = shop.value(spec.dtype, (tile,))
     before.append(Load(index, spec.name, (Position("tile", tile),)))
     return Position("gather", index.name), tile
-
-
-def _elements(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> int:
-    total = 1
-    for axis in axes:
-        total *= shop.sizes[scope.tiles.get(axis, axis)]
-    return total
 
 
 def _mask(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> Value | None:
@@ -161,23 +154,33 @@ def _function(shop: Workshop, scope: Scope, first: Value | None) -> FoundFunctio
     names = list(pick(shop.choices, FAMILIES))
     name = pick(shop.choices, names)
     operands: list[Operand] = []
-    for place, kinds in enumerate(FUNCTIONS[name].kinds):
+    for kinds in FUNCTIONS[name].kinds:
         operand = first if first is not None and first.dtype in kinds else None
         first = None if operand is not None else first
-        operand = operand or _operand(shop, scope, kinds, may_be_number=place > 0)
+        operand = operand or _operand(shop, scope, kinds, operands)
         if operand is None:
             return None
         operands.append(operand)
-    axes: tuple[str, ...] = ()
-    for operand in operands:
-        if isinstance(operand, Value):
-            axes += tuple(axis for axis in operand.axes if axis not in axes)
-    if len(axes) > MAX_RANK or _elements(shop, scope, axes) > MAX_ELEMENTS:
+    axes = common_axes(shop, scope, [x for x in operands if isinstance(x, Value)])
+    if axes is None:
         return None
     dtype = result_dtype(FUNCTIONS[name].text, tuple(_sample(shop, x) for x in operands))
     if dtype is None or (dtype.is_floating_point and not has_rule(FUNCTIONS[name])):
         return None
     return name, tuple(operands), axes, dtype
+
+
+def common_axes(shop: Workshop, scope: Scope, values: list[Value]) -> tuple[str, ...] | None:
+    """The axes of values taken together, unless they do not fit together or become too many."""
+    axes: tuple[str, ...] = ()
+    for value in values:
+        axes += tuple(axis for axis in value.axes if axis not in axes)
+    parts = scope.parts(axes)
+    if len(axes) > MAX_RANK or len({*parts}) < len(parts):
+        return None
+    if not shop.is_static and len(parts) > len(axes) and any(map(scope.is_whole, axes)):
+        return None  # merged axes come apart again by sizes that are written out
+    return axes if shop.elements(scope, axes) <= MAX_ELEMENTS else None
 
 
 def _sample(shop: Workshop, operand: Operand) -> tuple[object, bool]:
@@ -188,10 +191,15 @@ def _sample(shop: Workshop, operand: Operand) -> tuple[object, bool]:
 
 
 def _operand(
-    shop: Workshop, scope: Scope, kinds: tuple[torch.dtype, ...], *, may_be_number: bool
+    shop: Workshop, scope: Scope, kinds: tuple[torch.dtype, ...], before: list[Operand]
 ) -> Operand | None:
+    """One more operand, a number only after others; often of another type than those."""
     fitting = [value for value in reversed(scope.values) if value.dtype in kinds]
-    if may_be_number and kinds != BOOLS and (not fitting or chance(shop.choices, 25)):
+    types = [operand.dtype for operand in before if isinstance(operand, Value)]
+    unlike = [value for value in fitting if value.dtype not in types]
+    if types and unlike and chance(shop.choices, 40):
+        fitting = unlike
+    if before and kinds != BOOLS and (not fitting or chance(shop.choices, 25)):
         names = [scalar.name for scalar in shop.scalars]
         return pick(shop.choices, [*LITERALS, *names, *scope.counts])
     return pick(shop.choices, fitting) if fitting else None
@@ -220,17 +228,15 @@ def grow_scan(shop: Workshop, scope: Scope) -> Grown:
         return []
     value, dim = found
     kind = pick(shop.choices, ("cumsum", "cumprod"))
+    if chance(shop.choices, 50):
+        result = scope.add(shop.value(value.dtype, value.axes))
+        return [Scan(result, kind, value, dim, "hl", reverse=chance(shop.choices, 50))]
     dtype = getattr(torch, kind)(torch.ones([1], dtype=value.dtype), 0).dtype
     return [Scan(scope.add(shop.value(dtype, value.axes)), kind, value, dim)]
 
 
 def _whole_axis(shop: Workshop, scope: Scope) -> tuple[Value, int] | None:
-    options = [
-        (value, dim)
-        for value in reversed(scope.values)
-        for dim, axis in enumerate(value.axes)
-        if axis not in scope.tiles
-    ]
+    options = scope.whole_axes()
     return pick(shop.choices, options) if options else None
 
 
@@ -260,7 +266,7 @@ def grow_matrices(shop: Workshop, scope: Scope, inner: str) -> list[Load]:
     dtype = pick(shop.choices, PRODUCT_TYPES)
     loads: list[Load] = []
     for axes in ((row, inner), (inner, column)):
-        if _elements(shop, scope, axes) > MAX_ELEMENTS:
+        if shop.elements(scope, axes) > MAX_ELEMENTS:
             return []
         dims = tuple(scope.tiles.get(axis, axis) for axis in axes)
         spec = shop.new_input(dims, dtype)
@@ -275,6 +281,9 @@ def grow_store(shop: Workshop, scope: Scope, value: Value | None = None) -> Grow
     """A store of a value to a tensor of its own, or once more to one stored before."""
     if value is None:
         value = pick(shop.choices, list(reversed(scope.values)))
+    if not scope.merged.keys().isdisjoint(value.axes):
+        apart = shop.value(value.dtype, scope.parts(value.axes))
+        return [unmerged(shop, scope, apart, value), *grow_store(shop, scope, apart)]
     if chance(shop.choices, 20):
         visible = {*scope.tiles, *scope.counts, *shop.sizes}
         needed = {*value.axes, *scope.own}
@@ -340,6 +349,7 @@ def grow_atomic(shop: Workshop, scope: Scope) -> Grown:
     tiles = [axis for axis in scope.own if axis in scope.tiles]
     # A value without an axis of tiles would be added once for every tile of it.
     whole = [v for v in scope.values if v.dtype in (torch.int32, torch.int64)]
+    whole = [v for v in whole if scope.merged.keys().isdisjoint(v.axes)]
     fitting = [v for v in whole if set(tiles) <= set(v.axes)]
     if not fitting or not tiles:
         return []
@@ -369,9 +379,3 @@ def _scatter(shop: Workshop, scope: Scope, value: Value, tile: str) -> Grown:
     dims = tuple(limit if axis == tile else _dim(scope, axis) for axis in value.axes)
     spec = shop.new_output(dims, value.dtype)
     return [*before, Store(spec.name, positions, value, value.axes, is_atomic=True)]
-
-
-SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
-    grow_compute, grow_reduction, grow_compute, grow_load, grow_compute, grow_reduction, grow_store,
-    grow_index, grow_reload, grow_scan, grow_product, grow_atomic, grow_shifted_load,
-)  # fmt: skip

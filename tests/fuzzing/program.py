@@ -81,6 +81,9 @@ class Statement(Protocol):
         ...
 
 
+Grown = list[Statement]
+
+
 def indented(statements: tuple[Statement, ...] | list[Statement]) -> list[str]:
     """The text of a block."""
     lines = [line for statement in statements for line in statement.lines()]
@@ -135,6 +138,7 @@ class Outer:
     axes: tuple[tuple[str, str, int, int], ...]
     block_size: int | None
     body: tuple[Statement, ...]
+    is_after_barrier: bool = False
 
     def lines(self, sizes: Mapping[str, int]) -> list[str]:
         """The text of the loop."""
@@ -146,7 +150,8 @@ class Outer:
         if self.block_size is not None:
             arguments.append(f"block_size={_grouped([str(self.block_size)] * len(ends))}")
         head = f"for {names} in hl.{self.kind}({', '.join(arguments)}):"
-        return [head, *indented(self.body)]
+        before = ["hl.barrier()"] if self.is_after_barrier else []
+        return [*before, head, *indented(self.body)]
 
 
 def _end_text(size: str, offset: int) -> str:

@@ -69,7 +69,7 @@ def scanned(kind: str, x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
     """Running sums or products."""
     function = getattr(torch, kind)
     if not dtype.is_floating_point:
-        found = function(x.value, dim)
+        found = function(x.value, dim, dtype=dtype)
         return known(found, x.error.cumsum(dim))
     value, unit, count = function(x.value, dim), unit_roundoff(dtype), x.value.size(dim) + 1
     size = function(x.value.abs() + x.error, dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -35,6 +36,7 @@ class Scope:
         values: device values.
         rebindable: those that may get a new value here.
         stored: tensors written by this top-level loop.
+        merged: axes made of several, tiles among them, and the axes each is made of.
     """
 
     tiles: dict[str, str] = field(default_factory=dict[str, str])
@@ -45,6 +47,7 @@ class Scope:
     stored: list[Stored] = field(default_factory=list[Stored])
     programs: tuple[str, ...] = ()
     """The part of ``own`` that tells programs apart."""
+    merged: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
 
     def inner(self) -> Scope:
         """A block inside: new names end with it; what was stored stays known."""
@@ -52,9 +55,27 @@ class Scope:
             self,
             tiles=dict(self.tiles),
             counts=dict(self.counts),
+            merged=dict(self.merged),
             values=list(self.values),
             rebindable=list(self.rebindable),
         )
+
+    def parts(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Tiles and whole dimensions that axes are made of."""
+        return tuple(part for axis in axes for part in self.merged.get(axis, (axis,)))
+
+    def is_whole(self, axis: str) -> bool:
+        """Whether an axis is there from its first element to its last."""
+        return axis not in self.tiles and axis not in self.merged
+
+    def whole_axes(self) -> list[tuple[Value, int]]:
+        """Values, the newest first, with the places of their whole dimensions."""
+        return [
+            (value, dim)
+            for value in reversed(self.values)
+            for dim, axis in enumerate(value.axes)
+            if self.is_whole(axis)
+        ]
 
     def add(self, value: Value) -> Value:
         """Make a value known."""
@@ -73,6 +94,8 @@ class Workshop:
         self.is_static = is_static
         self.tensors: list[TensorSpec] = []
         self.scalars: list[Scalar] = []
+        self.finished: list[TensorSpec] = []
+        """Tensors that a top-level loop before a barrier has written."""
         self._numbers: dict[str, int] = {}
 
     def name(self, prefix: str) -> str:
@@ -119,6 +142,18 @@ class Workshop:
         )
         self.tensors.append(spec)
         return spec
+
+    def whole(self, size: int, others: tuple[str, ...]) -> str:
+        """The name of a whole dimension of a size, none of ``others``."""
+        name = f"S{size}"
+        while name in others:
+            name += "b"
+        self.sizes[name] = size
+        return name
+
+    def elements(self, scope: Scope, axes: tuple[str, ...]) -> int:
+        """How many elements the whole tensor with these axes has."""
+        return math.prod(self.sizes[scope.tiles.get(axis, axis)] for axis in scope.parts(axes))
 
     def length(self, dim: str | int) -> int:
         """A size by name or number."""

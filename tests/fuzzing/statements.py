@@ -238,19 +238,26 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Scan:
-    """``result = torch.kind(operand, dim)``."""
+    """``result = torch.kind(operand, dim)``, or of the module ``hl``, also from the end."""
 
     result: Value
     kind: str
     operand: Value
     dim: int
+    module: str = "torch"
+    reverse: bool = False
 
     def lines(self) -> list[str]:
-        return [f"{self.result.name} = torch.{self.kind}({self.operand.name}, {self.dim})"]
+        reverse = ", reverse=True" if self.reverse else ""
+        call = f"{self.module}.{self.kind}({self.operand.name}, {self.dim}{reverse})"
+        return [f"{self.result.name} = {call}"]
 
     def evaluate(self, meaning: Meaning) -> None:
         operand = meaning.values[self.operand.name]
-        meaning.values[self.result.name] = scanned(self.kind, operand, self.dim, self.result.dtype)
+        turned = operand.mapped(lambda x: x.flip(self.dim)) if self.reverse else operand
+        found = scanned(self.kind, turned, self.dim, self.result.dtype)
+        found = found.mapped(lambda x: x.flip(self.dim)) if self.reverse else found
+        meaning.values[self.result.name] = found
 
 
 @dataclass(frozen=True)
@@ -261,10 +268,14 @@ class Accumulate:
     kind: str
     operand: Value
     dim: int
+    combine: str = ""
+    """The text of a function for ``hl.reduce``, where that takes the place of torch's."""
 
     def lines(self) -> list[str]:
         name, dtype = self.result.name, self.result.dtype
         part = f"torch.{self.kind}({self.operand.name}, {self.dim})"
+        if self.combine:
+            part = f"hl.reduce({self.combine}, {self.operand.name}, {self.dim})"
         texts = {
             "sum": f"{name} + {part}.to({dtype})",
             "amax": f"torch.maximum({name}, {part}.to({dtype}))",

@@ -15,12 +15,19 @@ from hypothesis import HealthCheck, given, reject, seed, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing.choices import DrawnChoices, RandomChoices, minimise
-from tests.fuzzing.execution import Failure, first_failure, is_same_failure
+from tests.fuzzing.execution import (
+    Failure,
+    first_failure,
+    is_same_failure,
+    is_too_large,
+    judge,
+)
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.oracle import expected, find_difference
 from tests.fuzzing.processes import Worker, grade_injections
-from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.program import Outer, Program, TensorSpec, UndecidedError, Value
 from tests.fuzzing.replay import rebuild
+from tests.fuzzing.statements import Load, Position, Store
 
 PARTS = 10
 PROGRAMS_IN_A_PART = 15
@@ -68,7 +75,7 @@ def test_exported_modules_compute_the_same_when_interpreted() -> None:
         for number in range(INTERPRETED):
             job = {"seed": SEED, "index": number, "mode": "interpret", "shrink": False}
             answer = worker.check(job, timeout=300)
-            assert answer["outcome"] in ("same", "undecided"), answer
+            assert answer["outcome"] in ("same", "undecided", "refused"), answer
     finally:
         worker.stop()
 
@@ -95,6 +102,9 @@ def test_programs_use_the_whole_language() -> None:
         "hl.atomic_add(", "torch.cumsum(", "torch.argmax(", "torch.where(", ".permute(",
         "[:, None]",
         ".to(torch.bfloat16)", "block_size=", "hl.constexpr", "torch.full(", "hl.full(",
+        "hl.barrier()", "hl.reduce(", "hl.associative_scan(", "hl.cumsum(", "hl.cumprod(",
+        "torch.sort(", "torch.topk(", ".reshape(", ".view(", ".flatten(", ".unflatten(",
+        ".block_size *", "reverse=True", "other=",
     ):  # fmt: skip
         assert part in text, part
 
@@ -137,3 +147,25 @@ def test_failures_of_another_kind_are_not_the_same() -> None:
     assert not is_same_failure(Failure("interpreter", "output out0: ..."), wrong)
     assert not is_same_failure(Failure("cpu", "KeyError: 'x'"), wrong)
     assert not is_same_failure(None, wrong)
+
+
+def test_a_program_too_large_for_a_gpu_is_refused_and_not_wrong() -> None:
+    sizes = {"M": 1, "N": 129, "K": 65}
+    tensors = (
+        TensorSpec("x0", torch.float32, ("M", "N", "K")),
+        TensorSpec("out0", torch.float32, ("M", "N", "K"), content="fill", is_output=True),
+    )
+    positions = (Position("tile", "t0"), Position("full"), Position("full"))
+    value = Value("v0", torch.float32, ("t0", "N", "K"))
+    body = (Load(value, "x0", positions), Store("out0", positions, value, value.axes))
+    loop = Outer("tile", (("t0", "M", 0, 1),), 64, body)
+    verdict = judge(Program(sizes, tensors, (), (loop,), True, 0), 1, "host")
+    assert verdict.failure is None
+    assert [is_too_large(refusal.problem) for refusal in verdict.refused] == [True]
+
+
+def test_other_refusals_are_failures() -> None:
+    text = "InvalidConfig: tile v0 f32[t0, 300] would hold {} elements, at most 1048576 elements"
+    assert is_too_large(text.format(4194304))
+    assert not is_too_large(text.format(4096))
+    assert not is_too_large("InvalidConfig: pid_type='xyz' would launch 70000 x 1 programs")

@@ -1,7 +1,8 @@
 """A process that checks random programs: lines of JSON in and out.
 
 A job is ``{"seed": ..., "index": ..., "mode": ...}``. The answer has ``outcome``: "same",
-"undecided" or "different", then with the failure, the decisions and a smaller program.
+"undecided", "refused" (too large for a GPU in some way) or "different", then with the failure, the
+decisions and a smaller program.
 Run as ``python -m tests.fuzzing.worker MODE``; "interpret" needs TRITON_INTERPRET in the
 environment, since that decides how triton is imported.
 """
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from tests.fuzzing.choices import RandomChoices, RecordedChoices, minimise
-from tests.fuzzing.execution import Failure, first_failure, is_same_failure
+from tests.fuzzing.execution import Failure, first_failure, is_same_failure, judge
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.program import UndecidedError
 
@@ -31,11 +32,12 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
     choices = RandomChoices(f"{job['seed']}/{job['index']}")
     program = grow_program(choices)
     try:
-        failure = first_failure(program, job["index"], job["mode"])
+        verdict = judge(program, job["index"], job["mode"])
     except UndecidedError:
         return {"outcome": "undecided"}
+    failure = verdict.failure
     if failure is None:
-        return {"outcome": "same"}
+        return {"outcome": "refused" if verdict.refused else "same"}
     answer = {"outcome": "different", "way": failure.way, "problem": failure.problem}
     answer |= {"decisions": choices.taken, "source": program.source()}
     if not is_sticky(failure) and job.get("shrink", True):
