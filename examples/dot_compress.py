@@ -87,6 +87,26 @@ class DotCompress(torch.autograd.Function):
         return dot_compress_bwd(grad_out, *ctx.saved_tensors, ctx.has_z)
 
 
+def dot_compress_fwd_eager(
+    x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    xty = x.transpose(1, 2) @ y
+    xty = xty if z is None else xty + z
+    return x @ xty, xty
+
+
+def dot_compress_bwd_eager(
+    grad_out: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    xty: torch.Tensor,
+    has_z: bool = False,
+) -> Gradients:
+    grad_xty = x.transpose(1, 2) @ grad_out
+    grad_x = grad_out @ xty.transpose(1, 2) + y @ grad_xty.transpose(1, 2)
+    return grad_x, x @ grad_xty, grad_xty if has_z else None
+
+
 def reference(
     x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:

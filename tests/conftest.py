@@ -32,6 +32,7 @@ DAILY_SHARES = (
     ("examples/test_native_code.py", "older_machines", 4),
     ("examples/test_against_fp64.py", "bfloat16", 3),
     ("examples/test_against_fp64.py", "float16", 3),
+    ("bench/test_suites.py", "our_kernels", 3),
     ("schedule/test_cpu_examples.py", "", 4),
     ("schedule/test_fact_text.py", "every_example", 3),
 )

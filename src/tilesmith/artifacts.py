@@ -68,8 +68,8 @@ class Artifact:
     For a CPU ``written`` lists the tensor parameters that the kernel writes.
     """
     target: Target = field(default_factory=lambda: Target("cpu", ""))
-    descriptions: tuple[TensorDescription, ...] = ()
-    """Arguments between the parameters and the compile-time ones."""
     llvm: str = ""
     """LLVM IR text, for a CPU: ``void name(ptr arguments, i64 num_threads)``, where ``arguments``
     points to 8 bytes per parameter (an address, an i64 or a double)."""
+    descriptions: tuple[TensorDescription, ...] = ()
+    """Arguments between the parameters and the compile-time ones."""

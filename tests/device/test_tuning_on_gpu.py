@@ -73,7 +73,7 @@ def test_programs_that_wait_for_each_other_are_tuned():
 
 
 def test_the_first_call_after_a_search_compiles_nothing():
-    import triton
+    from triton import knobs
 
     x = torch.randn(512, 512, device="cuda", dtype=torch.float16)
     args = matmul.normalize_args(x, x)
@@ -83,11 +83,11 @@ def test_the_first_call_after_a_search_compiles_nothing():
     history = search(matmul, args, [config, config.updated(num_warps=8)])
     assert all(trial.outcome.verdict.is_timed for trial in history.trials)
     hits: list[bool] = []
-    before = triton.knobs.compilation.listener
-    triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
+    before = knobs.compilation.listener
+    knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     try:
         out = matmul(x, x)
     finally:
-        triton.knobs.compilation.listener = before
+        knobs.compilation.listener = before
     assert hits == [True]
     torch.testing.assert_close(out.double(), x.double() @ x.double(), rtol=1e-2, atol=5e-2)

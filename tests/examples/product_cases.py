@@ -13,6 +13,7 @@ from examples import (
     gather_gemv,
     int4_gemm,
     matmul,
+    matmul_row_reduction,
     nvfp4_gemm,
     nvfp4_gemv,
     se_block,
@@ -139,13 +140,28 @@ def rows_and_rows(size: Size, dtype: torch.dtype, device: str) -> Args:
     return tensors((k, m), (k, n), dtype=dtype, device=device)
 
 
+def factors_and_row(size: Size, dtype: torch.dtype, device: str) -> Args:
+    m, n, k = size
+    return tensors((m, k), (k, n), (n,), dtype=dtype, device=device)
+
+
 BF16 = (torch.bfloat16,)
+ROW_REDUCED: tuple[Size, ...] = ((1, 1, 1), (37, 21, 29))
 excite = squeeze_and_excitation_net
+row_reduction = matmul_row_reduction
 
 # fmt: off
 PRODUCT: tuple[Case, ...] = (
     Case("matmul_bwd", matmul.matmul_bwd, product_with_gradient, matmul.reference_bwd,
          blocks(16, 16, 16, 16, 16, 16), SHORT, larger),
+    Case("matmul_rms_norm", row_reduction.matmul_rms_norm, factors_and_row,
+         row_reduction.reference_rms_norm, blocks(16, 16), ROW_REDUCED, larger),
+    Case("matmul_softmax", row_reduction.matmul_softmax, factors,
+         row_reduction.reference_softmax, blocks(16, 16), ROW_REDUCED, larger),
+    Case("matmul_l2_normalize", row_reduction.matmul_l2_normalize, factors,
+         row_reduction.reference_l2_normalize, blocks(16, 16), ROW_REDUCED, larger),
+    Case("matmul_logsumexp", row_reduction.matmul_logsumexp, factors,
+         row_reduction.reference_logsumexp, blocks(16, 16), ROW_REDUCED, larger),
     Case("broadcast_matmul", broadcast_matmul.broadcast_matmul, batch_and_matrix,
          broadcast_matmul.reference, blocks(16, 16, 16), BATCHES, last),
     Case("bf16xint16_gemm", bf16xint16_gemm.bf16xint16_gemm, floats_and_integers,

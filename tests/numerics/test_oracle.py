@@ -124,3 +124,11 @@ def test_small_and_empty_tensors(shape: tuple[int, ...]) -> None:
     x: Any = torch.ones(shape)
     reference, _ = reference_of(row_sums, x, torch.zeros(shape[0]), blocks=[16])
     assert reference.tensors["out"].truth.tolist() == [1.0] * shape[0]
+
+
+def test_arguments_in_fp64_stay_as_they_are():
+    x = torch.arange(5, dtype=torch.float64)
+    reference, _ = reference_of(increment, x, blocks=[2])
+    assert x.tolist() == [0, 1, 2, 3, 4]
+    assert reference.tensors["x"].truth.tolist() == [1, 2, 3, 4, 5]
+    assert reference.tensors["x"].native.tolist() == [1, 2, 3, 4, 5]

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from tilesmith.cli.accuracy import add_accuracy_command
+from tilesmith.cli.bench import add_bench_command
 from tilesmith.cli.cache import add_cache_commands
+from tilesmith.cli.compare import add_compare_command
 from tilesmith.cli.explain import add_explain_commands
 from tilesmith.cli.run_script import run_script
 from tilesmith.cli.tune import add_tune_command
@@ -38,6 +41,9 @@ def run(
 add_tune_command(app)
 add_cache_commands(app)
 add_explain_commands(app)
+add_accuracy_command(app)
+add_bench_command(app)
+add_compare_command(app)
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
@@ -34,6 +36,10 @@ class PreparedFunction:
     """Tensor parameters written by the function."""
     used: frozenset[Value]
     """Values that are an operand of some op."""
+    evaluators: Mapping[type[Operation], Callable[[Any, Any], Any]] = field(
+        default_factory=dict[type[Operation], Callable[[Any, Any], Any]]
+    )
+    """What runs some kinds of ops in place of what usually does, for experiments."""
 
 
 def prepare_function(function: Function) -> PreparedFunction:

@@ -3,6 +3,9 @@
 For each storage three shadows hold, element by element, which program stored to it, loaded it, or
 updated it atomically. Atomics do not race with each other. A program that has used an acquiring
 atomic is taken to be synchronised and is not checked from there on.
+
+A fourth shadow is about one program alone: its threads see what others of them wrote only after a
+barrier, so a load must not read what the program has written since the last one.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ class _Shadow:
     stored: torch.Tensor
     loaded: torch.Tensor
     updated: torch.Tensor
+    written_in: torch.Tensor
+    """The stretch between two barriers of one program in which it was last written."""
 
 
 class RaceDetector:
@@ -37,12 +42,14 @@ class RaceDetector:
         self._programs: list[tuple[int, ...]] = [()]
         self._is_synchronized = False
         self._is_inside = False
+        self._stretch = 0
 
     def begin_program(self, starts: tuple[int, ...]) -> None:
         """What follows belongs to a new program, whose tiles start there."""
         self._programs.append(starts)
         self._is_synchronized = False
         self._is_inside = True
+        self._stretch += 1
 
     def end_grid(self) -> None:
         """All programs of a grid have run."""
@@ -50,6 +57,7 @@ class RaceDetector:
 
     def barrier(self) -> None:
         """Between grids: everything before happens before everything after."""
+        self._stretch += 1
         if not self._is_inside:
             self._shadows.clear()
 
@@ -57,6 +65,7 @@ class RaceDetector:
         """A load: races with stores and atomics of other programs."""
         shadow = self._shadow(tensor)
         self._check(op, tensor, access, {"stores to": shadow.stored, "updates": shadow.updated})
+        self._check_order(op, tensor, access, shadow)
         self._mark(shadow.loaded, tensor, access)
 
     def write(self, op: Store, tensor: torch.Tensor, access: Access) -> None:
@@ -69,12 +78,14 @@ class RaceDetector:
         }
         self._check(op, tensor, access, others)
         self._mark(shadow.stored, tensor, access)
+        self._note_stretch(shadow, tensor, access)
 
     def update(self, op: Atomic, tensor: torch.Tensor, access: Access) -> None:
         """An atomic: races with plain loads and stores of other programs."""
         shadow = self._shadow(tensor)
         self._check(op, tensor, access, {"stores to": shadow.stored, "loads": shadow.loaded})
         self._mark(shadow.updated, tensor, access)
+        self._note_stretch(shadow, tensor, access)
         self._is_synchronized = self._is_synchronized or op.order in _ACQUIRING
 
     def _shadow(self, tensor: torch.Tensor) -> _Shadow:
@@ -82,7 +93,7 @@ class RaceDetector:
         key = storage.data_ptr(), tensor.itemsize
         if key not in self._shadows:
             count = storage.nbytes() // tensor.itemsize
-            planes = torch.zeros((3, count), dtype=torch.int32, device=tensor.device)
+            planes = torch.zeros((4, count), dtype=torch.int32, device=tensor.device)
             self._shadows[key] = _Shadow(*planes)
         return self._shadows[key]
 
@@ -92,7 +103,30 @@ class RaceDetector:
         seen = access.read(shadow)
         is_mine = (seen == _NOBODY) | (seen == me)
         mark = torch.where(is_mine, me, _SEVERAL).to(torch.int32)
-        access.write(shadow, mark)
+        _write(plane, tensor, access, mark)
+
+    def _note_stretch(self, shadow: _Shadow, tensor: torch.Tensor, access: Access) -> None:
+        now = torch.full((), self._stretch, dtype=torch.int32, device=tensor.device)
+        _write(shadow.written_in, tensor, access, now.expand(access.lengths))
+
+    def _check_order(self, op: Load, tensor: torch.Tensor, access: Access, shadow: _Shadow) -> None:
+        """A load of what the program wrote itself, with no barrier since."""
+        if self._is_synchronized or not self._is_inside:
+            return
+        is_recent = access.read(_like(shadow.written_in, tensor)) == self._stretch
+        if is_recent.any():
+            me = _describe(self._programs[-1])
+            index = _first_index(tensor, access, is_recent)
+            conflict = f"{me} writes it, and loads it with no barrier in between"
+            raise RaceDetected(
+                tensor=op.tensor.name,
+                index=index,
+                conflict=conflict,
+                loc=op.loc,
+                note="threads of a program see what others of them wrote only after a barrier",
+                fix="this is a bug in tilesmith, which puts barriers where they are needed: "
+                "please report it",
+            )
 
     def _check(
         self, op: AccessOp, tensor: torch.Tensor, access: Access, others: dict[str, torch.Tensor]
@@ -116,9 +150,7 @@ class RaceDetector:
         is_foreign: torch.Tensor,
         other: str,
     ) -> None:
-        positions = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
-        position = access.read(positions)[is_foreign][0]
-        index = tuple(int(part) for part in torch.unravel_index(position, tensor.shape))
+        index = _first_index(tensor, access, is_foreign)
         verb = {Load: "loads", Store: "stores to", Atomic: "updates"}[type(op)]
         conflict = f"{other} it and {_describe(self._programs[-1])} {verb} it"
         raise RaceDetected(tensor=op.tensor.name, index=index, conflict=conflict, loc=op.loc)
@@ -126,6 +158,12 @@ class RaceDetector:
     def _name(self, seen: torch.Tensor, is_foreign: torch.Tensor) -> str:
         number = int(seen[is_foreign][0])
         return "another program" if number == _SEVERAL else _describe(self._programs[number])
+
+
+def _first_index(tensor: torch.Tensor, access: Access, chosen: torch.Tensor) -> tuple[int, ...]:
+    positions = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
+    position = access.read(positions)[chosen][0]
+    return tuple(int(part) for part in torch.unravel_index(position, tensor.shape))
 
 
 def _describe(starts: tuple[int, ...]) -> str:
@@ -136,3 +174,15 @@ def _like(plane: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """The shadow elements of a tensor: the same geometry over the shadow of its storage."""
     offset = plane.storage_offset() + tensor.storage_offset()
     return plane.as_strided(tensor.shape, tensor.stride(), offset)
+
+
+def _write(plane: torch.Tensor, tensor: torch.Tensor, access: Access, marks: torch.Tensor) -> None:
+    """Set the shadow elements that an access means; a tensor may show one element many times."""
+    if 0 not in tensor.stride():
+        access.write(_like(plane, tensor), marks)
+        return
+    # Positions count from one: lanes that are masked off read as zero.
+    positions = torch.arange(1, plane.numel() + 1, device=plane.device)
+    found = access.read(_like(positions, tensor)).reshape(-1)
+    is_used = found > 0
+    plane[found[is_used] - 1] = marks.reshape(-1)[is_used]

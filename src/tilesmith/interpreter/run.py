@@ -51,7 +51,8 @@ def run_prepared(
     ``sampling`` runs some of the programs only, and notes what they write.
     """
     function = prepared.function
-    frame = Frame(prepared, EVALUATORS, _all_sizes(function, sizes), checked=checked)
+    evaluators = {**EVALUATORS, **prepared.evaluators}
+    frame = Frame(prepared, evaluators, _all_sizes(function, sizes), checked=checked)
     frame.sampling = sampling
     if races:
         frame.races = RaceDetector()

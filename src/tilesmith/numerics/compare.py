@@ -164,32 +164,53 @@ def _report_exact(actual: torch.Tensor, reference: torch.Tensor) -> ErrorReport:
     # float64 cannot tell neighbouring large int64 values apart; they differ by at least one.
     error = torch.where(different, error.clamp(min=1.0), 0.0)
     nothing, ones = torch.zeros_like(error), torch.ones_like(error)
-    norm = _relative_norm(error, reference.to(torch.float64), 0.0)
+    norm = relative_norm(error, reference.to(torch.float64), 0.0)
     return _assemble(actual, reference, _Errors(error, nothing, ones, norm, None))
 
 
 def _report_float(actual: torch.Tensor, reference: torch.Tensor, budget: Budget) -> ErrorReport:
-    error = _absolute_error(actual, reference)
-    # Infinities are compared as such and must not set the scale of the others.
-    capped = _cap(reference, actual.dtype).masked_fill(reference.isinf(), 0.0)
-    spacing = ulp_at(capped, actual.dtype)
-    norm = _relative_norm(error, capped, budget.absolute_floor)
+    found = measure_elements(actual, reference, actual.dtype)
+    error, capped = found.absolute, found.reference
+    norm = relative_norm(error, capped, budget.absolute_floor)
     return _assemble(
-        actual, reference, _Errors(error, budget.allowed(capped), spacing, norm, budget)
+        actual, reference, _Errors(error, budget.allowed(capped), found.spacing, norm, budget)
     )
 
 
-def _absolute_error(actual: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+@dataclass(frozen=True)
+class ElementErrors:
+    """Errors of elements one by one, all float64."""
+
+    absolute: torch.Tensor
+    """Infinite where NaN or infinity does not match."""
+    spacing: torch.Tensor
+    """One ulp at the reference."""
+    reference: torch.Tensor
+    """What sets the scale: infinities, which are compared as such, are zero."""
+
+
+def measure_elements(
+    actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype
+) -> ElementErrors:
+    """The error of each element of floats that are to be rounded to ``dtype``."""
+    error = _absolute_error(actual, reference, dtype)
+    capped = _cap(reference, dtype).masked_fill(reference.isinf(), 0.0)
+    return ElementErrors(error, ulp_at(capped, dtype), capped)
+
+
+def _absolute_error(
+    actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
     """|actual - reference| in float64, infinite where NaN or infinity does not match.
 
     A finite reference beyond the type's range expects what rounding gives there.
     """
     got = actual.to(torch.float64)
-    rounded = reference.to(actual.dtype).to(torch.float64)
-    error = (_cap(got, actual.dtype) - _cap(reference, actual.dtype)).abs()
+    rounded = reference.to(dtype).to(torch.float64)
+    error = (_cap(got, dtype) - _cap(reference, dtype)).abs()
     must_match = reference.isnan() | reference.isinf() | got.isnan()
     error = torch.where(must_match, math.inf, error)
-    out_of_range = reference.isnan() | (reference.abs() > torch.finfo(actual.dtype).max)
+    out_of_range = reference.isnan() | (reference.abs() > torch.finfo(dtype).max)
     is_as_rounded = (got == rounded) | (got.isnan() & rounded.isnan())
     return torch.where(out_of_range & is_as_rounded, 0.0, error)
 
@@ -225,7 +246,7 @@ def _usage(error: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     return torch.where(allowed > 0, error / allowed, error)
 
 
-def _relative_norm(error: torch.Tensor, reference: torch.Tensor, floor: float) -> float:
+def relative_norm(error: torch.Tensor, reference: torch.Tensor, floor: float) -> float:
     """Error norm over reference norm, both scaled by the largest finite magnitude first."""
     # Zeros and subnormals have no meaningful relative error; their elements are still checked.
     if error.numel() == 0 or float(error.max()) <= floor:

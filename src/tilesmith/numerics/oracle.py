@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from tilesmith.analysis.effects import alias_group, tensors_written
+from tilesmith.analysis.effects import tensors_written
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import Argument, run_prepared
@@ -21,13 +21,13 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import rewrite_function, walk_function
-from tilesmith.ir.types import TensorType
+from tilesmith.numerics.compensated import COMPENSATED, whole_loops
 from tilesmith.numerics.float_standard import ErrorTerms
 from tilesmith.numerics.reference_tiles import needs_all_programs
-from tilesmith.numerics.scratch_tensors import ScratchTensors
+from tilesmith.numerics.scratch_tensors import copy_written
 from tilesmith.numerics.sum_lengths import coarse_types, longest_sum
 from tilesmith.passes.round_like_gpu import round_like_gpu
-from tilesmith.passes.widen_floats import CannotWidenError, widen_floats, written_groups_of
+from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
 
 _TRUTH_SHARE = 0.7
 """Of the time limit: fp64 is slower than what it stands for."""
@@ -46,6 +46,8 @@ class OracleOptions:
     """Programs of each grid to interpret, where they are independent of each other."""
     seed: int = 0
     time_limit_s: float = 30.0
+    is_compensated: bool = False
+    """Whether sums in fp64 carry their rounding errors along: for kernels that are in fp64."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +127,6 @@ class _Oracle:
         self._sizes = {**runtime, **sizes}
         self._options = options
         self._written = set(tensors_written(function))
-        groups = written_groups_of(function)
-        self._in_written_memory = {
-            p.value.name
-            for p in function.parameters
-            if isinstance(p.value.type, TensorType) and alias_group(p.value) in groups
-        }
 
     def reference(self) -> Reference:
         begin = time.perf_counter()
@@ -138,7 +134,7 @@ class _Oracle:
         left = self._options.time_limit_s - (time.perf_counter() - begin)
         native_run = self._sampling(max(left, _SMALLEST_LIMIT_S), sampling)
         native = self._copies(is_wide=False)
-        self._run(_as_on_device(self._function, self._arguments), native, native_run)
+        self._run(as_on_device(self._function, self._arguments), native, native_run)
         added = [op for op in walk_function(self._function) if isinstance(op, Atomic)]
         accumulated = {op.tensor.name for op in added}
         tensors = {
@@ -168,8 +164,18 @@ class _Oracle:
             return None, None, f"there is no fp64 form of the kernel: {error}"
         sampling = self._sampling(_TRUTH_SHARE * self._options.time_limit_s, None)
         copies = self._copies(is_wide=True)
-        self._run(wide, copies, sampling)
+        if self._options.is_compensated:
+            self._run_compensated(wide, copies, sampling)
+        else:
+            self._run(wide, copies, sampling)
         return sampling, copies, ""
+
+    def _run_compensated(
+        self, function: Function, copies: Mapping[str, torch.Tensor], sampling: Sampling
+    ) -> None:
+        prepared = replace(prepare_function(function), evaluators=COMPENSATED)
+        sizes = whole_loops(function, self._sizes)
+        run_prepared(prepared, {**self._arguments, **copies}, sizes, sampling=sampling)
 
     def _sampling(self, time_limit_s: float, earlier: Sampling | None) -> Sampling:
         if needs_all_programs(self._function):
@@ -179,14 +185,7 @@ class _Oracle:
 
     def _copies(self, *, is_wide: bool) -> dict[str, torch.Tensor]:
         """Tensors in memory that is written, as copies."""
-        scratch = ScratchTensors()
-        copies: dict[str, torch.Tensor] = {}
-        for name in self._in_written_memory:
-            tensor = self._arguments[name]
-            assert isinstance(tensor, torch.Tensor)
-            must_widen = is_wide and tensor.is_floating_point()
-            copies[name] = scratch.widen(tensor) if must_widen else scratch.copy(tensor)
-        return copies
+        return copy_written(self._function, self._arguments, is_wide=is_wide)
 
     def _run(
         self, function: Function, copies: Mapping[str, torch.Tensor], sampling: Sampling
@@ -196,7 +195,8 @@ class _Oracle:
         run_prepared(prepared, arguments, self._sizes, sampling=sampling)
 
 
-def _as_on_device(function: Function, arguments: Mapping[str, Argument]) -> Function:
+def as_on_device(function: Function, arguments: Mapping[str, Argument]) -> Function:
+    """The function with the roundings of the device that its tensors are on."""
     tensors = [x for x in arguments.values() if isinstance(x, torch.Tensor)]
     return round_like_gpu(function) if any(x.is_cuda for x in tensors) else function
 

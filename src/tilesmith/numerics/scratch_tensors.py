@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
+
+from tilesmith.analysis.effects import alias_group
+from tilesmith.interpreter.run import Argument
+from tilesmith.ir.function import Function
+from tilesmith.ir.types import TensorType
+from tilesmith.passes.widen_floats import written_groups_of
 
 _WIDEST = 8
 
@@ -29,8 +35,25 @@ class ScratchTensors:
 
     def widen(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same elements as fp64; all tensors of one storage must have one type."""
-        flat = _once(self._wide, tensor, lambda: _elements_of(tensor).to(torch.float64))
+        flat = _once(self._wide, tensor, lambda: _elements_of(tensor).to(torch.float64, copy=True))
         return _like(flat, tensor)
+
+
+def copy_written(
+    function: Function, arguments: Mapping[str, Argument], *, is_wide: bool
+) -> dict[str, torch.Tensor]:
+    """The tensors in memory that a function writes, as copies; floats as fp64 if wide."""
+    groups = written_groups_of(function)
+    scratch = ScratchTensors()
+    copies: dict[str, torch.Tensor] = {}
+    for value in (parameter.value for parameter in function.parameters):
+        if not isinstance(value.type, TensorType) or alias_group(value) not in groups:
+            continue
+        tensor = arguments[value.name]
+        assert isinstance(tensor, torch.Tensor)
+        must_widen = is_wide and tensor.is_floating_point()
+        copies[value.name] = scratch.widen(tensor) if must_widen else scratch.copy(tensor)
+    return copies
 
 
 def _once(

@@ -1,0 +1,33 @@
+"""The operators of the benchmark, one file for each family."""
+
+from __future__ import annotations
+
+from benchmarks.suites import (
+    attention,
+    elementwise,
+    founding,
+    jagged,
+    losses,
+    narrow_products,
+    products,
+    recurrence,
+    rows,
+)
+from tilesmith.bench.case import Suite
+
+FAMILIES = (
+    elementwise,
+    rows,
+    losses,
+    products,
+    narrow_products,
+    attention,
+    jagged,
+    recurrence,
+    founding,
+)
+
+
+def suite() -> Suite:
+    """All of them, in the order of the families."""
+    return Suite("gallery", tuple(one for family in FAMILIES for one in family.operators()))

@@ -1,0 +1,50 @@
+"""Exact forms that fit into memory: in float64, a part of the first dimension at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+LARGEST = 1 << 27
+"""Elements of a float64 intermediate: 1 GiB."""
+
+Form = Callable[..., Any]
+
+
+def widened(form: Form) -> Form:
+    """The same function of tensors upcast to float64; what is no float tensor stays as it is."""
+    return lambda *arguments: form(*map(widen, arguments))
+
+
+def widen(argument: Any) -> Any:
+    is_float = isinstance(argument, torch.Tensor) and argument.is_floating_point()
+    return argument.double() if is_float else argument
+
+
+def parts(length: int, elements: int) -> Iterator[slice]:
+    """Slices of a first dimension, for intermediates with so many elements in all."""
+    step = max(1, length * LARGEST // max(elements, 1))
+    for begin in range(0, length, step):
+        yield slice(begin, begin + step)
+
+
+def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None) -> Form:
+    """``form`` on slices of its first ``count`` arguments, which share a first dimension.
+
+    ``elements`` tells the size of the largest intermediate from the arguments, by default that of
+    the first one. Results are joined along their first dimension.
+    """
+
+    def joined(*arguments: Any) -> Any:
+        together = elements(*arguments) if elements else arguments[0].numel()
+        found = [
+            form(*(sliced[part] for sliced in arguments[:count]), *arguments[count:])
+            for part in parts(len(arguments[0]), together)
+        ]
+        if isinstance(found[0], tuple):
+            return tuple(torch.cat(pieces) for pieces in zip(*found))
+        return torch.cat(found)
+
+    return joined

@@ -1,0 +1,93 @@
+"""What a benchmark runs: operators with their inputs, references and implementations.
+
+Definitions only: nothing is imported, allocated or compiled before a worker asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Arguments = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One set of arguments of an operator.
+
+    Attributes:
+        label: unique within the operator, such as ``256x256x256``.
+        make: the arguments, on a device and in a type; the same ones every time.
+        dtype: the type used unless another is asked for.
+        min_memory_gb: device memory below which the input is left out, with that reason.
+    """
+
+    label: str
+    make: Callable[[torch.device, torch.dtype], Arguments]
+    dtype: torch.dtype = torch.bfloat16
+    min_memory_gb: float = 0.0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A function with several implementations.
+
+    Attributes:
+        name: as in ``--kernel``.
+        inputs: in a fixed order; positions are the ids of ``--input-id``.
+        kernels: our kernels by short name, each as ``module:kernel`` (or a function that calls one,
+            with the arguments of ``make``).
+        eager: the same in PyTorch; the baseline of speedups.
+        exact: the same in float64 of the same arguments; by default ``eager`` of widened ones.
+            As many results as it gives are compared, from the first; others may give more.
+        others: more implementations by name, each as ``module:function``.
+        flops: floating-point operations, from the arguments; None where memory is the limit.
+        num_bytes: bytes moved at least, from the arguments and then the result; by default all
+            bytes of both.
+        reduction_length: terms of the longest sum behind one element, from the arguments.
+        roundings: intermediates that are rounded to the input type before they are summed.
+        num_products: matrix products on the way to a result, one after the other: on a GPU, those
+            of float32 run in tf32.
+        dtypes: types it can be asked for.
+        devices: where it can run.
+        cpu_inputs: what takes the place of ``inputs`` on a CPU, where those would take minutes;
+            their ids count from zero too. ``inputs_on`` chooses.
+    """
+
+    name: str
+    inputs: Sequence[Input]
+    kernels: Mapping[str, str]
+    eager: Callable[..., Any]
+    exact: Callable[..., Any] | None = None
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
+    flops: Callable[..., float] | None = None
+    num_bytes: Callable[..., float] | None = None
+    reduction_length: Callable[..., int] = lambda *arguments: 1
+    roundings: int = 0
+    dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16, torch.float32)
+    devices: Sequence[str] = ("cuda", "cpu")
+    cpu_inputs: Sequence[Input] = ()
+    num_products: int = 0
+
+    def inputs_on(self, device: str) -> Sequence[Input]:
+        """The inputs for a kind of device, ``cpu`` or ``cuda``."""
+        return self.cpu_inputs if device == "cpu" and self.cpu_inputs else self.inputs
+
+    def intermediates(self, dtype: torch.dtype, device: str) -> tuple[torch.dtype, ...]:
+        """The narrower types that intermediates are rounded to, as ``check_against`` takes them."""
+        own = (dtype,) * self.roundings
+        if dtype != torch.float32 or device == "cpu":
+            return own
+        # Both factors are rounded; fp16 has the significand of tf32.
+        return own + (torch.float16,) * (2 * self.num_products)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All operators of one module: what its ``suite()`` returns."""
+
+    name: str
+    operators: Sequence[Operator]

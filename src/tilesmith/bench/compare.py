@@ -1,0 +1,157 @@
+"""Two runs of the same benchmarks: what got faster or slower beyond noise, what fails or no longer.
+
+A time counts as changed if it moved by more than what both rows say of their own noise, and by
+more than a threshold: two processes differ by more than what one of them sees. If the baseline,
+timed in the same process, moved with it, the machine changed and not the implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tilesmith.bench.averages import Average, geomean, implementation_names
+from tilesmith.bench.columns import noise_of
+from tilesmith.bench.implementations import EAGER
+from tilesmith.bench.row import Owner, Row
+
+THRESHOLD = 0.03
+"""Share by which medians of two processes may differ without a cause, on a quiet machine."""
+
+Key = tuple[str, str, str, str, str]
+
+
+class Kind(str, Enum):
+    """What happened to an implementation of an input between two runs."""
+
+    FAILS_NOW = "fails now"
+    SLOWER = "slower"
+    FASTER = "faster"
+    WORKS_NOW = "works now"
+    MACHINE = "moved with the baseline"
+    SAME = "within noise"
+    STILL_FAILS = "still fails"
+    ADDED = "only in the second"
+    REMOVED = "only in the first"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One implementation of one input in both runs, or in one of them."""
+
+    kind: Kind
+    before: Row | None
+    after: Row | None
+    ratio: float | None = None
+    """New time over old."""
+    relative_ratio: float | None = None
+    """The same after division by that of the baseline."""
+    noise: float | None = None
+    """Share by which the ratio had to move."""
+
+    @property
+    def row(self) -> Row:
+        """The later of the two."""
+        row = self.after or self.before
+        assert row is not None
+        return row
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether something of ours got worse."""
+        bad = self.kind in (Kind.SLOWER, Kind.FAILS_NOW)
+        return bad and self.row.owner is Owner.OURS
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All changes, the gravest first."""
+
+    changes: Sequence[Change]
+
+    def of(self, *kinds: Kind) -> list[Change]:
+        """The changes of some kinds."""
+        return [change for change in self.changes if change.kind in kinds]
+
+    @property
+    def regressions(self) -> list[Change]:
+        """What of ours got worse."""
+        return [change for change in self.changes if change.is_regression]
+
+    @property
+    def ratios(self) -> dict[str, Average]:
+        """Geometric mean of new over old time by implementation, of rows with both."""
+        rows = [change.row for change in self.changes]
+        return {name: self._ratio_of(name) for name in implementation_names(rows)}
+
+    def _ratio_of(self, name: str) -> Average:
+        mine = [change for change in self.changes if change.row.implementation == name]
+        found = [change.ratio for change in mine if change.ratio is not None]
+        return Average(geomean(found), len(found), len(mine))
+
+
+def compare(
+    before: Iterable[Row], after: Iterable[Row], threshold: float = THRESHOLD
+) -> Comparison:
+    """What changed from one run to another; of rows for the same thing the last one counts."""
+    old, new = _by_key(before), _by_key(after)
+    changes = [judge(old.get(key), new.get(key), threshold) for key in dict.fromkeys([*old, *new])]
+    order = list(Kind)
+    return Comparison(sorted(changes, key=lambda change: (order.index(change.kind), _gain(change))))
+
+
+def judge(before: Row | None, after: Row | None, threshold: float = THRESHOLD) -> Change:
+    """What happened to one implementation of one input."""
+    if before is None or after is None:
+        return Change(Kind.ADDED if before is None else Kind.REMOVED, before, after)
+    if before.latency_ms is None or after.latency_ms is None:
+        return Change(_kind_without_times(before, after), before, after)
+    ratio = after.latency_ms / before.latency_ms
+    noise = max(threshold, (noise_of(before) or 0.0) + (noise_of(after) or 0.0))
+    relative = _relative_ratio(before, after, ratio)
+    return Change(_kind_of(ratio, relative, noise), before, after, ratio, relative, noise)
+
+
+def _kind_without_times(before: Row, after: Row) -> Kind:
+    if after.latency_ms is not None:
+        return Kind.WORKS_NOW if before.blame else Kind.ADDED
+    if before.latency_ms is not None:
+        return Kind.FAILS_NOW if after.blame else Kind.REMOVED
+    return Kind.STILL_FAILS if before.blame or after.blame else Kind.SAME
+
+
+def _kind_of(ratio: float, relative: float | None, noise: float) -> Kind:
+    moved = _direction(ratio, noise)
+    if moved is Kind.SAME or relative is None or _direction(relative, noise) is moved:
+        return moved
+    return Kind.MACHINE
+
+
+def _direction(ratio: float, noise: float) -> Kind:
+    """Symmetric: what is slower one way is faster the other way."""
+    if ratio > 1 + noise:
+        return Kind.SLOWER
+    return Kind.FASTER if 1 / ratio > 1 + noise else Kind.SAME
+
+
+def _relative_ratio(before: Row, after: Row, ratio: float) -> float | None:
+    """None where there is nothing to relate to: the baseline cannot tell anything of itself."""
+    if before.implementation == EAGER or not before.baseline_ms or not after.baseline_ms:
+        return None
+    return ratio * before.baseline_ms / after.baseline_ms
+
+
+def _gain(change: Change) -> float:
+    """Sorts the largest changes to the front."""
+    if change.ratio is None:
+        return 0.0
+    return -change.ratio if change.kind is Kind.SLOWER else change.ratio
+
+
+def _by_key(rows: Iterable[Row]) -> dict[Key, Row]:
+    """By label rather than number of the input: suites grow."""
+    return {
+        (row.operator, row.input_label, row.implementation, row.dtype, row.device): row
+        for row in rows
+    }

@@ -1,0 +1,36 @@
+"""What figures depend on besides the code: versions, device, threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from tilesmith.runtime.device import describe_device, target_of
+
+PACKAGES = ("tilesmith", "triton", "helion")
+
+
+def software() -> dict[str, str]:
+    """Versions; nothing is asked of a device."""
+    found = {"torch": str(torch.__version__), "python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Versions, the device in words, and what its limits follow from."""
+    target = target_of(device)
+    limits = {"target": str(target), "cores": str(target.num_sms)}
+    if target.has_matrix_tiles:
+        limits["matrix tiles"] = "amx-bf16"
+    if device.type == "cpu" and sys.platform != "win32":
+        # Times on a machine that does other things say little.
+        limits["load"] = f"{os.getloadavg()[0]:.1f}"
+    return {"device": describe_device(target), **limits, **software()}

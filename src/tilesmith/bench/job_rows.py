@@ -1,0 +1,77 @@
+"""Rows of jobs that did not end well: from exceptions and from deaths of processes."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+from tilesmith.bench.plan import Job
+from tilesmith.bench.row import Cause, Row, Status
+from tilesmith.tune.outcome import Verdict
+from tilesmith.tune.processes.failures import ChildDied, ChildError, ChildTimeout
+from tilesmith.tune.runner.failures import classify
+
+MAX_FRAMES = 4
+HERE = Path(__file__).parent
+
+
+def blank_row(job: Job) -> Row:
+    """The row of a job before anything is known."""
+    return Row(
+        job.operator,
+        job.input_id,
+        job.input_label,
+        job.implementation.name,
+        job.owner,
+        Status.OK,
+        job.device,
+        job.dtype,
+    )
+
+
+def unavailable(row: Row, reason: str, cause: Cause = Cause.NOT_SUPPORTED) -> Row:
+    """It cannot run here, and nobody has failed."""
+    return replace(row, status=Status.UNAVAILABLE, cause=cause, reason=reason)
+
+
+def harness_failed(row: Row, reason: str, cause: Cause = Cause.EXCEPTION) -> Row:
+    """Inputs, reference or worker."""
+    return replace(row, status=Status.HARNESS_FAILED, cause=cause, reason=reason)
+
+
+def raised(row: Row, error: BaseException) -> Row:
+    """The implementation raised; the reason ends with where."""
+    verdict, reason = classify(error, Verdict.RUN_ERROR)
+    is_memory = verdict is Verdict.OUT_OF_MEMORY
+    if isinstance(error, SystemExit):
+        reason = f"it called sys.exit({error.code!r})"
+    return replace(
+        row,
+        status=Status.FAILED,
+        cause=Cause.OUT_OF_MEMORY if is_memory else Cause.EXCEPTION,
+        reason="\n".join([reason, *_where(error)]),
+    )
+
+
+def died(row: Row, failure: ChildError, status: Status) -> Row:
+    """The process crashed or hung; the reason ends with what it had printed."""
+    return replace(row, status=status, cause=_cause(failure), reason=str(failure))
+
+
+def _where(error: BaseException) -> list[str]:
+    """The innermost frames outside this folder, a line each."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if Path(frame.filename).parent != HERE]
+    return [
+        f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line or ''}".rstrip()
+        for frame in outside[-MAX_FRAMES:]
+    ]
+
+
+def _cause(failure: ChildError) -> Cause:
+    if isinstance(failure, ChildTimeout):
+        return Cause.HANG
+    if isinstance(failure, ChildDied) and failure.signal_name == "SIGKILL" and not failure.note:
+        return Cause.OUT_OF_MEMORY
+    return Cause.CRASH

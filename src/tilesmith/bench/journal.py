@@ -1,0 +1,112 @@
+"""The file of a run: a line about it, then one line of JSON for every row, each synced to disk.
+
+A run may be killed at any moment: a torn last line is dropped, everything before it counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
+from typing_extensions import Self
+
+from tilesmith.bench.plan import PlanError
+from tilesmith.bench.row import Row
+
+RUN = "run"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What a file holds."""
+
+    run: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Environment and options of the run that began it."""
+    rows: list[Row] = field(default_factory=list[Row])
+    """The last of each key, in the order in which keys came first."""
+    num_unreadable: int = 0
+    """Lines that are neither; a torn last one is such."""
+
+
+def read_journal(path: Path) -> Journal:
+    """Read what is whole; a file that is not there is an error of the system as usual."""
+    run: dict[str, Any] = {}
+    rows: dict[tuple[Any, ...], Row] = {}
+    num_unreadable = 0
+    for line in path.read_bytes().splitlines():
+        found = _read_line(line)
+        if found is None:
+            num_unreadable += 1
+        elif isinstance(found, Row):
+            rows[found.key] = found
+        else:
+            run = run or found
+    return Journal(run, list(rows.values()), num_unreadable)
+
+
+def _read_line(line: bytes) -> Row | dict[str, Any] | None:
+    """A row, what is known of the run, or neither."""
+    try:
+        found: Any = json.loads(line)
+        if not isinstance(found, dict):
+            return None
+        return found[RUN] if RUN in found else Row.from_json(line.decode())
+    except (ValueError, TypeError):
+        return None
+
+
+class JournalWriter:
+    """Appends to a file that no other run writes to meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{path}.lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise PlanError(f"{path}: another run is writing to it") from None
+        try:
+            self._file = path.open("ab+")
+            self.is_new = _drop_torn_line(self._file) == 0
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def write_run(self, facts: Mapping[str, Any]) -> None:
+        """Begin the file with what its rows depend on."""
+        self._write(json.dumps({RUN: facts}))
+
+    def write(self, row: Row) -> None:
+        """Put a row on disk; it is there when this returns."""
+        self._write(row.to_json())
+
+    def close(self) -> None:
+        """Let others write."""
+        self._file.close()
+        self._lock.release()
+        Path(self._lock.lock_file).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, line: str) -> None:
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def _drop_torn_line(file: BinaryIO) -> int:
+    """Cut the file behind its last whole line; returns what is left."""
+    file.seek(0)
+    whole = file.read().rfind(b"\n") + 1
+    file.truncate(whole)
+    file.seek(whole)
+    return whole

@@ -1,0 +1,93 @@
+"""Our kernels under observation: with the default config or one found by a search, and which."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.kernel import Kernel
+from tilesmith.jit.tuner import MultiRequest, TuneRequest
+from tilesmith.schedule.config import Config
+from tilesmith.tune.autotune import Autotuner
+from tilesmith.tune.report.history import History
+from tilesmith.tune.result import TuneResult
+
+
+class NoConfigWorksError(RuntimeError):
+    """A search found nothing that runs; the interpreter would be timed instead."""
+
+
+class ObservedTuner:
+    """What kernels ask at a first call: no search and nothing stored, or a search."""
+
+    def __init__(self, budget_s: float | None, *, is_forced: bool = True) -> None:
+        self._budget_s = budget_s
+        self._is_forced = is_forced
+        self._configs: dict[str, Config] = {}
+        self.tune_s = 0.0
+        self.results: list[TuneResult] = []
+
+    def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
+        """None for the decorator's or the default config, else the winner of a search."""
+        name = bound.definition.name
+        if self._budget_s is None:
+            self._configs[name] = bound.configs[0] if bound.configs else bound.default_config()
+            return None
+        keywords = {"autotune_progress_bar": False, "autotune_log_level": logging.WARNING}
+        request = TuneRequest(self._is_forced, self._budget_s, keywords)
+        config = self.tune(bound, args, request)
+        if config is None:
+            raise NoConfigWorksError(f"no config of {name} works")
+        self._configs[name] = config
+        return config
+
+    def tune(
+        self, bound: BoundKernel, args: tuple[Any, ...], request: TuneRequest
+    ) -> Config | None:
+        """Search, and remember what it took."""
+        history = History()
+        start = perf_counter()
+        try:
+            return Autotuner([history]).tune(bound, args, request)
+        finally:
+            self.tune_s += perf_counter() - start
+            self.results += [history.result] if history.result is not None else []
+
+    def tune_multi(
+        self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
+    ) -> Config | None:
+        """As any kernel does."""
+        return Autotuner().tune_multi(cases, request)
+
+    def facts(self) -> dict[str, Any]:
+        """Fields of a row."""
+        found: dict[str, Any] = {"config": self._text()}
+        if self._budget_s is not None:
+            found["tune_s"] = self.tune_s
+            found["num_configs"] = sum(result.num_tried for result in self.results)
+            if not all(result.is_measured for result in self.results):
+                found["reason"] = "the search measured nothing; the default config was used"
+        return found
+
+    def _text(self) -> str:
+        if len(self._configs) == 1:
+            return str(next(iter(self._configs.values())))
+        return "; ".join(f"{name}: {config}" for name, config in self._configs.items())
+
+
+def observe_kernels(tuner: ObservedTuner) -> None:
+    """Have all kernels of all loaded modules ask this tuner: a function may call any of them."""
+    for kernel in _loaded_kernels():
+        kernel.definition.tuner = tuner
+
+
+def _loaded_kernels() -> Iterator[Kernel]:
+    for module in list(sys.modules.values()):
+        for value in list(getattr(module, "__dict__", {}).values()):
+            # Not isinstance: it asks proxies in other libraries for their __class__.
+            if type(value) is Kernel:
+                yield value

@@ -1,0 +1,114 @@
+"""The exact result of an input: worked out once, kept in a file for workers that judge by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilesmith.bench.case import Arguments, Operator
+from tilesmith.bench.tensors import fingerprint, tensors_in, widen
+from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_error
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What an operator's results are in float64, for arguments that a number stands for."""
+
+    results: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    arguments: list[int] = field(default_factory=list[int])
+    """Their fingerprint."""
+
+    def save(self, path: Path) -> None:
+        """Write it; a reader never sees half of it."""
+        partial = path.with_suffix(".partial")
+        torch.save({"results": self.results, "arguments": self.arguments}, partial)
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device) -> Reference:
+        """Read what was saved."""
+        found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
+        return cls(found["results"], found["arguments"])
+
+
+def work_out(operator: Operator, arguments: Arguments) -> Reference:
+    """The operator in float64; integers in results stay what they are."""
+    before = fingerprint(arguments)
+    if operator.exact is not None:
+        exact = operator.exact(*arguments)
+    else:
+        exact = operator.eager(*widen(arguments))
+    results = [tensor.detach().clone() for tensor in tensors_in(exact)]
+    if not results:
+        raise ValueError(f"the reference of {operator.name} has no tensor in its result")
+    return Reference(results, before)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How far results are from the reference; the worst of several."""
+
+    problem: str = ""
+    error: float | None = None
+    """Relative norm."""
+    share: float | None = None
+    """Largest error of an element over what it may be."""
+
+
+class Judge:
+    """Judges results of one operator for one set of arguments."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        arguments: Arguments,
+        reference: Reference,
+        intermediates: Sequence[torch.dtype],
+    ) -> None:
+        self._results = reference.results
+        self._length = operator.reduction_length(*arguments)
+        self._roundings = intermediates
+
+    def judge(self, returned: Any) -> Judgement:
+        """Compare what was returned; more tensors than the reference has are not looked at."""
+        found = list(tensors_in(returned))
+        if len(found) < len(self._results):
+            return Judgement(f"{len(found)} tensors returned, expected {len(self._results)}")
+        try:
+            return _worst([self._measure(*pair) for pair in zip(found, self._results)])
+        except (AccuracyError, TypeError) as error:
+            return Judgement(str(error))
+
+    def _measure(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
+        try:
+            return self._measure_there(actual, exact)
+        except torch.OutOfMemoryError:
+            # Comparing takes several times the memory of the result, in float64.
+            torch.cuda.empty_cache()
+            return self._measure_there(actual.cpu(), exact.cpu())
+
+    def _measure_there(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
+        return measure_error(
+            actual, exact, reduction_length=self._length, intermediate=self._roundings
+        )
+
+
+def _worst(reports: list[ErrorReport]) -> Judgement:
+    wrong = [
+        f"result {position}: {' '.join(str(report).split())}"
+        for position, report in enumerate(reports)
+        if not report.is_within_budget
+    ]
+    error = max(report.relative_norm for report in reports)
+    return Judgement("; ".join(wrong), error, max(map(_share, reports)))
+
+
+def _share(report: ErrorReport) -> float:
+    error = abs(report.worst_actual - report.worst_reference)
+    if report.num_beyond == 0 and report.worst_allowed == 0.0:
+        return 0.0
+    return error / report.worst_allowed if report.worst_allowed else float("inf")

@@ -1,0 +1,1 @@
+"""The page about a finished benchmark, and its pictures."""

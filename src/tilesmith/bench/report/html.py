@@ -1,0 +1,255 @@
+"""One HTML page about a finished benchmark: self-contained, with its pictures and all failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from tilesmith.bench.averages import average_speedups, by_operator, failures, speedup_of
+from tilesmith.bench.columns import Column, columns_for, speedup_text
+from tilesmith.bench.implementations import EAGER
+from tilesmith.bench.report.bars import draw_geomeans, draw_inputs
+from tilesmith.bench.report.limits import Limits, find_limits
+from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline
+from tilesmith.bench.row import Owner, Row, Status
+from tilesmith.bench.summary import ending_text
+from tilesmith.tune.report.page import (
+    code_cell,
+    document,
+    facts_table,
+    figures,
+    head,
+    note,
+    number_cell,
+    picture,
+    row,
+    section,
+    table,
+    text_cell,
+)
+from tilesmith.tune.report.wording import counted, first_line
+
+MAX_DETAILED = 4
+"""Up to so many operators, pictures show their inputs; tables always do."""
+BAR_PIXELS = 90
+
+
+@dataclass(frozen=True)
+class Results:
+    """A finished run: its rows, and what is known of how it was run."""
+
+    rows: Sequence[Row]
+    run: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the run says of itself, and what its rows say of where they ran."""
+        software: Mapping[str, str] = self.run.get("software", {})
+        found = {"started": str(self.run.get("started", "")), **software}
+        for item in self.rows:
+            found.update(item.environment)
+        return found
+
+    @property
+    def limits(self) -> Limits | None:
+        """Of the device, where it is known."""
+        return find_limits(self.environment, self.rows)
+
+
+def make_page(results: Results) -> str:
+    """The page, from the rows of a run."""
+    rows = results.rows
+    operators = by_operator(rows)
+    return document(
+        "Benchmark",
+        (
+            _heading(results),
+            figures(_figures(rows)),
+            section("Failures", _failures(failures(rows))),
+            section("Speedups", _speedups(rows, operators)),
+            section("Roofline", _rooflines(results)),
+            *(section(name, _operator(found)) for name, found in operators.items()),
+            section("Configs", _configs(rows)),
+            section("Environment", facts_table(results.environment)),
+            section("Options", _options(results)),
+        ),
+    )
+
+
+def _heading(results: Results) -> str:
+    device = results.environment.get("device", "")
+    where = f" on {device}" if device else ""
+    names = ", ".join(by_operator(results.rows))
+    timers = ", ".join(dict.fromkeys(item.timer for item in results.rows if item.timer))
+    how = f"timed by {timers}; " if timers else ""
+    return (
+        f"<header><h1>Benchmark{escape(where)}</h1>\n"
+        + note(names)
+        + note(f"{how}speedups are over eager, timed in turns in the same process")
+        + "</header>"
+    )
+
+
+def _figures(rows: Sequence[Row]) -> Iterable[tuple[str, str]]:
+    """The numbers at the top: value and meaning."""
+    for name, average in average_speedups(rows).items():
+        if name != EAGER and average.value is not None:
+            words = f"{name}, geomean of {average.count} of {average.total}"
+            yield speedup_text(average.value), words
+    blamed = [item.blame for item in failures(rows)]
+    yield str(blamed.count("ours failed")), "failures of ours"
+    yield str(blamed.count("theirs failed")), "failures of others"
+    if "harness failed" in blamed:
+        yield str(blamed.count("harness failed")), "failures of the harness"
+    seconds = sum(item.seconds or 0.0 for item in rows)
+    yield str(len(rows)), f"rows in {seconds / 60:.1f} minutes" if seconds else "rows"
+
+
+def _failures(failed: Sequence[Row]) -> str:
+    rows = [
+        row(
+            [
+                text_cell(item.blame),
+                text_cell(item.implementation),
+                text_cell(f"{item.operator} {item.input_label}"),
+                text_cell(item.cause.value),
+                _reason_cell(item.reason),
+            ],
+            "ours" if item.owner is Owner.OURS else "",
+        )
+        for item in failed
+    ]
+    heads = ["who", "implementation", "input", "what", "reason"]
+    return table(head(heads), rows) if rows else note("None.")
+
+
+def _reason_cell(reason: str) -> str:
+    """The first line; all of it when opened."""
+    first = first_line(reason, 200)
+    if first == reason.strip():
+        return f'<td class="config">{escape(first)}</td>'
+    opened = f"<summary>{escape(first)}</summary><pre>{escape(reason.strip())}</pre>"
+    return f'<td class="config"><details>{opened}</details></td>'
+
+
+def _speedups(rows: Sequence[Row], operators: Mapping[str, Sequence[Row]]) -> str:
+    words = "Means are over inputs on which both the implementation and eager ran."
+    shown = [picture(lambda theme: draw_geomeans(rows, theme), "geometric means of speedups")]
+    if len(operators) <= MAX_DETAILED:
+        shown += [_inputs_picture(name, rows) for name in operators]
+    found = "\n".join(filter(None, shown))
+    return note(words) + found if found else ""
+
+
+def _inputs_picture(operator: str, rows: Sequence[Row]) -> str:
+    return picture(lambda theme: draw_inputs(operator, rows, theme), f"speedups of {operator}")
+
+
+def _rooflines(results: Results) -> str:
+    rows, limits = results.rows, results.limits
+    shown = [
+        picture(lambda theme: draw_roofline(rows, limits, theme), "roofline"),
+        picture(lambda theme: draw_bandwidth(rows, limits, theme), "memory bandwidth"),
+    ]
+    found = "\n".join(filter(None, shown))
+    words = (
+        "Lines are what the device model takes for its limits: rates that good kernels reach, "
+        "below the vendor's peaks. Bytes are those that have to move at least; what stays in a "
+        "cache can lie above the line."
+    )
+    return note(words) + found if found else ""
+
+
+def _operator(rows: Sequence[Row]) -> str:
+    """All rows of an operator, grouped by input."""
+    columns = columns_for(rows)
+    most = max((speedup_of(item) or 0.0 for item in rows), default=0.0)
+    heads = ["input", "implementation", *(column.heading for column in columns), ""]
+    made: list[str] = []
+    for group in _by_input(rows):
+        lines = [line for item in group for line in _lines(item, columns, most)]
+        made.append(row([_input_cell(group[0], len(lines)), lines[0]], "first"))
+        made += [row([line]) for line in lines[1:]]
+    averages = [
+        f"{name} {average}" for name, average in average_speedups(rows).items() if average.count
+    ]
+    words = f"Geometric means: {', '.join(averages)}." if averages else ""
+    shown = table(head(heads, range(2, 2 + len(columns))), made, "groups")
+    return (note(words) if words else "") + shown
+
+
+def _by_input(rows: Sequence[Row]) -> list[list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for item in rows:
+        found.setdefault((item.input_label, item.dtype), []).append(item)
+    return list(found.values())
+
+
+def _input_cell(item: Row, num_lines: int) -> str:
+    kind = f'<br><span class="soft">{escape(item.dtype)}</span>' if item.dtype else ""
+    return f'<td rowspan="{num_lines}">{escape(item.input_label)}{kind}</td>'
+
+
+def _lines(item: Row, columns: Sequence[Column], most: float) -> list[str]:
+    """The cells of a row, and of a second one where there is something to say of its numbers."""
+    if item.status is not Status.OK:
+        style = "failed" if item.blame else "soft"
+        name = f'<td class="{style}">{escape(item.implementation)}</td>'
+        return [name + _spanning(ending_text(item), len(columns) + 1, style)]
+    numbers = "".join(number_cell(column.text(item)) for column in columns)
+    made = [f"{text_cell(item.implementation)}{numbers}<td>{_bar(item, most)}</td>"]
+    remark = first_line(item.reason)
+    return made + ([_spanning(remark, len(columns) + 2, "soft")] if remark else [])
+
+
+def _spanning(text: str, num_columns: int, style: str) -> str:
+    return f'<td class="{style}" colspan="{num_columns}">{escape(text)}</td>'
+
+
+def _bar(item: Row, most: float) -> str:
+    speedup = speedup_of(item)
+    if speedup is None:
+        return ""
+    kind = "bar good" if item.owner is Owner.OURS else "bar other"
+    return f'<div class="{kind}" style="width:{BAR_PIXELS * speedup / most:.0f}px"></div>'
+
+
+def _configs(rows: Sequence[Row]) -> str:
+    made = [
+        row(
+            [
+                text_cell(f"{item.operator} {item.input_label} {item.dtype}".strip()),
+                text_cell(item.implementation),
+                code_cell(paste_text(item.config), "config"),
+            ]
+        )
+        for item in rows
+        if item.config
+    ]
+    words = f"{counted(len(made), 'config')}, as they can be pasted into a decorator."
+    return note(words) + table(head(["input", "implementation", "config"]), made) if made else ""
+
+
+def paste_text(config: str) -> str:
+    """A config under the name that it has for users.
+
+    Example:
+        >>> paste_text("Config(num_warps=4)")
+        'tilesmith.Config(num_warps=4)'
+    """
+    return re.sub(r"(?<![.\w])Config\(", "tilesmith.Config(", config)
+
+
+def _options(results: Results) -> str:
+    """What was asked for, other than nothing."""
+    chosen: Mapping[str, Any] = results.run.get("options", {})
+    return facts_table({name: _option_text(value) for name, value in chosen.items()})
+
+
+def _option_text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value) if value else ""

@@ -1,0 +1,114 @@
+"""One line of a benchmark's file: what one implementation did with one input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+
+class Owner(str, Enum):
+    """Whose implementation it is."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+class Status(str, Enum):
+    """How it ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """The implementation raised, crashed, hung, ran out of memory or gave a wrong result."""
+    HARNESS_FAILED = "harness failed"
+    """Something of the harness itself: inputs, reference or worker."""
+    UNAVAILABLE = "unavailable"
+    """It is not installed, or not for this device or type; no failure of anyone."""
+
+
+class Cause(str, Enum):
+    """Why it did not end well."""
+
+    NONE = ""
+    EXCEPTION = "exception"
+    CRASH = "crash"
+    HANG = "hang"
+    OUT_OF_MEMORY = "out of memory"
+    WRONG_RESULT = "wrong result"
+    NOT_INSTALLED = "not installed"
+    NOT_SUPPORTED = "not supported"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one implementation did with one input; unknown numbers are None, never zero."""
+
+    operator: str
+    input_id: int
+    input_label: str
+    implementation: str
+    owner: Owner
+    status: Status
+    device: str = ""
+    dtype: str = ""
+    cause: Cause = Cause.NONE
+    reason: str = ""
+    """In words, with the last lines of what it printed if it died."""
+    latency_ms: float | None = None
+    """Median of one call."""
+    spread: float | None = None
+    """Half of the middle half of the samples, over the median."""
+    noise_floor: float | None = None
+    """How far the same callable measured twice, interleaved, was apart, over the median."""
+    baseline_ms: float | None = None
+    """Median of the eager form, timed in turns with it in the same process."""
+    speedup: float | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    error: float | None = None
+    """Relative norm of the error against float64."""
+    error_share: float | None = None
+    """Largest error of an element over what it may be; at most 1 if right."""
+    baseline_error: float | None = None
+    compile_s: float | None = None
+    """Until the first result."""
+    tune_s: float | None = None
+    num_configs: int | None = None
+    config: str = ""
+    """As it can be pasted."""
+    timer: str = ""
+    """How it was timed: graph or events, cold or warm, or on the host."""
+    roofline_ms: float | None = None
+    samples: int | None = None
+    seconds: float | None = None
+    """Of the whole process."""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def key(self) -> tuple[str, int, str, str, str]:
+        """What a resumed run recognises it by."""
+        return (self.operator, self.input_id, self.implementation, self.dtype, self.device)
+
+    @property
+    def blame(self) -> str:
+        """In the words of tables: "ours failed", "theirs failed", "harness failed" or nothing."""
+        if self.status is Status.FAILED:
+            return f"{self.owner.value} failed"
+        return self.status.value if self.status is Status.HARNESS_FAILED else ""
+
+    def to_json(self) -> str:
+        """One line without the unknown."""
+        known = {name: value for name, value in asdict(self).items() if value not in (None, "")}
+        return json.dumps(known)
+
+    @classmethod
+    def from_json(cls, line: str) -> Row:
+        """Read a line; fields of later versions are passed over."""
+        found: dict[str, Any] = json.loads(line)
+        names = {item.name for item in fields(cls)}
+        known = {name: value for name, value in found.items() if name in names}
+        for name, kind in (("owner", Owner), ("status", Status), ("cause", Cause)):
+            if name in known:
+                known[name] = kind(known[name])
+        return cls(**known)

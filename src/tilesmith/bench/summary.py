@@ -1,0 +1,165 @@
+"""A finished run in the terminal: one table for each operator, averages, failures with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilesmith.bench.averages import Average, average_speedups, by_operator, failures
+from tilesmith.bench.columns import Column, columns_for
+from tilesmith.bench.row import Owner, Row, Status
+from tilesmith.tune.report.wording import counted, first_line
+
+PIPED_WIDTH = 160
+GAP = 3
+"""Between columns."""
+MEANS = "geometric means of speedups"
+_BLAME_STYLES = {"ours failed": "bold red", "harness failed": "bold magenta"}
+
+
+def print_summary(rows: Sequence[Row], metrics: Sequence[str], console: Console) -> None:
+    """Everything, on a console; piped text is as wide as it needs to be."""
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    for part in summary(rows, metrics, console.width):
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def summary(
+    rows: Sequence[Row], metrics: Sequence[str], width: int = PIPED_WIDTH
+) -> Iterator[RenderableType]:
+    """What is printed, part by part."""
+    operators = by_operator(rows)
+    for name, found in operators.items():
+        columns = fitting_columns(found, columns_for(found, metrics), width)
+        yield Group(_rows_table(name, found, columns), Text())
+    if "speedup" in metrics:
+        yield from _average_parts(operators, rows)
+    yield from _failure_parts(failures(rows))
+    yield Text(counts_text(rows))
+
+
+def counts_text(rows: Sequence[Row]) -> str:
+    """How many rows there are, and how they ended.
+
+    Example:
+        >>> counts_text([])
+        '0 rows: 0 ok'
+    """
+    blamed = [row.blame for row in failures(rows)]
+    parts = [f"{sum(row.status is Status.OK for row in rows)} ok"]
+    parts += [f"{blamed.count(blame)} {blame}" for blame in dict.fromkeys(blamed)]
+    absent = sum(row.status is Status.UNAVAILABLE for row in rows)
+    parts += [f"{absent} not available"] if absent else []
+    return f"{counted(len(rows), 'row')}: {', '.join(parts)}"
+
+
+def row_line(row: Row) -> str:
+    """One row in one line: its time, or why it has none."""
+    name = f"{row.operator} {row.input_label} {row.implementation}"
+    if row.status is not Status.OK or row.latency_ms is None:
+        return f"{name}: {ending_text(row)}"
+    shown = [column.text(row) for column in columns_for([row], ("latency", "speedup"))]
+    return f"{name}: {shown[0]} ms {' '.join(shown[1:])}".rstrip()
+
+
+def ending_text(row: Row) -> str:
+    """How a row without a time ended, and why."""
+    return ": ".join(filter(None, (short_ending(row), first_line(row.reason))))
+
+
+def short_ending(row: Row) -> str:
+    """Who failed, and how."""
+    return ": ".join(filter(None, (row.blame or row.status.value, row.cause.value)))
+
+
+def fitting_columns(rows: Sequence[Row], columns: Sequence[Column], width: int) -> list[Column]:
+    """Those that fit beside the names of the rows, and beside what is said of failures."""
+    names = [f"{_input_text(row)}{row.implementation}" for row in rows]
+    endings = [short_ending(row) for row in rows if row.status is not Status.OK]
+    used = _longest(names) + 2 * GAP + _longest(endings) + GAP
+    fitting: list[Column] = []
+    for column in columns:
+        used += _longest([column.heading, *map(column.text, rows)]) + GAP
+        if used > width:
+            break
+        fitting.append(column)
+    return fitting
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def _input_text(row: Row) -> str:
+    return " ".join(filter(None, (row.input_label, row.dtype)))
+
+
+def _rows_table(name: str, rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+    table = _new_table(name)
+    table.add_column("input", no_wrap=True)
+    table.add_column("implementation", no_wrap=True)
+    for column in columns:
+        table.add_column(column.heading, justify="right", no_wrap=True)
+    table.add_column("")
+    before = ""
+    for row in rows:
+        label = _input_text(row)
+        if before and label != before:
+            table.add_section()
+        shown = label if label != before else ""
+        table.add_row(*map(Text, (shown, *_cells(row, columns))), style=_row_style(row))
+        before = label
+    return table
+
+
+def _new_table(title: str) -> Table:
+    # Names come from outside: as Text their brackets are no markup.
+    return Table(title=Text(title, style="bold"), box=SIMPLE_HEAD, title_justify="left")
+
+
+def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
+    ending = "" if row.status is Status.OK else short_ending(row)
+    return [row.implementation, *(column.text(row) for column in columns), ending]
+
+
+def _row_style(row: Row) -> str:
+    if row.status is Status.UNAVAILABLE:
+        return "dim"
+    return _BLAME_STYLES.get(row.blame, "yellow" if row.blame else "")
+
+
+def _average_parts(
+    operators: dict[str, list[Row]], rows: Sequence[Row]
+) -> Iterator[RenderableType]:
+    """Geometric means by operator, and over all where there are several."""
+    everything = average_speedups(rows)
+    names = [name for name, average in everything.items() if average.count]
+    if not names:
+        return
+    table = _new_table(MEANS)
+    table.add_column("")
+    for name in names:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    for operator, found in operators.items():
+        table.add_row(Text(operator), *_average_cells(average_speedups(found), names))
+    if len(operators) > 1:
+        table.add_section()
+        table.add_row("all", *_average_cells(everything, names), style="bold")
+    yield Group(table, Text("over inputs on which both it and eager ran; counts in brackets"), "")
+
+
+def _average_cells(averages: dict[str, Average], names: Sequence[str]) -> list[str]:
+    return [str(averages[name]) if name in averages else "" for name in names]
+
+
+def _failure_parts(failed: Sequence[Row]) -> Iterator[RenderableType]:
+    for row in failed:
+        style = "red" if row.owner is Owner.OURS else "yellow"
+        yield Text(row_line(row), style=style)
+    if failed:
+        yield Text()

@@ -1,0 +1,106 @@
+"""Has jobs run in processes of their own and makes a row of whatever happens to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tilesmith.bench.implementations import Kind
+from tilesmith.bench.job_rows import blank_row, died, harness_failed, unavailable
+from tilesmith.bench.plan import Job, Options
+from tilesmith.bench.processes import WorkerProcesses
+from tilesmith.bench.progress import Progress, Stage
+from tilesmith.bench.row import Cause, Row, Status
+from tilesmith.bench.worker import MakeReference, Measure
+from tilesmith.tune.processes.failures import ChildError
+from tilesmith.tune.processes.messages import ErrorReply
+
+TUNING_FACTOR = 3
+"""A search may take so many times its budget before it is called a hang."""
+
+
+class References:
+    """References of inputs, each worked out once and dropped when the next one is needed."""
+
+    def __init__(self, processes: WorkerProcesses, folder: Path, timeout_s: float) -> None:
+        self._processes = processes
+        self._path = folder / "reference.pt"
+        self._timeout_s = timeout_s
+        self._key: tuple[Any, ...] | None = None
+        self._problem = ""
+
+    def find(self, job: Job) -> tuple[Path | None, str]:
+        """The path of a job's reference, or none and why."""
+        if job.input_key != self._key:
+            self._path.unlink(missing_ok=True)
+            self._problem = self._make(job)
+            self._key = job.input_key
+        return (None if self._problem else self._path), self._problem
+
+    def _make(self, job: Job) -> str:
+        reply = self._processes.ask(MakeReference(job, self._path), self._timeout_s).reply
+        if isinstance(reply, ChildError):
+            return str(reply).splitlines()[0]
+        return reply.reason if isinstance(reply, ErrorReply) else ""
+
+
+class Supervisor:
+    """Runs jobs one after the other; ``folder`` is for files between processes."""
+
+    def __init__(self, options: Options, processes: WorkerProcesses, folder: Path) -> None:
+        self._options = options
+        self._processes = processes
+        self._progress = folder / "progress.json"
+        self._references = References(processes, folder, options.timeout_s)
+
+    def run(self, job: Job) -> Row:
+        """The row of a job; nothing is raised but what ends the run itself."""
+        row = blank_row(job)
+        if job.problem:
+            cause = Cause.NOT_SUPPORTED if job.implementation.is_installed else Cause.NOT_INSTALLED
+            return unavailable(row, job.problem, cause)
+        try:
+            return self._measure(job, row)
+        except Exception as error:
+            return harness_failed(row, f"{type(error).__name__}: {error}")
+
+    def _measure(self, job: Job, row: Row) -> Row:
+        reference, problem = self._references.find(job)
+        if problem and self._options.require_accuracy:
+            return harness_failed(row, f"no reference: {problem}")
+        notes = [f"accuracy not checked: {problem}"] if problem else []
+        is_eager = job.implementation.kind is Kind.EAGER
+        with_baseline = "speedup" in self._options.metrics and not is_eager
+        request = Measure(job, self._options, self._progress, reference, with_baseline)
+        row, stage = self._ask(request)
+        if with_baseline and stage in (Stage.BASELINE, Stage.MEASURE):
+            # It may be the baseline's fault, which is no failure of the implementation.
+            notes.append(f"no speedup: with the baseline, {row.reason.splitlines()[0]}")
+            row, _ = self._ask(replace(request, with_baseline=False))
+        return replace(row, reason="; ".join(filter(None, [row.reason, *notes])))
+
+    def _ask(self, request: Measure) -> tuple[Row, Stage | None]:
+        """The row and, if the process died, the stage in which it did."""
+        self._progress.unlink(missing_ok=True)
+        outcome = self._processes.ask(request, self._timeout_s(request.job))
+        progress = Progress.load(self._progress, blank_row(request.job))
+        row, stage = _read(outcome.reply, progress)
+        return replace(row, seconds=outcome.seconds), stage
+
+    def _timeout_s(self, job: Job) -> float:
+        is_tuned = job.implementation.kind is Kind.TUNED
+        return self._options.timeout_s + TUNING_FACTOR * self._options.tune_budget_s * is_tuned
+
+
+def _read(reply: Any, progress: Progress) -> tuple[Row, Stage | None]:
+    if isinstance(reply, Row):
+        return reply, None
+    if isinstance(reply, ChildError):
+        is_ours = progress.stage is Stage.PREPARE
+        status = Status.HARNESS_FAILED if is_ours else Status.FAILED
+        return died(progress.row, reply, status), progress.stage
+    reason = f"unexpected reply {reply!r}"
+    if isinstance(reply, ErrorReply):
+        reason = f"{reply.reason}\n{reply.traceback_tail}".rstrip()
+    return harness_failed(progress.row, reason), None

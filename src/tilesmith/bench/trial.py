@@ -1,0 +1,220 @@
+"""One implementation with one input inside its process: prepared, checked, timed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import isfinite
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from tilesmith.bench.callables import NotAvailableError, load_function
+from tilesmith.bench.case import Arguments, Operator
+from tilesmith.bench.implementations import Kind
+from tilesmith.bench.job_rows import harness_failed, raised, unavailable
+from tilesmith.bench.ours import ObservedTuner, observe_kernels
+from tilesmith.bench.plan import Job, Options
+from tilesmith.bench.poison import poison_free_memory, poison_results
+from tilesmith.bench.rates import Work as AmountOfWork
+from tilesmith.bench.reference import Judge, Judgement, Reference
+from tilesmith.bench.row import Cause, Owner, Row, Status
+from tilesmith.bench.tensors import fingerprint, tensors_in
+from tilesmith.bench.timing import TimingOptions, time_in_turns
+from tilesmith.measure.timer import Work
+from tilesmith.tune.runner.failures import one_line
+
+NO_TRITON_DRIVER = "active drivers"
+"""From what Triton says where there is no GPU."""
+
+
+class HarnessError(Exception):
+    """What is not the implementation's fault."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a trial is about."""
+
+    job: Job
+    options: Options
+    operator: Operator
+    arguments: Arguments
+    reference: Reference | None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return torch.device(self.job.device)
+
+    @property
+    def intermediates(self) -> tuple[torch.dtype, ...]:
+        """What intermediates are rounded to in its type on its device."""
+        return self.operator.intermediates(getattr(torch, self.job.dtype), self.job.device)
+
+
+class Trial:
+    """Keeps the row so far; every step returns it."""
+
+    def __init__(self, setting: Setting, row: Row) -> None:
+        self.row = row
+        self._setting = setting
+        self._fingerprint = fingerprint(setting.arguments)
+        reference = setting.reference
+        if reference is not None and reference.arguments != self._fingerprint:
+            raise ValueError(
+                "the input is not the same in every process; make() must be repeatable"
+            )
+        self._judge = None
+        if reference is not None:
+            self._judge = Judge(
+                setting.operator, setting.arguments, reference, setting.intermediates
+            )
+        self._tuner = self._make_tuner()
+        self._work: Work | None = None
+        self._baseline: Work | None = None
+        self._amount: AmountOfWork | None = None
+
+    def check(self) -> Row:
+        """Build, call twice over poisoned memory, judge both results."""
+        implementation = self._setting.job.implementation
+        try:
+            function = load_function(implementation, self._setting.operator)
+            observe_kernels(self._tuner)
+            arguments = self._setting.arguments
+            self._work = lambda: function(*arguments)
+            self._call_and_judge(self._work)
+        except HarnessError as error:
+            self.row = harness_failed(self.row, str(error))
+        except NotAvailableError as error:
+            self.row = unavailable(self.row, str(error), Cause.NOT_INSTALLED)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self.row = self._failed(error)
+        return self.row
+
+    def try_baseline(self) -> Row:
+        """Call the eager form; if it fails there is no speedup, and the row says why."""
+        arguments, eager = self._setting.arguments, self._setting.operator.eager
+        try:
+            result = eager(*arguments)
+            self._synchronize()
+            judgement = self._judged(result)
+            self._baseline = lambda: eager(*arguments)
+            self._update(baseline_error=_finite(judgement.error))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self._note(f"no speedup: eager raised {one_line(error)}")
+        return self.row
+
+    def measure(self) -> Row:
+        """Time it, in turns with the baseline where there is one."""
+        assert self._work is not None
+        assert self._amount is not None
+        try:
+            fields = self._time(self._work)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self.row = raised(self.row, error)
+            return self.row
+        self._update(**fields, **self._amount.rates(fields["latency_ms"]))
+        return self.row
+
+    def _failed(self, error: BaseException) -> Row:
+        if self._setting.device.type == "cpu" and NO_TRITON_DRIVER in str(error):
+            return unavailable(self.row, f"it needs a GPU: {one_line(error)}")
+        return raised(self.row, error)
+
+    def _make_tuner(self) -> ObservedTuner:
+        options = self._setting.options
+        is_tuned = self._setting.job.implementation.kind is Kind.TUNED
+        budget = options.tune_budget_s if is_tuned else None
+        return ObservedTuner(budget, is_forced=not options.use_cache)
+
+    def _call_and_judge(self, work: Work) -> None:
+        arguments = self._setting.arguments
+        self._poison()
+        start = perf_counter()
+        first = work()
+        self._synchronize()
+        self._update(compile_s=perf_counter() - start - self._tuner.tune_s)
+        if self._setting.job.owner is Owner.OURS:
+            self._update(**self._tuner.facts())
+        kept = [tensor.detach().clone() for tensor in tensors_in(first)]
+        poison_results(first, arguments)
+        del first
+        second = work()
+        self._synchronize()
+        self._accept(self._judged(kept), "")
+        self._accept(self._judged(second), "a second call: ")
+        if fingerprint(arguments) != self._fingerprint:
+            self._reject("it changed its arguments")
+        if self.row.status is Status.OK:
+            self._amount = self._work_done(second)
+
+    def _work_done(self, result: Any) -> AmountOfWork:
+        try:
+            return AmountOfWork(self._setting.operator, self._setting.arguments, result)
+        except Exception as error:
+            raise HarnessError(f"its work cannot be counted: {one_line(error)}") from error
+
+    def _poison(self) -> None:
+        if self._setting.reference is None:
+            return
+        sizes = {4, *(t.element_size() for t in tensors_in(self._setting.arguments))}
+        with suppress(RuntimeError, MemoryError):  # where there is no room, none is poisoned
+            poison_free_memory(self._setting.reference.results, sorted(sizes))
+
+    def _judged(self, returned: Any) -> Judgement:
+        if self._judge is None:
+            return Judgement()
+        try:
+            return self._judge.judge(returned)
+        except Exception as error:
+            raise HarnessError(f"the result cannot be judged: {one_line(error)}") from error
+
+    def _accept(self, judgement: Judgement, prefix: str) -> None:
+        if self.row.status is not Status.OK:
+            return
+        self._update(error=_finite(judgement.error), error_share=_finite(judgement.share))
+        if judgement.problem:
+            self._reject(prefix + judgement.problem)
+
+    def _reject(self, reason: str) -> None:
+        self._update(status=Status.FAILED, cause=Cause.WRONG_RESULT, reason=reason)
+
+    def _time(self, work: Work) -> dict[str, Any]:
+        options = self._setting.options
+        how = TimingOptions(self._setting.device, options.regime == "warm", options.use_graph)
+        try:
+            timed = time_in_turns(work, self._baseline, self._is_right, how)
+        except Exception as error:
+            if self._baseline is None:
+                raise
+            self._note(f"no speedup: timing with the baseline raised {one_line(error)}")
+            timed = time_in_turns(work, None, self._is_right, how)
+        for note in timed.notes:
+            self._note(note)
+        fields = timed.fields()
+        if self._setting.job.implementation.kind is Kind.EAGER:
+            fields |= {"baseline_ms": fields["latency_ms"], "speedup": 1.0}
+        return fields
+
+    def _is_right(self, graph: Work) -> bool:
+        """Whether a replay writes the results anew."""
+        poison_results(graph(), self._setting.arguments)
+        result = graph()
+        self._synchronize()
+        return not self._judged(result).problem
+
+    def _synchronize(self) -> None:
+        if self._setting.device.type != "cpu":
+            torch.cuda.synchronize(self._setting.device)
+
+    def _update(self, **fields: Any) -> None:
+        self.row = replace(self.row, **fields)
+
+    def _note(self, text: str) -> None:
+        self._update(reason="; ".join(filter(None, [self.row.reason, text])))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

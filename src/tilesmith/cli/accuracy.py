@@ -1,0 +1,130 @@
+"""``tilesmith accuracy module:kernel --args ... --against eager,compile``: which result is wrong?
+
+Standard output has the report; the exit code says whether the kernel itself is right.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilesmith.cli.error_picture import draw_errors
+from tilesmith.cli.forms import KERNEL_ERROR, KernelForm, UsageError, add_command
+from tilesmith.cli.kernel_reference import find_function
+from tilesmith.jit.kernel import Kernel
+from tilesmith.numerics.doctor.diagnose import diagnose
+from tilesmith.numerics.doctor.findings import OURS, Scope
+from tilesmith.numerics.doctor.options import DiagnoseOptions
+from tilesmith.numerics.doctor.report import Diagnosis
+from tilesmith.numerics.doctor.runs import compiled
+from tilesmith.tune.report.canvas import PictureError
+
+EAGER, COMPILE = "eager", "compile"
+
+
+@dataclass(frozen=True)
+class AccuracyForm(KernelForm):
+    """The options of ``tilesmith accuracy``."""
+
+    against: Annotated[
+        str,
+        typer.Option(
+            help="other implementations, by commas: eager (the kernel's autotune_baseline_fn, or "
+            "KERNEL_eager or eager beside it), compile (that under torch.compile), "
+            "module:function or name=module:function"
+        ),
+    ] = ""
+    reference: Annotated[
+        str, typer.Option(help="module:function, the same in fp64; by default the kernel's own")
+    ] = ""
+    repeats: Annotated[int, typer.Option(help="runs that must agree", min=1)] = 5
+    configs: Annotated[int, typer.Option(help="configs to compare", min=0)] = 3
+    programs: Annotated[
+        int, typer.Option(help="programs to interpret; 0: what is affordable", min=0)
+    ] = 0
+    png: Annotated[Path | None, typer.Option(help="write a picture of the errors here")] = None
+    json: Annotated[Path | None, typer.Option(help="write everything found here")] = None
+
+    def options(self) -> DiagnoseOptions:
+        """How thorough to be."""
+        return DiagnoseOptions(
+            repeats=self.repeats,
+            num_configs=self.configs,
+            reference=find_function(self.reference) if self.reference else None,
+            max_programs=self.programs or None,
+            seed=self.seed,
+        )
+
+
+def accuracy(form: AccuracyForm) -> int:
+    """Which of several results is wrong, and why: a kernel and others against fp64."""
+    kernel, arguments = form.load()
+    against = find_implementations(form.against, kernel)
+    diagnosis = diagnose(kernel, arguments, against, form.options())
+    typer.echo(str(diagnosis))
+    if form.json is not None:
+        form.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
+    if form.png is not None:
+        _write_picture(form.png, diagnosis)
+    return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR
+
+
+def is_kernel_right(diagnosis: Diagnosis) -> bool:
+    """Whether the kernel's errors are justified, and the same at every run."""
+    repeats = diagnosis.examination.agreement(OURS, Scope.REPEATS)
+    is_steady = repeats is None or repeats.is_same
+    return is_steady and all(s.is_right for s in diagnosis.examination.statistics_of(OURS))
+
+
+def add_accuracy_command(app: typer.Typer) -> None:
+    """Make ``tilesmith accuracy`` known."""
+    add_command(app, "accuracy", AccuracyForm, accuracy)
+
+
+def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., Any]]:
+    """What ``--against`` names."""
+    found: dict[str, Callable[..., Any]] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, is_named, reference = item.partition("=")
+        if is_named:
+            found[name] = find_function(reference)
+        elif item == EAGER:
+            found[item] = find_eager(kernel)
+        elif item == COMPILE:
+            found[item] = compiled(find_eager(kernel))
+        elif ":" in item:
+            found[item] = find_function(item)
+        else:
+            raise UsageError(f"--against {item}: expected eager, compile or module:function")
+    return found
+
+
+def find_eager(kernel: Kernel) -> Callable[..., Any]:
+    """The same in PyTorch: the kernel's baseline function, or one with its name beside it."""
+    baseline = kernel.settings.autotune_baseline_fn
+    if baseline is not None:
+        return baseline
+    module = sys.modules[kernel.fn.__module__]
+    for name in (f"{kernel.name}_eager", "eager"):
+        if callable(getattr(module, name, None)):
+            return getattr(module, name)
+    raise UsageError(
+        f"--against eager: {kernel.fn.__module__} has no {kernel.name}_eager; name the function, "
+        "as in --against eager=module:function"
+    )
+
+
+def _write_picture(path: Path, diagnosis: Diagnosis) -> None:
+    try:
+        picture = draw_errors(diagnosis.statistics, diagnosis.examination.subject.name)
+    except PictureError as error:
+        raise UsageError(f"--png: {error}") from None
+    if picture is None:
+        raise UsageError("--png: there are no errors to draw, as there is no reference")
+    path.write_bytes(picture)

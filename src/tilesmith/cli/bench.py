@@ -1,0 +1,243 @@
+"""``tilesmith bench``: runs suites of kernels against alternatives, prints and writes the results.
+
+Standard output has the results alone; what happens meanwhile goes to standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tilesmith.bench.exports import csv_text, json_text
+from tilesmith.bench.journal import read_journal
+from tilesmith.bench.launch import print_launch_costs
+from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError, Shard, make_plan
+from tilesmith.bench.report.files import write_page, write_pictures
+from tilesmith.bench.report.html import Results
+from tilesmith.bench.row import Row, Status
+from tilesmith.bench.run import run_plan
+from tilesmith.bench.suites import load_suite
+from tilesmith.bench.summary import print_summary
+from tilesmith.cli.bench_progress import BarListener, make_listener
+from tilesmith.cli.forms import UsageError, add_command
+from tilesmith.tune.report.canvas import PictureError
+
+OURS_FAILED, HARNESS_FAILED = 1, 3
+"""Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
+
+
+@dataclass(frozen=True)
+class BenchForm:
+    """The options of ``tilesmith bench``."""
+
+    kernel: Annotated[str, typer.Option(help="operators, or patterns: gemm,rms_*")] = ""
+    input_shard: Annotated[str, typer.Option(help="M/N: the M-th of N parts of the inputs")] = ""
+    num_inputs: Annotated[int | None, typer.Option(help="at most so many inputs", min=1)] = None
+    input_id: Annotated[
+        str, typer.Option(help="numbers of inputs: 0,3; one with --num-inputs is the first")
+    ] = ""
+    only: Annotated[str, typer.Option(help="implementations, or patterns: tilesmith*,eager")] = ""
+    impl: Annotated[
+        list[str] | None,
+        typer.Option(help="one more: module:function or operator=module:function; may be repeated"),
+    ] = None
+    metrics: Annotated[str, typer.Option(help="what is shown")] = ",".join(METRICS)
+    regime: Annotated[str, typer.Option(help="caches before each call: cold or warm")] = "cold"
+    cudagraph: Annotated[bool, typer.Option(help="time replays of CUDA graphs")] = True
+    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp64; default: each input's")] = ""
+    backend: Annotated[str, typer.Option(help="of our kernels; default: by device")] = ""
+    device: Annotated[str, typer.Option(help="cpu or cuda; default: a GPU if there is one")] = ""
+    tune_budget: Annotated[float, typer.Option(help="seconds of each search", min=0.0)] = 15.0
+    timeout: Annotated[float, typer.Option(help="seconds for each row", min=1.0)] = 300.0
+    use_cache: Annotated[
+        bool, typer.Option("--use-cache", help="take tuned configs from the cache")
+    ] = False
+    fresh_processes: Annotated[
+        bool, typer.Option("--fresh-processes", help="start each process from nothing")
+    ] = False
+    require_accuracy: Annotated[
+        bool, typer.Option("--require-accuracy", help="no reference is a failure of the harness")
+    ] = False
+    memory_limit: Annotated[
+        float, typer.Option(help="GB of a process on the CPU; 0: most of the machine", min=0.0)
+    ] = 0.0
+    suite: Annotated[str, typer.Option(help="module with a function suite()")] = DEFAULT_SUITE
+    out: Annotated[
+        Path | None, typer.Option(help="file of rows; default bench-<date>-<time>.jsonl")
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the file of --out")] = False
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="with --resume: run again what failed")
+    ] = False
+    load: Annotated[
+        Path | None, typer.Option("--from", help="run nothing: show the rows of this file")
+    ] = None
+    is_list: Annotated[bool, typer.Option("--list", help="say what would run, and run nothing")] = (
+        False
+    )
+    csv: Annotated[Path | None, typer.Option(help="write rows as CSV")] = None
+    json: Annotated[Path | None, typer.Option(help="write rows and averages as JSON")] = None
+    html: Annotated[Path | None, typer.Option(help="write one page with pictures")] = None
+    png: Annotated[Path | None, typer.Option(help="folder to write the pictures to")] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="nothing but failures to write")] = False
+    launch: Annotated[
+        bool, typer.Option("--launch", help="time calls on the host instead: what a launch costs")
+    ] = False
+
+    def options(self) -> Options:
+        """What runs and how; PlanError for what does not exist."""
+        return Options(
+            suite=self.suite,
+            kernels=_words(self.kernel),
+            shard=Shard.parse(self.input_shard) if self.input_shard else None,
+            num_inputs=self.num_inputs,
+            input_ids=_numbers(self.input_id),
+            only=_words(self.only),
+            impls=tuple(self.impl or ()),
+            metrics=_words(self.metrics),
+            regime=self.regime,
+            use_graph=self.cudagraph,
+            dtype=self.dtype,
+            backend=self.backend,
+            device=self.device,
+            tune_budget_s=self.tune_budget,
+            timeout_s=self.timeout,
+            use_cache=self.use_cache,
+            use_fresh_processes=self.fresh_processes,
+            require_accuracy=self.require_accuracy,
+            memory_limit_gb=self.memory_limit,
+            path=self.out or (None if self.resume or self.is_list or self.load else _new_path()),
+            resume=self.resume,
+            retry_failed=self.retry_failed,
+        )
+
+
+def bench(form: BenchForm) -> int:
+    """Run kernels against eager, torch.compile and others, each in its own process."""
+    if form.launch:
+        print_launch_costs(Console(), form.device)
+        return 0
+    try:
+        options = form.options()
+        if form.load is not None:
+            results = load_results(form.load)
+        elif form.is_list:
+            typer.echo("\n".join(list_lines(_plan(options))))
+            return 0
+        else:
+            results = _run(form, options)
+    except PlanError as error:
+        raise UsageError(str(error)) from None
+    if not form.quiet:
+        print_summary(results.rows, options.metrics, Console())
+    _write(form, results)
+    return exit_code(results.rows)
+
+
+def load_results(path: Path) -> Results:
+    """A finished run from its file."""
+    try:
+        journal = read_journal(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    if not journal.rows:
+        raise UsageError(f"{path} has no rows of a benchmark")
+    return Results(journal.rows, journal.run)
+
+
+def list_lines(jobs: Sequence[Job]) -> Iterator[str]:
+    """Operators with the inputs and implementations that would run; what cannot says why."""
+    operators: dict[str, list[Job]] = {}
+    for job in jobs:
+        operators.setdefault(job.operator, []).append(job)
+    for name, mine in operators.items():
+        yield name
+        names = dict.fromkeys(job.implementation.name for job in mine)
+        yield f"  implementations: {', '.join(names)}"
+        inputs = {(job.input_id, job.input_label, job.dtype): job for job in mine}
+        for (position, label, dtype), job in inputs.items():
+            yield f"  {position:>3}  {label}  {dtype}" + (
+                f"  ({job.problem})" if job.problem else ""
+            )
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """Whether ours failed anywhere, or else the harness."""
+    if any(row.blame == "ours failed" for row in rows):
+        return OURS_FAILED
+    return HARNESS_FAILED if any(row.status is Status.HARNESS_FAILED for row in rows) else 0
+
+
+def add_bench_command(app: typer.Typer) -> None:
+    """Make ``tilesmith bench`` known."""
+    add_command(app, "bench", BenchForm, bench)
+
+
+def _plan(options: Options) -> Sequence[Job]:
+    jobs = make_plan(load_suite(options.suite), options)
+    if not jobs:
+        raise UsageError("nothing to run: no input or implementation is left")
+    return jobs
+
+
+def _run(form: BenchForm, options: Options) -> Results:
+    jobs = _plan(options)
+    console = Console(stderr=True)
+    if not form.quiet:
+        console.print(f"{len(jobs)} rows to {options.path}", highlight=False, soft_wrap=True)
+    listener = make_listener(jobs, console, is_quiet=form.quiet)
+    try:
+        rows = run_plan(jobs, options, listener)
+    except KeyboardInterrupt:
+        typer.echo(f"what has run is in {options.path}; --resume goes on from there", err=True)
+        raise
+    finally:
+        if isinstance(listener, BarListener):
+            listener.stop()
+    run = read_journal(options.path).run if options.path is not None else {}
+    return Results(rows, run)
+
+
+def _write(form: BenchForm, results: Results) -> None:
+    written: list[Path] = []
+    try:
+        for path, text in ((form.csv, csv_text(results.rows)), (form.json, _json(results))):
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+                written.append(path)
+        if form.html is not None:
+            write_page(results, form.html)
+            written.append(form.html)
+        if form.png is not None:
+            written += write_pictures(results, form.png)
+    except (OSError, PictureError) as error:
+        raise UsageError(f"a report cannot be written: {error}") from None
+    if written and not form.quiet:
+        typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
+
+
+def _json(results: Results) -> str:
+    return json_text(results.rows, results.run)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = _words(text)
+    wrong = [word for word in words if not word.isdecimal()]
+    if wrong:
+        raise PlanError(f"--input-id {text}: {wrong[0]} is no number")
+    return tuple(map(int, words))
+
+
+def _new_path() -> Path:
+    return Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")

@@ -1,0 +1,146 @@
+"""``tilesmith compare a.jsonl b.jsonl``: what changed between two runs of ``tilesmith bench``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilesmith.bench.compare import THRESHOLD, Change, Comparison, Kind, compare
+from tilesmith.bench.summary import PIPED_WIDTH, ending_text
+from tilesmith.cli.bench import load_results
+from tilesmith.cli.forms import add_command
+from tilesmith.tune.report.tables import json_line
+from tilesmith.tune.report.wording import counted, number_text, percent_text
+
+WORSE = 1
+"""Exit code with ``--fail-on-slower``."""
+_STYLES = {Kind.SLOWER: "red", Kind.FASTER: "green", Kind.FAILS_NOW: "bold red"}
+_TIMED = (Kind.SLOWER, Kind.FASTER, Kind.MACHINE)
+
+
+@dataclass(frozen=True)
+class CompareForm:
+    """The options of ``tilesmith compare``."""
+
+    before: Annotated[Path, typer.Argument(help="file of rows of the first run")]
+    after: Annotated[Path, typer.Argument(help="file of rows of the second run")]
+    threshold: Annotated[
+        float, typer.Option(help="percent that times may differ by in any case", min=0.0)
+    ] = 100 * THRESHOLD
+    every: Annotated[bool, typer.Option("--all", help="also what did not change")] = False
+    fail_on_slower: Annotated[
+        bool, typer.Option("--fail-on-slower", help="exit 1 if ours is slower or fails now")
+    ] = False
+    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
+
+
+def run_compare(form: CompareForm) -> int:
+    """Say what got faster or slower beyond noise, and what fails now or works now."""
+    before, after = load_results(form.before), load_results(form.after)
+    found = compare(before.rows, after.rows, form.threshold / 100)
+    if form.json:
+        typer.echo(json_line({"changes": [change_record(change) for change in found.changes]}))
+    else:
+        console = Console()
+        if not console.is_terminal:
+            console.width = PIPED_WIDTH
+        for part in comparison_parts(found, has_all=form.every):
+            console.print(part, soft_wrap=isinstance(part, Text))
+    return WORSE if form.fail_on_slower and found.regressions else 0
+
+
+def add_compare_command(app: typer.Typer) -> None:
+    """Make ``tilesmith compare`` known."""
+    add_command(app, "compare", CompareForm, run_compare)
+
+
+def change_record(change: Change) -> dict[str, object]:
+    """One change as plain values."""
+    row = change.row
+    return {
+        "kind": change.kind.value,
+        "operator": row.operator,
+        "input": row.input_label,
+        "implementation": row.implementation,
+        "owner": row.owner.value,
+        "dtype": row.dtype,
+        "before_ms": change.before.latency_ms if change.before else None,
+        "after_ms": change.after.latency_ms if change.after else None,
+        "ratio": change.ratio,
+        "relative_ratio": change.relative_ratio,
+        "noise": change.noise,
+        "reason": row.reason,
+    }
+
+
+def comparison_parts(found: Comparison, *, has_all: bool) -> Iterator[RenderableType]:
+    """What is printed, part by part."""
+    timed = found.of(*_TIMED, *((Kind.SAME,) if has_all else ()))
+    timed = [change for change in timed if change.ratio is not None]
+    if timed:
+        yield _times_table(timed)
+    for change in found.of(Kind.FAILS_NOW, Kind.WORKS_NOW, Kind.STILL_FAILS):
+        yield Text(_ending_line(change), style=_STYLES.get(change.kind, ""))
+    for kind in (Kind.ADDED, Kind.REMOVED):
+        only = found.of(kind)
+        if only:
+            yield Text(f"{counted(len(only), 'row')} {kind.value}")
+    yield from map(Text, _mean_lines(found))
+    yield Text(counts_line(found))
+
+
+def counts_line(found: Comparison) -> str:
+    """How many changes of each kind there are."""
+    counts = {kind: len(found.of(kind)) for kind in Kind}
+    return ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
+
+
+def _times_table(changes: Sequence[Change]) -> Table:
+    table = Table("", "operator", "input", "implementation", box=SIMPLE_HEAD)
+    for name in ("before, ms", "after, ms", "time", "against eager", "noise"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for change in changes:
+        row = change.row
+        table.add_row(
+            *map(Text, (change.kind.value, row.operator)),
+            Text(f"{row.input_label} {row.dtype}".strip()),
+            Text(row.implementation),
+            *_time_cells(change),
+            style=_STYLES.get(change.kind, ""),
+        )
+    return table
+
+
+def _time_cells(change: Change) -> tuple[str, ...]:
+    times = [row.latency_ms if row else None for row in (change.before, change.after)]
+    return (
+        *("" if time is None else number_text(time) for time in times),
+        _moved_text(change.ratio),
+        _moved_text(change.relative_ratio),
+        "" if change.noise is None else f"±{percent_text(change.noise)}",
+    )
+
+
+def _moved_text(ratio: float | None) -> str:
+    return "" if ratio is None else f"{100 * (ratio - 1):+.1f}%"
+
+
+def _ending_line(change: Change) -> str:
+    row = change.row
+    name = f"{change.kind.value}: {row.operator} {row.input_label} {row.implementation}"
+    return name if change.kind is Kind.WORKS_NOW else f"{name}: {ending_text(row)}"
+
+
+def _mean_lines(found: Comparison) -> Iterator[str]:
+    for name, average in found.ratios.items():
+        if average.value is not None:
+            count = f"{average.count} of {average.total}"
+            yield f"{name}: times {_moved_text(average.value)} (geometric mean, {count})"

@@ -1,0 +1,1 @@
+"""Why results differ: implementations measured against fp64, their disagreements explained."""

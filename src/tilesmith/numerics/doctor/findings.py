@@ -1,0 +1,230 @@
+"""What the doctor finds: plain values, from measurements to the verdict.
+
+``diagnose`` makes an Examination; the explanations take it and add findings and a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+
+from tilesmith.interpreter.run import Argument
+from tilesmith.ir.function import Function
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.numerics.oracle import OracleOptions, Reference
+
+OURS = "kernel"
+"""The name of the kernel among the implementations."""
+AS_WRITTEN = "as written"
+"""The name of the kernel's own IR, interpreted with the roundings that it asks for."""
+
+Outputs = Mapping[str, torch.Tensor]
+"""Results of one run by name: those of the reference."""
+
+
+class Kind(str, Enum):
+    """What a verdict can be."""
+
+    RACE = "race"
+    ROUNDING = "intermediate rounding"
+    ORDER = "accumulation order"
+    CANCELLATION = "catastrophic cancellation"
+    BUG = "real bug"
+    FINE = "all fine"
+    """Differences are at most what types and lengths of sums justify: the tolerance is tight."""
+    UNKNOWN = "unknown"
+    """There is nothing to judge by."""
+
+
+class Scope(str, Enum):
+    """What a result is compared over."""
+
+    REPEATS = "repeats"
+    CONFIGS = "configs"
+    BATCHES = "batch sizes"
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Something that computes what the kernel computes."""
+
+    name: str
+    run: Callable[..., Any]
+    """From the kernel's arguments to its results, in the same order."""
+
+
+@dataclass(frozen=True)
+class DependedInput:
+    """The part of an input that an element depends on."""
+
+    text: str
+    """As code spells it: ``x[3, :, 17]``."""
+    values: str
+    """The values if there are few, else how many and how large."""
+
+
+@dataclass(frozen=True)
+class WorstElement:
+    """One of the elements that are furthest off."""
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    """In fp64."""
+    error_ulp: float
+    inputs: tuple[DependedInput, ...] = ()
+
+
+@dataclass(frozen=True)
+class ErrorStatistics:
+    """How far one output of one implementation is from the truth."""
+
+    implementation: str
+    output: str
+    dtype: torch.dtype
+    num_elements: int
+    """Elements whose truth is known, all of which are compared."""
+    max_ulp: float
+    """Infinite where a NaN or infinity is wrong."""
+    median_ulp: float
+    p99_ulp: float
+    max_abs: float
+    relative_norm: float
+    bias_ulp: float
+    """Median of finite errors with their signs: far from zero where results are biased."""
+    histogram: Mapping[int, int]
+    """Elements by the power of two that their error in ulp is below; see ``histogram``."""
+    worst: tuple[WorstElement, ...]
+    fault: str = ""
+    """Why it is wrong, by the standard derived from types and lengths of sums; empty if right."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every element is within what types and lengths of sums justify."""
+        return not self.fault
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether results of one implementation are the same bit for bit."""
+
+    implementation: str
+    over: Scope
+    num_runs: int
+    num_different: int = 0
+    """Elements that differ between any run and the first, over all outputs."""
+    num_elements: int = 0
+    max_ulp: float = 0.0
+    """The largest distance, in representable values."""
+    first: str = ""
+    """A differing element: ``out[3, 5]``."""
+    labels: tuple[str, ...] = ()
+    """What the runs were: configs, batch sizes."""
+    skipped: str = ""
+    """Why it could not be found out."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all runs agree bit for bit."""
+        return not self.skipped and self.num_different == 0
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How much of the error goes away when one intermediate is not rounded."""
+
+    variable: str
+    """The user's name for it, or an empty string."""
+    dtype: str
+    """What it is rounded to."""
+    location: str
+    """The user's file and line."""
+    line: str
+    """The text of that line."""
+    share: float
+    """Of the mean square error against the truth: 1 if it is all of it, 0 if nothing changes."""
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement with its evidence."""
+
+    kind: Kind
+    text: str
+    evidence: tuple[str, ...] = ()
+    implementation: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What it comes down to."""
+
+    kind: Kind
+    text: str
+    """In one or two sentences."""
+    closest: str = ""
+    """The implementation nearest to the truth."""
+    tolerance: str = ""
+    """What types and lengths of sums justify: ``atol=..., rtol=...`` per output."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel on arguments, ready to be interpreted again in other ways."""
+
+    name: str
+    bound: BoundKernel
+    args: tuple[Any, ...]
+    """All arguments, in their initial state."""
+    function: Function
+    arguments: Mapping[str, Argument]
+    """Of the IR function, by parameter; tensors that are written are in their initial state."""
+    sizes: Mapping[str, int]
+    """Of blocks, for the interpreter."""
+    oracle: OracleOptions
+    launch_reference: Reference
+    """By parameter of the IR function."""
+    reference: Reference
+    """By output: what the kernel's results should be, element by element where they are known."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Everything measured."""
+
+    subject: Subject
+    implementations: tuple[Implementation, ...]
+    """The kernel first."""
+    outputs: Mapping[str, Outputs]
+    """Of the first run of each implementation, and of ``AS_WRITTEN``, by its name."""
+    statistics: tuple[ErrorStatistics, ...]
+    agreements: tuple[Agreement, ...]
+    failures: Mapping[str, str]
+    """Implementations that gave no results, and why."""
+    wide: Mapping[str, Outputs] = field(default_factory=dict[str, Outputs])
+    """What others that are wrong give from the arguments widened to fp64, where they can."""
+
+    def statistics_of(self, implementation: str) -> tuple[ErrorStatistics, ...]:
+        """Of all outputs of one implementation."""
+        return tuple(s for s in self.statistics if s.implementation == implementation)
+
+    def agreement(self, implementation: str, over: Scope) -> Agreement | None:
+        """The one comparison, if it was made."""
+        matches = (
+            a for a in self.agreements if (a.implementation, a.over) == (implementation, over)
+        )
+        return next(matches, None)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What ``explain`` of verdict.py makes of an Examination."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()

@@ -1,0 +1,191 @@
+"""What an examination comes down to: one kind of cause, in words, with its evidence.
+
+Races come first: nothing else means anything where results depend on chance. Then implementations
+that are wrong by the standard derived from types and sums. If all are right, what is left is where
+the kernel's own error comes from, which is what two right results differ by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.dtypes import F32
+from tilesmith.numerics.doctor.causes import Causes, find_causes
+from tilesmith.numerics.doctor.findings import (
+    AS_WRITTEN,
+    OURS,
+    ErrorStatistics,
+    Examination,
+    Explanation,
+    Finding,
+    Kind,
+    Verdict,
+)
+from tilesmith.numerics.doctor.nearness import (
+    closest_to_truth,
+    compare_pairs,
+    distance_in_fp64,
+)
+from tilesmith.numerics.doctor.sensitivity import ErrorSources
+from tilesmith.numerics.doctor.steadiness import describe_steadiness
+from tilesmith.numerics.doctor.tolerances import justified_tolerance
+
+ILL_CONDITIONED = 256.0
+"""Lost digits count from here on: eight bits."""
+BEYOND_RESULT = 4.0
+"""Times the rounding of the result: below, nothing is lost that the type could hold."""
+LEAST_EXCESS = 0.25
+"""Share of the squared error beyond the rounding of the result that is worth a cause."""
+
+SAME_FORMULA = 1e-6
+"""Relative norm: fp64 leaves no more between two ways to write one formula."""
+
+
+def explain(examination: Examination) -> Explanation:
+    """The verdict on everything measured."""
+    causes = find_causes(examination)
+    decided = _decide(examination, causes)
+    others = [finding for finding in _findings(examination, causes) if finding is not decided]
+    verdict = Verdict(
+        decided.kind,
+        decided.text,
+        closest_to_truth(examination),
+        justified_tolerance(examination, causes.sources),
+    )
+    listed = [found for source in causes.sources for found in (*source.roundings, *source.sums)]
+    return Explanation(verdict, (decided, *others), tuple(listed))
+
+
+def _decide(examination: Examination, causes: Causes) -> Finding:
+    """The first of the causes that is there."""
+    races = [causes.races.finding, *(f for f in causes.unsteady if f.kind is Kind.RACE)]
+    for race in races:
+        if race is not None:
+            return race
+    if not examination.subject.reference.tensors:
+        reason = examination.subject.reference.reason
+        return Finding(Kind.UNKNOWN, f"There is nothing to judge by: {reason or 'no outputs'}.")
+    wrong = [s for s in examination.statistics if s.fault and s.implementation != AS_WRITTEN]
+    if wrong:
+        return _blame(examination, wrong)
+    if causes.unsteady:
+        return causes.unsteady[0]
+    return _explain_right(examination, causes)
+
+
+def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
+    """Somebody is further off than types and sums justify."""
+    ours = [s for s in wrong if s.implementation == OURS]
+    if ours:
+        text = (
+            f"The compiled kernel is wrong: {ours[0].fault}. Its own source, interpreted with "
+            "the same roundings, is right."
+        )
+        return Finding(Kind.BUG, text, implementation=OURS)
+    first = wrong[0]
+    who = first.implementation
+    apart = distance_in_fp64(examination, who)
+    if apart is None:
+        return Finding(Kind.BUG, f"{who} is wrong: {first.fault}.", implementation=who)
+    evidence = (f"from the arguments widened to fp64 it is off by {apart:.2g} (relative norm)",)
+    if apart > SAME_FORMULA:
+        text = (
+            f"{who} computes something else than the kernel, with exact arithmetic too: "
+            f"{first.fault}. One of the two formulas is wrong."
+        )
+        return Finding(Kind.BUG, text, evidence, who)
+    text = (
+        f"{who} computes the same as the kernel but rounds more on the way than the kernel "
+        f"does: {first.fault}."
+    )
+    return Finding(Kind.ROUNDING, text, evidence, who)
+
+
+def _explain_right(examination: Examination, causes: Causes) -> Finding:
+    source = causes.worst_source(examination.subject.reference.tensors)
+    if source is None:
+        text = causes.unknown and f" Where errors come from is not known: {causes.unknown}."
+        return Finding(Kind.FINE, f"All results are what types and sums justify.{text}")
+    cancelling = _find_cancelling(causes, source)
+    if cancelling is not None:
+        return cancelling
+    excess = 1.0 - (source.of_result / source.total) ** 2
+    if excess < LEAST_EXCESS:
+        text = (
+            f"All results are right: their errors are the rounding to the type of `{source.output}`"
+            " that no implementation can avoid. A tolerance that they fail is too tight."
+        )
+        return Finding(Kind.FINE, text, (_budget_text(source),))
+    if source.of_roundings >= source.of_sums and source.roundings:
+        return _name_rounding(source)
+    if source.of_sums > source.of_roundings:
+        return _name_sum(source)
+    text = f"All results are right; the error of `{source.output}` has no single cause."
+    return Finding(Kind.FINE, text, (_budget_text(source),))
+
+
+def _find_cancelling(causes: Causes, source: ErrorSources) -> Finding | None:
+    condition = causes.cancellation.of(source.output)
+    if condition is None or condition.overall < ILL_CONDITIONED:
+        return None
+    if source.total < BEYOND_RESULT * source.of_result:
+        return None
+    line = causes.cancellation.worst_line
+    where = ""
+    if line is not None and line.ratio > 2.0:
+        where = f" At {line.location}, `{line.line}`, terms are {line.ratio:.2g} times their sum."
+    text = (
+        f"Large terms cancel on the way to `{source.output}`: roundings are amplified "
+        f"{condition.overall:.2g} times.{where} Another formula is needed, not another tolerance."
+    )
+    evidence = (
+        f"every value disturbed by one part in 2**28 changes the result {condition.overall:.2g} "
+        "times as much",
+        _budget_text(source),
+    )
+    return Finding(Kind.CANCELLATION, text, evidence, OURS)
+
+
+def _name_rounding(source: ErrorSources) -> Finding:
+    first = source.roundings[0]
+    name = f"`{first.variable}` " if first.variable else "a value "
+    text = (
+        f"No result is wrong. The kernel rounds {name}to {first.dtype} at {first.location}, "
+        f"`{first.line}`: without that, {first.share:.0%} of the squared error of "
+        f"`{source.output}` would be gone. Implementations that round elsewhere differ by as much."
+    )
+    return Finding(Kind.ROUNDING, text, (_budget_text(source),), OURS)
+
+
+def _name_sum(source: ErrorSources) -> Finding:
+    text = f"No result is wrong. The error of `{source.output}` is that of adding up many terms"
+    if source.sums:
+        first = source.sums[0]
+        text += f" in {first.dtype}, at {first.location}: `{first.line}`"
+    text += ". Implementations that add in another order differ by as much."
+    if source.sums and source.sums[0].dtype != F32.name:
+        text += " A sum carried in fp32 would be closer to the truth."
+    return Finding(Kind.ORDER, text, (_budget_text(source),), OURS)
+
+
+def _budget_text(source: ErrorSources) -> str:
+    return (
+        f"error of `{source.output}` as written, relative: {source.total:.2g}; of it rounding of "
+        f"the result {source.of_result:.2g}, of intermediates {source.of_roundings:.2g}, "
+        f"sums {source.of_sums:.2g}"
+    )
+
+
+def _findings(examination: Examination, causes: Causes) -> Iterator[Finding]:
+    """What there is to say besides the verdict."""
+    if causes.races.finding is not None:
+        yield causes.races.finding
+    yield from causes.unsteady
+    yield from describe_steadiness(examination, causes)
+    yield from compare_pairs(examination, causes.sources)
+    for condition in causes.cancellation.conditions:
+        text = f"`{condition.output}` amplifies roundings {condition.overall:.2g} times"
+        detail = f"in the middle {condition.typical:.2g}"
+        if condition.worst:
+            detail += f", at most {condition.highest:.2g} at {condition.worst}"
+        yield Finding(Kind.FINE, text, (detail,), OURS)

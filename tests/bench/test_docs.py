@@ -1,0 +1,71 @@
+"""The commands of docs/benchmarks.md run, in order, in one folder; options are all on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner
+
+from tilesmith.bench.plan import METRICS
+from tilesmith.cli.bench import add_bench_command
+from tilesmith.cli.compare import add_compare_command
+
+TEXT = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+app = typer.Typer()
+add_bench_command(app)
+add_compare_command(app)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.S)
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("bash") for line in block.splitlines()]
+
+
+def run(command: str) -> str:
+    """What a command prints; it must succeed."""
+    program, *arguments = shlex.split(command)
+    assert program == "tilesmith"
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for block in blocks("python"):
+        name = block.partition("\n")[0].removeprefix("# ")
+        (tmp_path / name).write_text(block)
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
+    printed = list(map(run, commands()))
+    assert len(printed) == 8
+    assert printed[0].startswith("rms_norm\n")
+    assert "2 rows: 2 ok" in printed[1]
+    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "pictures" / "speedups.png").exists()
+    assert len(json.loads(printed[5])["changes"]) == 2
+    assert "mine.normalize" in printed[6]
+    assert "1 row: 1 ok" in printed[7]
+
+
+def test_every_option_is_on_the_page():
+    group = typer.main.get_command(app)
+    options = {
+        name
+        for command in ("bench", "compare")
+        for parameter in group.commands[command].params  # type: ignore[attr-defined]
+        for name in parameter.opts
+        if name.startswith("--") and name not in ("--help", "--cudagraph")
+    }
+    assert len(options) > 25
+    assert [name for name in sorted(options) if name not in TEXT] == []
+    assert [metric for metric in METRICS if metric not in TEXT] == []

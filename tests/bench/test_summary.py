@@ -1,0 +1,93 @@
+"""The terminal: what was measured, averages with counts, failures with blame and reason."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from rich.console import Console
+
+from tests.bench.made_up_rows import fail, make_row, make_rows
+from tilesmith.bench.plan import METRICS
+from tilesmith.bench.row import Cause, Status
+from tilesmith.bench.summary import counts_text, print_summary, row_line
+
+
+def printed(rows, metrics=METRICS) -> str:
+    out = io.StringIO()
+    print_summary(rows, metrics, Console(file=out))
+    return out.getvalue()
+
+
+def test_rows_have_their_numbers():
+    text = printed([make_row(latency_ms=0.1234, speedup=1.5, tflops=420.0, error=1.9e-3)])
+    (line,) = [line for line in text.splitlines() if "0.1234" in line]
+    assert line.split() == [
+        *("256x256x256", "bfloat16", "tilesmith", "0.1234", "±1.0%", "1.50x"),
+        *("420", "900", "1.9e-03", "21%", "0.84"),
+    ]
+
+
+def test_metrics_choose_the_columns():
+    text = printed(make_rows(), ["latency", "gbps"])
+    assert "GB/s" in text
+    assert "TFLOP/s" not in text
+    assert "geometric" not in text
+
+
+def test_columns_without_any_value_are_left_out():
+    text = printed([make_row(tflops=None, tune_s=None)])
+    assert "TFLOP/s" not in text
+    assert "tune" not in text
+
+
+def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none():
+    out = io.StringIO()
+    print_summary(make_rows(), METRICS, Console(file=out, width=90, force_terminal=True))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert "theirs failed: wrong result" in text
+    assert "TFLOP/s" not in text
+    assert "…" not in text
+    assert max(map(len, text.partition("rms_norm")[0].splitlines())) <= 90
+
+
+def test_averages_have_counts():
+    text = printed(make_rows())
+    (line,) = [
+        line for line in text.splitlines() if line.split()[:1] == ["rms_norm"] and "x (" in line
+    ]
+    assert "(3 of 4)" in line
+    assert "(4 of 4)" in line
+    assert "(3 of 3)" in line  # One was not available.
+
+
+def test_failures_are_told_in_full_lines_even_if_piped():
+    text = printed(make_rows())
+    expected = (
+        "gemm 512x512x512 eager: theirs failed: wrong result: "
+        "element [3, 17] is 4.1, should be 3.9; 12 ulp allowed"
+    )
+    assert expected in text.splitlines()
+    assert text.splitlines()[-1] == (
+        "60 rows: 53 ok, 1 ours failed, 1 harness failed, 4 theirs failed, 1 not available"
+    )
+
+
+def test_text_in_brackets_is_no_markup():
+    row = fail(make_row(input_label="[bold]"), Cause.EXCEPTION, "[red]oh[/red]")
+    assert "[bold]" in printed([row])
+    assert "[red]oh[/red]" in printed([row])
+
+
+def test_one_row_in_one_line():
+    row = make_row(latency_ms=0.5, speedup=1.2, spread=0.01)
+    assert row_line(row) == "gemm 256x256x256 tilesmith: 0.5 ms ±1.0% 1.20x"
+    assert row_line(make_row(speedup=None, spread=None, noise_floor=None)) == (
+        "gemm 256x256x256 tilesmith: 0.5 ms"
+    )
+    absent = fail(make_row(), Cause.NOT_INSTALLED, "no helion", Status.UNAVAILABLE)
+    assert row_line(absent).endswith("tilesmith: unavailable: not installed: no helion")
+
+
+def test_counts():
+    assert counts_text([make_row()]) == "1 row: 1 ok"

@@ -1,0 +1,113 @@
+"""``tilesmith accuracy`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import tilesmith.cli.accuracy as command
+from tilesmith.cli.accuracy import find_implementations
+from tilesmith.cli.kernel_reference import find_kernel
+from tilesmith.cli.main import app
+
+MODULE = """
+import torch
+import tilesmith, tilesmith.language as hl
+
+@tilesmith.kernel
+def double(x, scale=2.0):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * scale
+    return out
+
+def double_eager(x):
+    return x * 2
+
+def wrong(x):
+    out = x * 2
+    out[1, 2] += 1
+    return out
+
+def exact(x, scale):
+    return x * 2
+
+def exact_but_other(x, scale):
+    return x * 2.5
+
+@tilesmith.kernel(autotune_baseline_fn=wrong)
+def with_baseline(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * 2
+    return out
+
+@tilesmith.kernel
+def other(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * 2
+    return out
+"""
+ARGS = ["--args", "randn(5, 7)", "--device", "cpu", "--configs", "1", "--repeats", "2"]
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    for name in ("path", "meta_path"):
+        monkeypatch.setattr(sys, name, list(getattr(sys, name)))
+    path = tmp_path / "doubled_kernels.py"
+    path.write_text(MODULE)
+    yield path
+    sys.modules.pop(path.stem, None)
+
+
+def run(file, *options, kernel="double"):
+    return CliRunner().invoke(app, ["accuracy", f"{file}:{kernel}", *ARGS, *options])
+
+
+def test_the_report_goes_to_standard_output(file):
+    result = run(file, "--against", f"eager,mistaken={file}:wrong")
+    assert result.exit_code == 0, result.output
+    assert "out: float32, 35 elements compared" in result.stdout
+    assert "out[1, 2] is exactly" in result.stdout
+    assert "mistaken" in result.stdout
+    assert "kernel over repeats: all 2 runs agree" in result.stdout
+
+
+def test_files_are_written_where_asked(file, tmp_path):
+    pytest.importorskip("matplotlib")
+    json_file, png_file = tmp_path / "found.json", tmp_path / "found.png"
+    result = run(file, "--json", str(json_file), "--png", str(png_file))
+    assert result.exit_code == 0, result.output
+    assert json.loads(json_file.read_text())["kernel"] == "double"
+    assert png_file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_exit_code_tells_whether_the_kernel_is_right(file):
+    assert run(file, "--reference", f"{file}:exact").exit_code == 0
+    assert run(file, "--reference", f"{file}:exact_but_other").exit_code == 1
+
+
+def test_eager_is_the_baseline_or_stands_beside_the_kernel(file, monkeypatch):
+    kernel = find_kernel(f"{file}:double")
+    module = sys.modules[kernel.fn.__module__]
+    assert find_implementations("eager", kernel) == {"eager": module.double_eager}
+    baseline = find_implementations("eager", find_kernel(f"{file}:with_baseline"))
+    assert baseline == {"eager": module.wrong}
+    monkeypatch.setattr(command, "compiled", lambda function: ("compiled", function))
+    found = find_implementations("compile, eager", kernel)
+    assert found == {"compile": ("compiled", module.double_eager), "eager": module.double_eager}
+
+
+@pytest.mark.parametrize(
+    ("against", "message"),
+    [("eager", "has no other_eager"), ("fast", "expected eager, compile or module:function")],
+)
+def test_what_cannot_be_found_is_a_usage_error(file, against, message):
+    result = run(file, "--against", against, kernel="other")
+    assert result.exit_code == 2
+    assert message in result.output

@@ -1,0 +1,302 @@
+"""``tilesmith bench`` and ``compare``: options, what is printed where, files, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+import torch
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+import tilesmith.cli.bench as command
+from tests.bench.made_up_rows import fail, make_row, make_rows
+from tilesmith.bench.case import Input, Operator, Suite
+from tilesmith.bench.plan import Options, Shard, make_plan
+from tilesmith.bench.row import Cause, Row, Status
+from tilesmith.cli.bench import BenchForm, add_bench_command, exit_code
+from tilesmith.cli.bench_progress import BarListener, make_listener
+from tilesmith.cli.compare import add_compare_command
+
+app = typer.Typer()
+add_bench_command(app)
+add_compare_command(app)
+
+
+def make_input(label: str) -> Input:
+    return Input(label, lambda device, dtype: (torch.ones(4, dtype=dtype, device=device),))
+
+
+SUITE = Suite(
+    "made up",
+    [
+        Operator("gemm", [make_input("256"), make_input("512")], {"gemm": "m:gemm"}, torch.neg),
+        Operator("norm", [make_input("8")], {"norm": "m:norm"}, torch.neg),
+    ],
+)
+
+
+class Runs:
+    """Stands for the supervisor: every job ends well."""
+
+    def __init__(self) -> None:
+        self.options: list[Options] = []
+
+    def __call__(self, jobs, options, listener=None) -> list[Row]:
+        self.options.append(options)
+        rows = []
+        for job in jobs:
+            row = make_row(
+                operator=job.operator,
+                input_id=job.input_id,
+                input_label=job.input_label,
+                implementation=job.implementation.name,
+                owner=job.owner,
+                device=job.device,
+                dtype=job.dtype,
+            )
+            if listener is not None:
+                listener.started(job)
+                listener.finished(row)
+            rows.append(row)
+        if options.path is not None:
+            write(options.path, rows)
+        return rows
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path) -> Runs:
+    made = Runs()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "run_plan", made)
+    monkeypatch.setattr(command, "load_suite", lambda name: SUITE)
+    return made
+
+
+def write(path: Path, rows: list[Row]) -> Path:
+    lines = [json.dumps({"run": {"started": "now"}}), *(row.to_json() for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_rows_are_told_on_standard_error_and_results_on_standard_output(runs):
+    done = run("bench", "--kernel", "norm", "--only", "tilesmith,eager", "--device", "cpu")
+    assert done.exit_code == 0, done.stderr
+    assert "[1/2] norm 8 tilesmith: 0.5 ms" in done.stderr
+    assert "[2/2] norm 8 eager: 0.5 ms" in done.stderr
+    assert done.stdout.splitlines()[-1] == "2 rows: 2 ok"
+    assert "[1/2]" not in done.stdout
+
+
+def test_rows_go_to_a_new_file_that_is_named(runs, tmp_path):
+    done = run("bench", "--kernel", "norm", "--only", "eager")
+    (path,) = tmp_path.glob("bench-*.jsonl")
+    assert f"1 rows to {path.name}" in done.stderr
+
+
+def test_a_terminal_has_a_bar_below_the_lines():
+    jobs = make_plan(SUITE, Options(kernels=("norm",), only=("tilesmith", "eager"), device="cpu"))
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+    listener = make_listener(jobs, console, is_quiet=False)
+    assert isinstance(listener, BarListener)
+    rows = Runs()(jobs, Options(), listener)
+    listener.done(rows)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    assert "[2/2] norm 8 eager: 0.5 ms" in text
+    assert "2/2 0:00:0" in text
+    # The cursor is shown again.
+    assert out.getvalue().rindex("\x1b[?25h") > out.getvalue().rindex("\x1b[?25l")
+
+
+def test_quiet_prints_nothing(runs):
+    done = run("bench", "--quiet", "--only", "eager", "--csv", "a.csv")
+    assert (done.stdout, done.stderr, done.exit_code) == ("", "", 0)
+    assert Path("a.csv").read_text().count("\n") == 4
+
+
+def test_every_option_of_the_library_can_be_given():
+    options = BenchForm(
+        kernel="a, b",
+        input_shard="2/4",
+        num_inputs=3,
+        input_id="0,2",
+        only="x*",
+        impl=["m:f"],
+        metrics="latency,tflops",
+        regime="warm",
+        cudagraph=False,
+        dtype="fp32",
+        backend="cpu",
+        device="cpu",
+        tune_budget=3.0,
+        timeout=7.0,
+        use_cache=True,
+        fresh_processes=True,
+        require_accuracy=True,
+        memory_limit=2.0,
+        suite="s",
+        out=Path("o.jsonl"),
+        resume=True,
+        retry_failed=True,
+    ).options()
+    assert options.kernels == ("a", "b")
+    assert options.shard == Shard(2, 4)
+    assert options.input_ids == (0, 2)
+    assert options.impls == ("m:f",)
+    assert options.metrics == ("latency", "tflops")
+    default = Options()
+    same = [
+        name for name in get_type_hints(Options) if getattr(options, name) == getattr(default, name)
+    ]
+    assert same == []
+
+
+def test_a_list_says_what_cannot_run(runs):
+    done = run("bench", "--list", "--kernel", "norm", "--dtype", "fp64", "--device", "cpu")
+    assert done.stdout.splitlines()[-1] == "    0  8  float64  (norm is not for torch.float64)"
+
+
+def test_a_list_of_what_would_run(runs):
+    arguments = ["--kernel", "gemm", "--only", "tilesmith*", "--input-id", "1", "--device", "cpu"]
+    done = run("bench", "--list", *arguments)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "gemm",
+        "  implementations: tilesmith, tilesmith_tuned",
+        "    1  512  bfloat16",
+    ]
+    assert not runs.options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kernel", "gem"], "did you mean gemm?"),
+        (["--only", "eagre"], "did you mean eager?"),
+        (["--input-shard", "5/4"], "expected M/N"),
+        (["--input-id", "one"], "--input-id one: one is no number"),
+        (["--metrics", "speed"], "did you mean speedup?"),
+        (["--regime", "lukewarm"], "warm"),
+        (["--device", "toaster"], "cpu, cuda"),
+        (["--resume"], "--resume needs the file"),
+        (["--kernel", "norm", "--input-id", "7"], "--input-id 7: there are 1 inputs"),
+        (["--from", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+    ],
+)
+def test_mistakes_are_messages(arguments, message, runs):
+    done = run("bench", *arguments)
+    assert done.exit_code == 2, done.stdout
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert not runs.options
+
+
+def test_reports_of_an_earlier_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "rows.jsonl", make_rows())
+    done = run("bench", "--from", "rows.jsonl", "--csv", "x/a.csv", "--json", "a.json")
+    assert done.exit_code == 1  # Ours failed.
+    assert done.stdout.splitlines()[-1].startswith("60 rows: 53 ok, 1 ours failed")
+    assert done.stderr == "wrote x/a.csv, a.json\n"
+    assert len(json.loads(Path("a.json").read_text())["rows"]) == 60
+    assert len(Path("x/a.csv").read_text().splitlines()) > 60
+
+
+def test_a_page_and_pictures_are_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "rows.jsonl", [make_row()])
+    done = run("bench", "--from", "rows.jsonl", "--html", "a.html", "--png", "p", "--quiet")
+    assert done.exit_code == 0, done.stderr
+    assert "<img" in Path("a.html").read_text()
+    assert sorted(path.name for path in Path("p").iterdir())[0] == "roofline.png"
+
+
+def test_a_report_that_cannot_be_written_is_a_message(tmp_path):
+    write(tmp_path / "rows.jsonl", [make_row()])
+    (tmp_path / "file").write_text("in the way")
+    done = run("bench", "--from", str(tmp_path / "rows.jsonl"), "--csv", str(tmp_path / "file/a"))
+    assert done.exit_code == 2
+    assert "a report cannot be written" in done.stderr
+
+
+def test_an_interrupted_run_says_how_to_go_on(runs, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run_plan", interrupted)
+    done = run("bench", "--out", "o.jsonl")
+    assert done.exit_code == 130
+    assert "what has run is in o.jsonl; --resume goes on from there" in done.stderr
+
+
+def test_exit_codes():
+    ours = fail(make_row(), Cause.CRASH, "")
+    theirs = replace(ours, owner=make_rows()[2].owner)
+    harness = fail(make_row(), Cause.EXCEPTION, "", Status.HARNESS_FAILED)
+    absent = fail(make_row(), Cause.NOT_INSTALLED, "", Status.UNAVAILABLE)
+    assert exit_code([make_row(), theirs, absent]) == 0
+    assert exit_code([make_row(), ours]) == 1
+    assert exit_code([make_row(), harness]) == 3
+    assert exit_code([harness, ours]) == 1
+
+
+@pytest.fixture
+def two_runs(tmp_path) -> tuple[str, str]:
+    before = [make_row(input_id=number, input_label=label) for number, label in enumerate("abcd")]
+    after = [
+        replace(before[0], latency_ms=0.75),
+        replace(before[1], latency_ms=0.25),
+        before[2],
+        fail(before[3], Cause.CRASH, "signal 11 (SIGSEGV)"),
+        make_row(input_id=4, input_label="e"),
+    ]
+    first, second = write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)
+    return str(first), str(second)
+
+
+def test_changes_are_listed(two_runs):
+    done = run("compare", *two_runs)
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    (slower,) = [line for line in lines if line.split()[:1] == ["slower"]]
+    assert slower.split()[1:] == [
+        *("gemm", "a", "bfloat16", "tilesmith", "0.5", "0.75", "+50.0%", "+50.0%", "±3.0%"),
+    ]
+    assert "fails now: gemm d tilesmith: ours failed: crash: signal 11 (SIGSEGV)" in lines
+    assert "tilesmith: times -9.1% (geometric mean, 3 of 5)" in lines
+    assert lines[-1] == ("1 fails now, 1 slower, 1 faster, 1 within noise, 1 only in the second")
+
+
+def test_all_rows_are_listed_if_asked_for(two_runs):
+    assert "+0.0%" not in run("compare", *two_runs).stdout
+    assert "+0.0%" in run("compare", "--all", *two_runs).stdout
+
+
+def test_regressions_fail_if_asked_for(two_runs):
+    assert run("compare", "--fail-on-slower", *two_runs).exit_code == 1
+    same = (two_runs[0], two_runs[0])
+    assert run("compare", "--fail-on-slower", *same).exit_code == 0
+
+
+def test_the_threshold_is_in_percent(two_runs):
+    done = run("compare", "--threshold", "400", "--json", *two_runs)
+    kinds = [change["kind"] for change in json.loads(done.stdout)["changes"]]
+    assert kinds.count("within noise") == 3
+
+
+def test_a_file_without_rows_is_a_mistake(two_runs, tmp_path):
+    (tmp_path / "empty").write_text("what is this\n")
+    done = run("compare", two_runs[0], str(tmp_path / "empty"))
+    assert done.exit_code == 2
+    assert "has no rows of a benchmark" in done.stderr

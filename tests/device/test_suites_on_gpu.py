@@ -1,0 +1,43 @@
+"""Every operator of the benchmark on a GPU: all its forms within the budget on its first input."""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.suites import suite
+from tilesmith.bench.case import Arguments
+from tilesmith.bench.reference import Judge, work_out
+
+OPERATORS = {operator.name: operator for operator in suite().operators}
+FORMS = [
+    pytest.param(name, target, id=f"{name}-{short}")
+    for name, operator in OPERATORS.items()
+    for short, target in {"eager": "", **operator.kernels, **operator.others}.items()
+]
+
+
+@lru_cache(maxsize=1)
+def first_input(name: str) -> tuple[Arguments, Judge]:
+    operator = OPERATORS[name]
+    chosen = operator.inputs[0]
+    made = chosen.make(torch.device("cuda"), chosen.dtype)
+    intermediates = operator.intermediates(chosen.dtype, "cuda")
+    return made, Judge(operator, made, work_out(operator, made), intermediates)
+
+
+def load(name: str, target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    if not target:
+        return OPERATORS[name].eager
+    return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.mark.parametrize(("name", "target"), FORMS)
+def test_form_is_within_the_budget(name: str, target: str) -> None:
+    made, judge = first_input(name)
+    assert not judge.judge(load(name, target)(*made)).problem

@@ -1,0 +1,203 @@
+"""Every verdict, each by a kernel that has just that ailment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.numerics.doctor import ailing_kernels as kernels
+from tilesmith.jit.kernel import Kernel
+from tilesmith.numerics.doctor.diagnose import diagnose
+from tilesmith.numerics.doctor.findings import OURS, Kind, Scope
+from tilesmith.numerics.doctor.options import DiagnoseOptions
+from tilesmith.numerics.doctor.report import Diagnosis
+from tilesmith.numerics.inputs import random_tensor
+
+BF16, F16 = torch.bfloat16, torch.float16
+QUICK = DiagnoseOptions(repeats=3, check_batches=False, num_configs=1, inputs_time_limit_s=0.1)
+
+
+def check(kernel: Any, *args: Any, **against: Callable[..., Any]) -> Diagnosis:
+    return diagnose(kernel, args, against, QUICK)
+
+
+def line_of(kernel: Any, text: str) -> str:
+    lines = kernel.kernel_source().splitlines()
+    first = kernel.fn.__code__.co_firstlineno
+    (found,) = [i for i, line in enumerate(lines) if text in line]
+    return f"ailing_kernels.py:{first + found}"
+
+
+def in_wide(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The function in fp32 at least, rounded once to the type of its first argument."""
+
+    def run(*args: torch.Tensor) -> torch.Tensor:
+        wide = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in args]
+        return function(*wide).to(args[0].dtype)
+
+    return run
+
+
+def test_rounding_of_an_intermediate_names_its_line_and_variable() -> None:
+    x, v = random_tensor((40, 64), torch.float32), random_tensor((64, 16), BF16, seed=1)
+    found = check(
+        kernels.rounded_twice, x, v, eager=lambda x, v: torch.softmax(x, -1) @ v.to(x.dtype)
+    )
+    assert found.verdict.kind is Kind.ROUNDING
+    place = line_of(kernels.rounded_twice, "weights =")
+    assert f"`weights` to bf16 at {place}" in found.verdict.text
+    assert found.verdict.closest == "eager"
+    (rounding,) = found.sensitivities
+    assert rounding.share > 0.99
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_a_long_sum_in_a_narrow_type_is_accumulation(dtype: torch.dtype) -> None:
+    x = random_tensor((20, 1000), dtype).abs()
+    found = check(kernels.narrow_sum, x, eager=lambda x: x.sum(-1, dtype=torch.float32))
+    assert found.verdict.kind is Kind.ORDER
+    assert line_of(kernels.narrow_sum, "total + ") in found.verdict.text
+    assert "carried in fp32" in found.verdict.text
+    assert found.verdict.closest == "eager"
+
+
+def test_sums_in_another_order_are_accumulation() -> None:
+    x, y = random_tensor((33, 700), torch.float32), random_tensor((700, 20), torch.float32, seed=1)
+
+    def backwards(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(x.shape[0], y.shape[1], dtype=x.dtype)
+        for k in reversed(range(x.shape[1])):
+            total = total + x[:, k, None] * y[None, k]
+        return total
+
+    found = check(kernels.matmul, x, y, backwards=backwards)
+    assert found.verdict.kind is Kind.ORDER
+    assert line_of(kernels.matmul, "addmm") in found.verdict.text
+    assert not any(s.fault for s in found.statistics)
+
+
+def test_naive_variance_cancels() -> None:
+    x = random_tensor((20, 300), torch.float32) + 1000
+    found = check(kernels.naive_variance, x, eager=lambda x: x.var(-1, correction=0))
+    assert found.verdict.kind is Kind.CANCELLATION
+    assert line_of(kernels.naive_variance, "squares - ") in found.verdict.text
+    assert found.verdict.closest == "eager"
+
+
+def test_the_stable_form_does_not_cancel() -> None:
+    x = random_tensor((20, 300), torch.float32) + 1000
+    found = check(kernels.stable_variance, x, eager=lambda x: x.var(-1, correction=0))
+    assert found.verdict.kind in (Kind.ORDER, Kind.FINE)
+
+
+def test_a_racing_kernel_is_found_by_the_detector() -> None:
+    found = check(kernels.shifted, random_tensor((70,), torch.float32))
+    assert found.verdict.kind is Kind.RACE
+    assert line_of(kernels.shifted, "x[tile] =") in found.verdict.text
+    assert "the kernel is deterministic" not in [f.text for f in found.findings]
+
+
+def test_results_that_change_from_run_to_run_are_a_race() -> None:
+    noise = iter(range(100))
+
+    def unsteady(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        result = in_wide(torch.matmul)(x, y)
+        result[3, next(noise) % 5] = 0
+        return result
+
+    x, y = random_tensor((16, 32), BF16), random_tensor((32, 16), BF16, seed=1)
+    found = check(kernels.matmul, x, y, unsteady=unsteady)
+    assert found.verdict.kind is Kind.RACE
+    assert "unsteady" in found.verdict.text
+    ours = found.examination.agreement(OURS, Scope.REPEATS)
+    assert ours is not None
+    assert ours.is_same
+
+
+def test_an_implementation_with_another_formula_is_a_bug() -> None:
+    x, y = random_tensor((40, 100), BF16), random_tensor((100, 20), BF16, seed=1)
+    found = check(
+        kernels.matmul,
+        x,
+        y,
+        eager=in_wide(torch.matmul),
+        scaled=in_wide(lambda x, y: 1.05 * (x @ y)),
+    )
+    assert found.verdict.kind is Kind.BUG
+    assert found.verdict.text.startswith("scaled computes something else than the kernel")
+    assert found.verdict.closest in ("kernel", "eager")
+
+
+def test_wrong_code_of_the_kernel_itself_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Kernel.__call__
+
+    def wrong(kernel: Kernel, *args: Any) -> Any:
+        return right(kernel, *args).mul_(1.05)
+
+    monkeypatch.setattr(Kernel, "__call__", wrong)
+    x, y = random_tensor((40, 100), BF16), random_tensor((100, 20), BF16, seed=1)
+    found = check(kernels.matmul, x, y, eager=in_wide(torch.matmul))
+    assert found.verdict.kind is Kind.BUG
+    assert found.verdict.text.startswith("The compiled kernel is wrong: out[")
+    assert found.verdict.closest == "eager"
+
+
+def test_one_wrong_element_is_a_bug() -> None:
+    def last_is_lost(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        result = in_wide(torch.matmul)(x, y)
+        result[-1, -1] = 0
+        return result
+
+    x, y = random_tensor((40, 100), BF16), random_tensor((100, 20), BF16, seed=1)
+    found = check(kernels.matmul, x, y, broken=last_is_lost)
+    assert found.verdict.kind is Kind.BUG
+    assert "out[39, 19]" in found.verdict.text
+
+
+def test_an_implementation_that_rounds_more_is_not_a_bug() -> None:
+    """The same formula, but every partial sum is rounded to bf16."""
+
+    def coarse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(x.shape[0], y.shape[1], dtype=x.dtype)
+        for k in range(x.shape[1]):
+            total = total + x[:, k, None] * y[None, k]
+        return total
+
+    x, y = random_tensor((20, 500), BF16), random_tensor((500, 20), BF16, seed=1)
+    found = check(kernels.matmul, x, y, coarse=coarse)
+    assert found.verdict.kind is Kind.ROUNDING
+    assert found.verdict.text.startswith("coarse computes the same as the kernel but rounds more")
+    assert found.verdict.closest == "kernel"
+
+
+def test_atomics_of_several_programs_are_named_as_not_deterministic() -> None:
+    found = check(kernels.summed_by_atomics, random_tensor((20, 100), torch.float32))
+    (statement,) = [f for f in found.findings if f.text.startswith("not deterministic")]
+    assert line_of(kernels.summed_by_atomics, "atomic_add") in statement.text
+
+
+def test_slow_references_are_explained_by_fewer_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilesmith.numerics.doctor.reruns._SLOW_S", 1e-9)
+    x, v = random_tensor((80, 64), torch.float32), random_tensor((64, 16), BF16, seed=1)
+    assert check(kernels.rounded_twice, x, v).verdict.kind is Kind.ROUNDING
+    found = check(kernels.summed_by_atomics, random_tensor((20, 100), torch.float32))
+    assert found.verdict.kind is Kind.FINE
+    assert "a dozen runs" in found.verdict.text
+
+
+def test_two_right_products_are_fine() -> None:
+    x, y = random_tensor((40, 300), BF16), random_tensor((300, 20), BF16, seed=1)
+    found = check(kernels.matmul, x, y, eager=in_wide(torch.matmul))
+    assert found.verdict.kind is Kind.FINE
+    assert "too tight" in found.verdict.text
+    assert "rtol=7.8e-03" in found.verdict.tolerance
+
+
+def test_two_right_activations_are_fine() -> None:
+    x = random_tensor((40, 100), BF16)
+    found = check(kernels.gelu, x, eager=in_wide(torch.nn.functional.gelu))
+    assert found.verdict.kind is Kind.FINE
+    assert found.sensitivities == ()
