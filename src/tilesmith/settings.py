@@ -238,7 +238,8 @@ class Settings:
     autotuner: str = field(default="ModelFirstSearch", metadata=_by(TEXT))
     """The search method."""
     deterministic: bool = field(default=False, metadata=_by(FLAG))
-    """Whether tuning accepts only configs whose results are equal bit for bit, run after run."""
+    """Whether results must be equal bit for bit, run after run: no schedule may depend on the order
+    of programs, neither the default nor what tuning accepts."""
     autotuner_fn: Callable[..., object] | None = field(default=None, metadata=_by(CALLABLE))
     autotune_cache: str = field(default="LocalAutotuneCache", metadata=_by(CACHE))
     autotune_force_persistent: bool = field(default=False, metadata=_by(FLAG))

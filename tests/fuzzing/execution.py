@@ -115,7 +115,7 @@ class Runs:
     def interpreted(self, config: Any) -> str:
         """The problem of the reference interpreter with tiles of a config (None: whole)."""
         executable = self.bound._executables.get(config, Runner.REFERENCE)
-        return self.problem(lambda *args: self.bound._run(executable, args))
+        return self.problem(executable.call)
 
     def random_config(self, seed: int) -> Any:
         """A config of the bound target."""

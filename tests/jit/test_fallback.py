@@ -9,7 +9,8 @@ import pytest
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.warning_log import WarningLog
-from tilesmith.jit.fallback import FallbackLauncher
+from tilesmith.jit.fallback import Fallback
+from tilesmith.runtime.arguments import Launcher, compile_choice
 from tilesmith.schedule.config import Config
 
 FIRST, SECOND, THIRD = (Config(block_sizes=[size]) for size in (256, 64, 16))
@@ -39,14 +40,20 @@ class Maker:
         return iter((FIRST, SECOND, THIRD))
 
 
-def launcher(maker: Maker) -> tuple[FallbackLauncher, io.StringIO]:
+def refuse(*values: int) -> None:
+    raise AssertionError(values)
+
+
+def launcher(maker: Maker, *names: str) -> tuple[Launcher, io.StringIO]:
     stream = io.StringIO()
-    return FallbackLauncher(FIRST, maker.others, maker.make, WarningLog(stream=stream)), stream
+    fallback = Fallback(FIRST, maker.others, maker.make, WarningLog(stream=stream))
+    launch = compile_choice(names or ("n",), (), (), fallback.current, refuse, fallback.replace)
+    return launch, stream
 
 
 def test_a_config_that_builds_is_used_and_nothing_else_is_looked_for():
     maker = Maker()
-    made, stream = launcher(maker)
+    made, stream = launcher(maker, "m", "n")
     made(1, 2)
     assert maker.launched == [(FIRST, (1, 2))]
     assert not maker.asked_for_others
@@ -80,3 +87,36 @@ def test_when_nothing_builds_the_first_failure_is_raised():
         made(1)
     with pytest.raises(errors.InvalidConfig, match="no 256"):
         launcher(Maker(unmade=(FIRST, SECOND, THIRD)))
+
+
+def test_a_form_that_fails_later_is_replaced_too():
+    maker = Maker()
+    made, stream = launcher(maker)
+    made(1)
+    maker.unbuilt = (FIRST,)
+    made(2)
+    assert maker.launched == [(FIRST, (1,)), (SECOND, (2,))]
+    assert "WARNING[ConfigReplaced]" in stream.getvalue()
+
+
+def test_threads_that_see_one_failure_agree_on_the_replacement():
+    maker = Maker()
+    fallback = Fallback(FIRST, maker.others, maker.make, WarningLog(stream=io.StringIO()))
+    failed, problem = fallback.current, errors.TritonError(function="k", problem="too large")
+    taken = {id(fallback.replace(failed, problem)) for _ in range(3)}
+    assert taken == {id(fallback.current)}
+    fallback.current(5)
+    assert maker.launched == [(SECOND, (5,))]
+
+
+def test_guards_come_before_the_launcher_and_its_replacements():
+    maker = Maker(unbuilt=(FIRST,))
+    fallback = Fallback(FIRST, maker.others, maker.make, WarningLog(stream=io.StringIO()))
+    others: list[int] = []
+    launch = compile_choice(
+        ["n"], [("n > 3", True)], (), fallback.current, others.append, fallback.replace
+    )
+    for n in (1, 4, 2, 5):
+        launch(n)
+    assert others == [1, 2]
+    assert maker.launched == [(SECOND, (4,)), (SECOND, (5,))]

@@ -29,7 +29,7 @@ class RecordingLauncher:
     def __init__(self, artifact: Artifact, *_: Any) -> None:
         self.artifact = artifact
 
-    def __call__(self, *_: Any) -> None:
+    def launch(self, *_: Any) -> None:
         return None
 
 

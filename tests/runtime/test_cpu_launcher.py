@@ -102,10 +102,11 @@ def test_tensors_elsewhere_are_refused():
 
 def test_lazily_negated_views_are_refused():
     z = torch.randn(4, dtype=torch.complex64)
+    negated = (z.conj().imag,)
     for arguments in (KEYED, frozenset[str]()):
         with pytest.raises(errors.UnsupportedArgumentType, match=r"resolve_neg"):
-            record(tensor("x"), captured=("x",), values=(z.conj().imag,), arguments=arguments)
-    record(tensor("x"), captured=("x",), values=(z.imag,))
+            record(tensor("x", "f32"), captured=("x",), values=negated, arguments=arguments)
+    record(tensor("x", "f32"), captured=("x",), values=(z.imag,))
 
 
 def test_gradients_and_inference_tensors_need_no_care():

@@ -14,11 +14,15 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tilesmith.ir.dynamic_layouts import plain_extents
 from tilesmith.ir.types import TensorType
 
 
 class Guard(NamedTuple):
-    """An expression over captured names, and the value it must have."""
+    """An expression over captured names, and the value it must have.
+
+    It may use ``dynamic_form(shape, strides)``.
+    """
 
     expression: str
     value: Any
@@ -102,8 +106,6 @@ class GuardList:
             layout = (tensor_type.shape, tensor_type.strides)
             self.require(f"({source}.shape, {source}.stride())", layout)
             return
-        pattern = tuple(extent if extent in (0, 1) else 2 for extent in extents)
-        listed = f"(*{source}.shape, *{source}.stride())"
-        self.require(f"tuple([v if v in (0, 1) else 2 for v in {listed}])", pattern)
-        span = f"sum([(n - 1) * s for n, s in zip({source}.shape, {source}.stride()) if n])"
-        self.require(f"{span} > {2**31 - 1}", tensor_type.wide)
+        sizes, steps = plain_extents(tensor_type.shape), plain_extents(tensor_type.strides)
+        form = f"dynamic_form({source}.shape, {source}.stride())"
+        self.require(form, (sizes, steps, tensor_type.wide))

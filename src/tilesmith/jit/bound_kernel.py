@@ -55,22 +55,16 @@ class BoundKernel:
         self.definition = definition
         self.target = target
         self.device = device
-        request = TraceRequest(
-            definition.split,
-            arguments,
-            definition.constant_positions(arguments),
-            definition.trace_options,
-            device,
-            warnings=definition.warnings,
-        )
-        self._variants = VariantStore(request)
-        self._specs = SpecStore(allow_warp_specialize=self.settings.allow_warp_specialize)
+        self._variants = VariantStore(_trace_request(definition, arguments, device))
+        self._specs = SpecStore(self.settings)
         launchers = LauncherMaker(definition, self._specs, target, device)
         self._executables = ExecutableStore(definition, self._variants, launchers, device)
-        self._choice = ConfigChoice(definition, self._variants, self._specs)
+        self.choice = ConfigChoice(definition, self._variants, self._specs)
         self._emission = Emission(definition, self._variants, self._specs)
         self._active: Executable | None = None
         self._lock = threading.RLock()
+        self.call: Callable[..., Any] = self._first_call
+        """Run with the installed config and all arguments, none left to their defaults."""
 
     @property
     def settings(self) -> Settings:
@@ -99,7 +93,7 @@ class BoundKernel:
 
     def default_config(self) -> Config:
         """A sensible config, without any search."""
-        return self.config_spec.default_config()
+        return self.choice.default(self.target)
 
     def specialized_values(self) -> list[Callable[..., int]]:
         """How to get the values that host code turned into constants from the arguments."""
@@ -118,7 +112,7 @@ class BoundKernel:
         cuda:90.
         """
         gpu = _gpu_target(_any_target(target, self.target))
-        return self._emission.triton_module(self._choice.resolve(config, gpu), gpu)
+        return self._emission.triton_module(self.choice.resolve(config, gpu), gpu)
 
     def to_code(
         self,
@@ -145,25 +139,25 @@ class BoundKernel:
     ) -> Artifact:
         """What the launcher gets for a config: source and launch contract."""
         resolved = _any_target(target, self.target)
-        return self._emission.artifact(self._choice.resolve(config, resolved), resolved)
+        return self._emission.artifact(self.choice.resolve(config, resolved), resolved)
 
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
-        normal = self.config_spec.normalize(self._choice.resolve(config, self.target))
+        normal = self.config_spec.normalize(self.choice.resolve(config, self.target))
         return self._executables.capture(normal, self.definition.with_defaults(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
-        executable = self._executable(self._choice.resolve(config, self.target))
-        return lambda *args: self._run(executable, args)
+        executable = self._executable(self.choice.resolve(config, self.target))
+        return lambda *args: executable.call(*self.definition.with_defaults(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
-        chosen = self._choice.resolve(config, self.target)
-        self._active = self._executable(chosen)
-        self._choice.chosen = chosen
+        chosen = self.choice.resolve(config, self.target)
+        self._activate(self._executable(chosen))
+        self.choice.chosen = chosen
 
     def autotune(
         self,
@@ -188,8 +182,9 @@ class BoundKernel:
     def install(self, config: Config | None) -> Config:
         """Use what a tuner has found; None: the reference interpreter, as no config works."""
         if config is None:
-            self._active = self._executables.get(None, Runner.REFERENCE)
-            return self._active.config
+            executable = self._executables.get(None, Runner.REFERENCE)
+            self._activate(executable)
+            return executable.config
         self.set_config(config)
         return config
 
@@ -200,32 +195,32 @@ class BoundKernel:
             tuner = self.definition.tuner if is_tuned else None
             found = tuner.first_config(self, args) if tuner else None
             if self._active is None:
-                self._active = self._first_executable(found)
+                self._activate(self._first_executable(found))
+
+    def _activate(self, executable: Executable) -> None:
+        self._active, self.call = executable, executable.call
+
+    def _first_call(self, *args: Any) -> Any:
+        self.ensure_config_exists(args)
+        return self.call(*args)
 
     def _first_executable(self, found: Config | None) -> Executable:
         if found is not None:
-            self._choice.chosen = found
+            self.choice.chosen = found
             return self._executable(found)
-        config = self._choice.first(self._runner, self.target)
-        if config is None or not self._choice.is_default or self._runner is Runner.CHECKED:
+        config = self.choice.first(self._runner, self.target)
+        if config is None or not self.choice.is_default or self._runner is Runner.CHECKED:
             return self._executable(config)
         return self._executables.first_of(config, self.config_spec.fallback_configs, self._runner)
 
     def __call__(self, *args: Any) -> Any:
         """Run with the installed config."""
-        return self.run(self.definition.with_defaults(args))
-
-    def run(self, args: tuple[Any, ...]) -> Any:
-        """Run with the installed config and all arguments, none left to their defaults."""
-        active = self._active
-        if active is None:
-            self.ensure_config_exists(args)
-            return self.run(args)
-        return self._executables.run(active, args)
+        return self.call(*self.definition.with_defaults(args))
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""
-        return self._run(self._executables.get(None, Runner.REFERENCE), args)
+        reference = self._executables.get(None, Runner.REFERENCE)
+        return reference.call(*self.definition.with_defaults(args))
 
     @property
     def _runner(self) -> Runner:
@@ -236,8 +231,18 @@ class BoundKernel:
             config = self.config_spec.normalize(config)
         return self._executables.get(config, self._runner)
 
-    def _run(self, executable: Executable, args: tuple[Any, ...]) -> Any:
-        return self._executables.run(executable, self.definition.with_defaults(args))
+
+def _trace_request(
+    definition: KernelDefinition, arguments: tuple[Any, ...], device: torch.device
+) -> TraceRequest:
+    return TraceRequest(
+        definition.split,
+        arguments,
+        definition.constant_positions(arguments),
+        definition.trace_options,
+        device,
+        warnings=definition.warnings,
+    )
 
 
 def _any_target(target: str | Target | None, default: Target) -> Target:

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.host_functions import constexpr
+from tilesmith.ir.dynamic_layouts import dynamic_form
+from tilesmith.jit.call_matches import COMPARED, PLAIN, is_short, storages_differ
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization import (
-    INT32_RANGE,
     KeyMaker,
     alias_pattern,
     check_layouts,
-    dynamic_form,
 )
 
-_PLAIN = (bool, str, torch.dtype, torch.device, type(None))
+Types = tuple[type, ...]
 
 
 class CallKeys:
@@ -34,8 +34,7 @@ class CallKeys:
         self._keys = KeyMaker(static_shapes=definition.settings.static_shapes)
         self._extractors: Sequence[Callable[..., int]] = ()
         self._is_alias_sensitive = False
-        """Whether the kernel writes its arguments: then it matters which of them share storage."""
-        self._functions: dict[tuple[type, ...], Callable[..., Hashable]] = {}
+        self._functions: dict[Types, Callable[..., Hashable]] = {}
 
     def key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -48,9 +47,23 @@ class CallKeys:
         try:
             return function(*args)
         except RuntimeError:
-            # Tensors without strides have no key.
-            check_layouts(args, self._definition.parameters)
+            self.check(*args)
             raise
+
+    def check(self, *args: Any) -> None:
+        """Raise for tensors without strides: they have no key."""
+        check_layouts(args, self._definition.parameters)
+
+    @property
+    def is_alias_sensitive(self) -> bool:
+        """Whether it matters which arguments share storage: the kernel writes some."""
+        return self._is_alias_sensitive
+
+    @property
+    def are_forms(self) -> bool:
+        """Whether sizes, strides and types decide, and nothing that is computed from arguments."""
+        is_computed = self._extractors or self._user_key or self._definition.constexprs
+        return self._definition.settings.static_shapes and not is_computed
 
     def extend(self, extractors: Sequence[Callable[..., int]], *, writes_arguments: bool) -> bool:
         """Learn what else decides; True when keys made so far lack something."""
@@ -69,14 +82,13 @@ class CallKeys:
         self._extractors, self._is_alias_sensitive = (), False
         self._functions = {}
 
-    def _compile(self, types: tuple[type, ...]) -> Callable[..., Hashable]:
-        names = [f"a{position}" for position in range(len(types))]
-        listed = ", ".join(names)
-        parts = ["types"]
-        for position, (name, kind) in enumerate(zip(names, types)):
-            is_constant = position in self._definition.constexprs
-            parts += self._parts(name, kind, self._definition.parameters[position], is_constant)
-        scope: dict[str, Any] = {
+    def _compile(self, types: Types) -> Callable[..., Hashable]:
+        names, key = self.expression(types)
+        return eval(f"lambda {', '.join(names)}: {key}", self.scope(types))
+
+    def scope(self, types: Types) -> dict[str, Any]:
+        """The names in ``expression``."""
+        return {
             "types": types,
             "form": dynamic_form,
             "key": self._keys.key,
@@ -85,12 +97,21 @@ class CallKeys:
             "user_key": self._user_key,
             "extractors": tuple(self._extractors),
         }
+
+    def expression(self, types: Types) -> tuple[list[str], str]:
+        """Names of arguments, and their key as an expression over them."""
+        names = [f"a{position}" for position in range(len(types))]
+        listed = ", ".join(names)
+        parts = ["types"]
+        for position, (name, kind) in enumerate(zip(names, types)):
+            is_constant = position in self._definition.constexprs
+            parts += self._parts(name, kind, self._definition.parameters[position], is_constant)
         parts += [f"extractors[{i}]({listed})" for i in range(len(self._extractors))]
         if self._is_alias_sensitive:
-            parts.append(f"alias_pattern(({listed},))")
+            parts.append(_alias_expression(names, types))
         if self._user_key is not None:
             parts.append(f"user_key({listed})")
-        return eval(f"lambda {listed}: ({', '.join(parts)},)", scope)
+        return names, f"({', '.join(parts)},)"
 
     def _parts(self, name: str, kind: type, spelling: str, is_constant: bool) -> list[str]:
         """Expressions that tell arguments of one type apart."""
@@ -98,12 +119,20 @@ class CallKeys:
             form = f"{name}.shape, {name}.stride()"
             is_static = self._definition.settings.static_shapes
             return [f"{name}.dtype, {name}.device, {form if is_static else f'form({form})'}"]
-        if kind in _PLAIN:
+        if kind in COMPARED:
             return [name]
         if is_constant:
             value = f"{name}.value" if issubclass(kind, constexpr) else name
             return [f"constant_key({value}, {spelling!r})"]
         if kind is int:
-            low, high = INT32_RANGE
-            return [f"{low} <= {name} <= {high}"]
+            return [is_short(name)]
         return [] if kind is float else [f"key({name}, {spelling!r})"]
+
+
+def _alias_expression(names: Sequence[str], types: Types) -> str:
+    """Which tensors share storage; True where none do, which is quickly seen."""
+    pattern = f"alias_pattern(({', '.join(names)},))"
+    tensors = [name for name, kind in zip(names, types) if issubclass(kind, torch.Tensor)]
+    if len(tensors) + sum(kind in PLAIN for kind in types) < len(types):
+        return pattern
+    return f"{storages_differ(tensors)} or {pattern}" if tensors[1:] else "True"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilesmith.analysis.run_order import SharedUpdate
 from tilesmith.compiler.split_tiles import split_tile_sizes
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.determinism import choose_deterministic
 from tilesmith.jit.runners import Runner
 from tilesmith.jit.specs import SpecStore
 from tilesmith.jit.variants import VariantStore
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.single_programs import find_order_dependence
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import Target
 
@@ -41,7 +44,23 @@ class ConfigChoice:
             return self.chosen
         if self._definition.configs:
             return self._definition.configs[0]
-        return self.spec(target).default_config()
+        return self.default(target)
+
+    def default(self, target: Target) -> Config:
+        """What nobody has chosen; with the kernel's tunables as determinism wants them."""
+        config = self.spec(target).default_config()
+        if not self._definition.settings.deterministic:
+            return config
+        tunables = self._variants.default.trace.session.tunable_fragments
+        return choose_deterministic(config, tunables, self._find_update)
+
+    def order_dependence(self, config: Config) -> str:
+        """Why the last bits of results depend on the order of programs; empty if they do not."""
+        update = self._find_update(config)
+        return "" if update is None else str(update)
+
+    def _find_update(self, config: Config) -> SharedUpdate | None:
+        return find_order_dependence(self._variants.find(config).function, config)
 
     @property
     def is_default(self) -> bool:

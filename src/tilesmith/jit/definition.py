@@ -23,6 +23,8 @@ from tilesmith.jit.tuner import Tuner
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
+_REQUIRED = inspect.Parameter.empty
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 
 
@@ -58,6 +60,16 @@ class KernelDefinition:
         )
 
     @functools.cached_property
+    def _tails(self) -> dict[int, tuple[Any, ...]]:
+        """The defaults that complete a number of positional arguments, where that is allowed."""
+        parameters = list(self.signature.parameters.values())
+        if not all(parameter.kind in _POSITIONAL for parameter in parameters):
+            return {}
+        defaults = [parameter.default for parameter in parameters]
+        first = next((i for i, d in enumerate(defaults) if d is not _REQUIRED), len(defaults))
+        return {count: tuple(defaults[count:]) for count in range(first, len(defaults) + 1)}
+
+    @functools.cached_property
     def split(self) -> SplitKernel:
         """Host and device code, parsed and compiled on first use."""
         source = parse_kernel(self.fn)
@@ -80,6 +92,9 @@ class KernelDefinition:
 
     def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Positional arguments with keywords placed and defaults applied."""
+        tail = None if kwargs else self._tails.get(len(args))
+        if tail is not None:
+            return args + tail
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -6,6 +6,7 @@ from tilesmith.artifacts import Artifact
 from tilesmith.compiler.compile import compile_to_native, compile_to_triton
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.determinism import check_deterministic
 from tilesmith.jit.specs import SpecStore
 from tilesmith.jit.variants import Variant, VariantStore
 from tilesmith.schedule.config import Config
@@ -40,5 +41,6 @@ class Emission:
         spec = self._specs.get(variant, target)
         if variant is not self._variants.default:
             normal = spec.normalize(config)
+        check_deterministic(variant.function, normal, self._definition.settings)
         compile_config = compile_to_triton if target.is_gpu else compile_to_native
         return variant, compile_config(spec, normal, self._definition.settings)

@@ -15,12 +15,12 @@ from tilesmith.frontend.scratch_arguments import copy_if_changed
 from tilesmith.frontend.sessions import running_host
 from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.fallback import FallbackLauncher
+from tilesmith.jit.fallback import Fallback
 from tilesmith.jit.launch_capture import CapturedLaunch, LaunchReached, make_stop
-from tilesmith.jit.launchers import Launcher, LauncherMaker
+from tilesmith.jit.launchers import LauncherMaker
 from tilesmith.jit.runners import Runner
 from tilesmith.jit.variants import Variant, VariantStore
-from tilesmith.runtime.arguments import compile_choice
+from tilesmith.runtime.arguments import Launcher, Recovery, compile_choice
 from tilesmith.schedule.config import Config
 
 MAX_NEW_TRACES = 3
@@ -51,6 +51,8 @@ class Executable:
         self.blocks = dict(enumerate(config.get("block_sizes", [])))
         self.launch: Launcher = _fail
         """The launch point of host code: runs the newest launcher whose trace fits."""
+        self.call: Callable[..., Any] = _fail
+        """Runs host code with all arguments, and with ``launch`` at its launch point."""
 
 
 def _fail(*values: Any) -> None:
@@ -95,20 +97,35 @@ class ExecutableStore:
         self._add_launcher(executable, self._variants.find(executable.config))
         return executable
 
-    def run(self, executable: Executable, args: tuple[Any, ...]) -> Any:
-        """Run host code with the executable at its launch point."""
-        if not self._is_watched:
-            self._is_watched = True
-            log = self._definition.warnings
-            with HostWatch(log, self._host.__code__, self._device):
-                return self.run(executable, args)
-        try:
-            if self._needs_session:
+    def _make_call(self, executable: Executable) -> Callable[..., Any]:
+        host = self._host
+
+        def call(*args: Any) -> Any:
+            try:
+                return host(executable.launch, *args)
+            except _GuardFailedError as failed:
+                captured = failed.captured
+            return self._run_traced_anew(executable, args, captured, MAX_NEW_TRACES)
+
+        def call_in_session(*args: Any) -> Any:
+            try:
                 return self._run_with_session(executable, args)
-            return self._host(executable.launch, *args)
-        except _GuardFailedError as failed:
-            captured = failed.captured
-        return self._run_traced_anew(executable, args, captured, MAX_NEW_TRACES)
+            except _GuardFailedError as failed:
+                captured = failed.captured
+            return self._run_traced_anew(executable, args, captured, MAX_NEW_TRACES)
+
+        chosen = call_in_session if self._needs_session else call
+        return chosen if self._is_watched else self._watched(chosen)
+
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def call_watched(*args: Any) -> Any:
+            if self._is_watched:
+                return call(*args)
+            self._is_watched = True
+            with HostWatch(self._definition.warnings, self._host.__code__, self._device):
+                return call(*args)
+
+        return call_watched
 
     def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         """What host code hands over under a config; nothing is launched, no argument changed."""
@@ -165,31 +182,36 @@ class ExecutableStore:
             return self._host(launch, *args)
 
     def _add_launcher(self, executable: Executable, variant: Variant) -> None:
-        launcher = self._make_launcher(executable, variant)
+        launcher, recover = self._make_launcher(executable, variant)
+        executable.call = self._make_call(executable)
         executable.launch = compile_choice(
             self._definition.split.captured,
             variant.trace.guards,
             variant.trace.constants,
             launcher,
             executable.launch,
+            recover,
         )
         executable.launch.device = self._device  # type: ignore[attr-defined]
 
-    def _make_launcher(self, executable: Executable, variant: Variant) -> Launcher:
+    def _make_launcher(
+        self, executable: Executable, variant: Variant
+    ) -> tuple[Launcher, Recovery | None]:
         def make(config: Config) -> Launcher:
             return self._launchers.make(executable.runner, variant, config)
 
         find_others = executable.alternatives
         if find_others is None:
-            return make(executable.config)
-        launcher = FallbackLauncher(
+            return make(executable.config), None
+        fallback = Fallback(
             executable.config,
             lambda: filter(variant.fits, find_others()),
             make,
             self._definition.warnings,
         )
         # Native code was built when its launcher was made: nothing is left to fall back from.
-        return launcher if executable.runner is Runner.TRITON else launcher.current
+        recover = fallback.replace if executable.runner is Runner.TRITON else None
+        return fallback.current, recover
 
     def _whole_config(self) -> Config:
         function = self._variants.default.function

@@ -5,19 +5,18 @@ The replacement is never hidden: a warning says what failed and which Config run
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.runtime.arguments import Launcher
 from tilesmith.schedule.config import Config
 
-Launcher = Callable[..., None]
 
-
-class FallbackLauncher:
-    """Launches the first Config of a list that builds.
+class Fallback:
+    """Finds the first Config of a list that builds.
 
     A compiler that fails has launched nothing, so the same values can be launched again. Failures
     while code is made show at once, those of Triton at the first launch.
@@ -34,16 +33,16 @@ class FallbackLauncher:
         self._make = make
         self._log = log
         self._config = config
+        self._lock = threading.Lock()
         self.current = self._next(None)
         """The launcher of the first that builds, as far as is known."""
 
-    def __call__(self, *values: Any) -> None:
-        """Launch."""
-        try:
-            self.current(*values)
-        except errors.TritonError as error:
-            self.current = self._next(error)
-            self(*values)
+    def replace(self, failed: Launcher, problem: errors.TritonError) -> Launcher:
+        """The launcher to use after a failure; the same for all threads that saw it."""
+        with self._lock:
+            if failed is self.current:
+                self.current = self._next(problem)
+            return self.current
 
     def _next(self, problem: errors.BaseError | None) -> Launcher:
         failed = self._config

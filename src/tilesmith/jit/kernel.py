@@ -14,6 +14,7 @@ from tilesmith.frontend.host_session import HostSession
 from tilesmith.frontend.sessions import find_tracer, running_host
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import check_modes
@@ -45,6 +46,7 @@ class Kernel:
         """Kernels for the device of their arguments, by key."""
         self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
         """Kernels for another target, by target and key."""
+        self._finder = CallFinder(self._keys, self._bound)
         self._lock = threading.RLock()
 
     @property
@@ -112,8 +114,7 @@ class Kernel:
         resolved = target_of(device) if target is None else resolve_target(target)
         bound = BoundKernel(self.definition, arguments, resolved, device)
         if self._keys.extend(bound.specialized_values(), writes_arguments=bound.writes_arguments()):
-            self._bound.clear()
-            self._bound_elsewhere.clear()
+            self._forget()
         key = self._keys.key(arguments)
         if target is None:
             self._bound[key] = bound
@@ -127,13 +128,18 @@ class Kernel:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
         if kwargs or len(args) != self._num_parameters:
             args = self.definition.normalize_args(*args, **kwargs)
-        bound = self._bound.get(self._keys.key(args))
-        if bound is None:
-            try:
+        bound = self._finder.find(*args)
+        return self._call_anew(args) if bound is None else bound.call(*args)
+
+    def _call_anew(self, args: tuple[Any, ...]) -> Any:
+        """Run with arguments of types that are new, or at least rare, or of another form."""
+        try:
+            with self._lock:
                 bound = self._find_or_bind(args, None)
-            except HostReturnedError:
-                return self._run_host_alone(args)
-        return bound.run(args)
+                self._finder.add(args)
+        except HostReturnedError:
+            return self._run_host_alone(args)
+        return bound.call(*args)
 
     def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
         """For arguments with which host code returns before any device loop."""
@@ -189,9 +195,13 @@ class Kernel:
     def reset(self) -> None:
         """Forget everything compiled."""
         with self._lock:
-            self._bound.clear()
-            self._bound_elsewhere.clear()
             self._keys.reset()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._bound.clear()
+        self._bound_elsewhere.clear()
+        self._finder.forget()
 
     def kernel_source(self) -> str:
         """The source text of the function."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -12,16 +11,17 @@ from tilesmith.compiler.compile import compile_to_native, compile_to_triton
 from tilesmith.compiler.whole_tiles import whole_tile_sizes
 from tilesmith.diagnostics import errors
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.runners import Runner
+from tilesmith.jit.determinism import check_deterministic
+from tilesmith.jit.runners import COMPILING, Runner
 from tilesmith.jit.specs import SpecStore
 from tilesmith.jit.variants import Variant
+from tilesmith.runtime.arguments import Launcher
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
+from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.reference import reference_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
-
-Launcher = Callable[..., None]
 
 
 class LauncherMaker:
@@ -37,6 +37,8 @@ class LauncherMaker:
 
     def make(self, runner: Runner, variant: Variant, config: Config) -> Launcher:
         """The launcher of a trace under a config."""
+        if runner in COMPILING:
+            check_deterministic(variant.function, config, self._definition.settings)
         if runner is Runner.TRITON:
             return self._triton(variant, config)
         if runner is Runner.NATIVE:
@@ -68,7 +70,7 @@ class LauncherMaker:
         options = NativeOptions(
             Path(settings.cache_dir),
             settings.num_threads,
-            frozenset(self._definition.parameters) & self._definition.split.keyed,
+            self._arguments,
         )
         self._show(artifact.source)
         return native_launcher(
@@ -83,12 +85,15 @@ class LauncherMaker:
             compile_to_triton(spec, spec.normalize(config), settings),
             self._definition.split.captured,
             variant.trace.constants,
-            self._device,
-            Path(settings.cache_dir),
+            GpuOptions(self._device, Path(settings.cache_dir), self._arguments),
             lambda: self._triton(variant, plain),
         )
         self._show(f"# {launcher.path}\n{launcher.artifact.source}")
-        return launcher
+        return launcher.launch
+
+    @property
+    def _arguments(self) -> frozenset[str]:
+        return frozenset(self._definition.parameters) & self._definition.split.keyed
 
     def _show(self, code: str) -> None:
         """Print code if asked to; a launcher is made once per config and trace, so once."""

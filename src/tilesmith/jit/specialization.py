@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterator
-from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -18,8 +17,8 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
+from tilesmith.ir.dynamic_layouts import INT32_LIMIT, dynamic_form
 
-INT32_LIMIT = 2**31 - 1
 _STATEFUL_NODES = ("call_module", "get_attr")
 INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))
 """Arguments outside need 64-bit parameters; there is room for an index to run past its end."""
@@ -33,15 +32,6 @@ def static_tensor_key(tensor: torch.Tensor) -> Hashable:
 def dynamic_tensor_key(tensor: torch.Tensor) -> Hashable:
     """Sizes are runtime values, except 0 and 1; index width is part of the kernel."""
     return (tensor.dtype, tensor.device, dynamic_form(tensor.shape, tensor.stride()))
-
-
-@lru_cache(maxsize=4096)
-def dynamic_form(shape: tuple[int, ...], strides: tuple[int, ...]) -> Hashable:
-    """What a kernel with runtime sizes still depends on."""
-    sizes = tuple(size if size in (0, 1) else 2 for size in shape)
-    steps = tuple(stride if stride in (0, 1) else 2 for stride in strides)
-    span = sum((n - 1) * abs(s) for n, s in zip(shape, strides) if n)
-    return (sizes, steps, span > INT32_LIMIT)
 
 
 class KeyMaker:

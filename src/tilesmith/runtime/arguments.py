@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.ir.dynamic_layouts import dynamic_form
 
 _UNIQUE = (type, torch.dtype, type(None))
 """Equal ones are the same object."""
@@ -94,7 +95,7 @@ def _condition(
 ) -> tuple[str, dict[str, Any]]:
     """An expression that tests all guards, and the names in it."""
     scope: dict[str, Any] = {f"__expected_{i}": guard[1] for i, guard in enumerate(guards)}
-    scope["__constants__"] = tuple(constants)
+    scope |= {"__constants__": tuple(constants), "dynamic_form": dynamic_form}
     tests = [
         f"({guard[0]}) {'is' if isinstance(guard[1], _UNIQUE) else '=='} __expected_{position}"
         for position, guard in enumerate(guards)

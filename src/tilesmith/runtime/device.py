@@ -27,6 +27,11 @@ def target_of(device: torch.device) -> Target:
     return replace(target, num_sms=properties.multi_processor_count, model=properties.name)
 
 
+def is_numbered(device: torch.device) -> bool:
+    """Whether a device says which one it is; if not, the current one is meant."""
+    return ":" in str(device)
+
+
 def describe_device(target: Target) -> str:
     """What times of the target depend on, in words: the model, or a CPU with its threads."""
     name = target.model or str(target)

@@ -22,7 +22,7 @@ from tilesmith.backends.triton.build import (
     publish_kernel,
     use_cache_dir,
 )
-from tilesmith.runtime.launchers.descriptions import DescriptionMaker
+from tilesmith.runtime.launchers.descriptions import Descriptors
 from tilesmith.schedule.schedule import AccessOptions
 
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}
@@ -82,7 +82,10 @@ def launch_path(artifact: Artifact, values: dict[str, Any], numbers: dict[str, i
     """What Triton compiles when a kernel is called, short of the launch."""
     kernel = getattr(load_module(artifact), artifact.name)
     constexprs = evaluate_constexprs(artifact, artifact.target, numbers)
-    described = DescriptionMaker(artifact, TensorDescriptor).make(tuple(values.values()))
+    described = [
+        Descriptors(item, list(values), TensorDescriptor).construct(*values.values())
+        for item in artifact.descriptions
+    ]
     return kernel.warmup(*values.values(), *described, grid=(1,), **constexprs, **artifact.options)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, TensorDescription
-from tilesmith.runtime.device import get_num_sm
+from tilesmith.runtime.device import get_num_sm, is_numbered
 from tilesmith.runtime.launchers.refusal import NEGATABLE
 
 
@@ -100,7 +100,7 @@ class CallText:
 
     def _checks(self) -> Iterator[str]:
         options, device = self._options, self._options.device
-        if device.type == "cuda" and device.index is None:
+        if device.type == "cuda" and not is_numbered(device):
             yield "__device = __current_device()"
         elif device.type == "cuda" and torch.cuda.device_count() > 1:
             yield f"if __current_device() != {device.index}:"
@@ -122,7 +122,7 @@ class CallText:
         device = self._options.device
         if device.type != "cuda":
             return "-1"
-        return "__device" if device.index is None else str(device.index)
+        return str(device.index) if is_numbered(device) else "__device"
 
     def _descriptor_checks(self) -> Iterator[str]:
         """The hardware takes descriptors of tensors that are 16-byte aligned and not empty."""

@@ -9,6 +9,7 @@ import torch
 
 from tilesmith.artifacts import LaunchParameter
 from tilesmith.diagnostics import errors
+from tilesmith.runtime.device import is_numbered
 
 INT64_LIMIT = 1 << 63
 NEGATABLE = ("f16", "f32", "f64")
@@ -34,7 +35,8 @@ def refuse(
 
 def _problem_of(value: Any, device: torch.device) -> str:
     if isinstance(value, torch.Tensor):
-        if value.device.type != device.type or value.device.index not in (device.index, None):
+        is_other = is_numbered(device) and value.device.index != device.index
+        if is_other or value.device.type != device.type:
             return f"a tensor on {value.device}"
         return "a view with its sign flipped lazily (call .resolve_neg())" if value.is_neg() else ""
     is_wide = isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -33,10 +33,10 @@ def _descriptors(artifact: Artifact) -> list[Descriptors]:
 
 
 def _stream_finder() -> Callable[[int], int]:
-    """Tells the current stream of a device as a number, at a tenth of the cost of torch's object."""
+    """Tells the current stream of a device as a number; torch would make an object for it."""
     from triton.runtime import driver
 
-    return driver.active.get_current_stream
+    return cast("Any", driver.active).get_current_stream
 
 
 class TritonLauncher:
@@ -84,7 +84,7 @@ class TritonLauncher:
             "torch": torch,
             "__kernels": self._ready,
             "__first": self._first_launch,
-            "__plain": lambda *values: self._fallback(*values),
+            "__plain": self._launch_plain,
             "__elsewhere": self._launch_elsewhere,
             "__refuse": lambda *values: refuse(self.artifact.parameters, values, self._device),
             "__current_device": torch.cuda.current_device,
@@ -94,6 +94,10 @@ class TritonLauncher:
             self._scope[f"__keep{position}"] = descriptors.keep
         exec("\n".join(text.lines()), self._scope)
         return self._scope["__launch"]
+
+    def _launch_plain(self, *values: Any) -> None:
+        """Descriptors cannot be used."""
+        self._fallback(*values)
 
     def _launch_elsewhere(self, *values: Any) -> None:
         """The caller's current device is another one."""

@@ -1,0 +1,99 @@
+"""Quick tests of arguments say yes only where keys are equal."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tilesmith.jit.call_matches import compile_match, first_tensor, storages_differ
+
+
+@helion.kernel
+def scaled(x, alpha, mode):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * alpha
+    return out
+
+
+BASE = torch.randn(6, 8)
+TENSORS = [
+    *(BASE, BASE.clone(), BASE.t(), BASE.t().contiguous(), BASE[:, ::2], BASE[1:, 1:], BASE[0]),
+    *(BASE.double(), BASE.half(), BASE.to("meta"), BASE.view(6, 8, 1), BASE.view(1, 6, 8)),
+    *(BASE[:1], BASE[:1].clone(), BASE[:, :1], BASE[:, :1].clone(), BASE[2:2], torch.empty(0, 8)),
+    *(BASE[:1].expand(6, 8), torch.tensor(1.0), BASE[0, 0], torch.empty(6, 8, dtype=torch.int32)),
+    *(torch.empty_strided((1, 8), (3, 1)), torch.empty_strided((1, 8), (8, 1))),
+]
+VALUES = [0, 1, 2**31, -(2**40), 0.0, 2.5, True, False, None, "a", "b", torch.float32]
+
+
+def match_of(args: tuple[Any, ...], *, is_alias_sensitive: bool = False):
+    return compile_match(("x", "alpha", "mode"), args, is_alias_sensitive=is_alias_sensitive)
+
+
+def have_equal_keys(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return scaled.specialization_key(one) == scaled.specialization_key(other)
+
+
+def test_tensors_match_exactly_where_keys_are_equal():
+    for x, y in itertools.product(TENSORS, TENSORS):
+        one, other = (x, 1.0, None), (y, 1.0, None)
+        assert match_of(one)(*other) is have_equal_keys(one, other), (x, y)
+
+
+def test_values_match_exactly_where_keys_are_equal():
+    for a, b in itertools.product(VALUES, VALUES):
+        if type(a) is type(b):
+            one, other = (BASE, a, None), (BASE, b, None)
+            assert match_of(one)(*other) is have_equal_keys(one, other), (a, b)
+
+
+def make_functions() -> list[Any]:
+    """Each a new object of the same code, or of code that holds something."""
+    number, twice = 3.0, [lambda acc: acc for _ in range(2)]
+    held = [lambda acc: acc + number, lambda acc, scale=2.0: acc * scale]
+    return [*twice, lambda acc: acc + 1, *held]
+
+
+def test_functions_match_only_where_keys_are_equal():
+    functions = make_functions()
+    for f, g in itertools.product(functions, [*functions, *make_functions()]):
+        one, other = (BASE, 1.0, f), (BASE, 1.0, g)
+        is_plain = not (f.__closure__ or f.__defaults__)
+        expected = is_plain and have_equal_keys(one, other)
+        assert bool(match_of(one)(*other)) is expected
+
+
+def test_only_plain_arguments_have_forms():
+    assert first_tensor((float, torch.Tensor, torch.Tensor)) == 1
+    assert first_tensor((torch.nn.Parameter, int)) == 0
+    assert first_tensor((int, float)) is None
+    assert first_tensor((torch.Tensor, type(scaled.fn))) == 0
+    for kind in (list, dict, type(torch.relu), hl.constexpr):
+        assert first_tensor((torch.Tensor, kind)) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_shared_storage_is_seen_wherever_it_is(count: int):
+    names = [f"t{position}" for position in range(count)]
+    differ = eval(f"lambda {', '.join(names)}: {storages_differ(names)}")
+    tensors = [torch.empty(4, 8) for _ in names]
+    assert differ(*tensors)
+    for one, other in itertools.permutations(range(count), 2):
+        mixed = list(tensors)
+        mixed[one] = tensors[other][2:, 1:]
+        assert not differ(*mixed)
+
+
+def test_aliases_never_match_where_they_matter():
+    x, y = torch.randn(8), torch.randn(8)
+    matches = compile_match(("x", "y"), (x, y), is_alias_sensitive=True)
+    assert matches(x, y)
+    assert matches(y, x)
+    assert not matches(x, x)
+    assert not matches(x, x.view(8))

@@ -1,0 +1,196 @@
+"""Later calls take shorter ways than first ones: they must see everything the first ones see."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tilesmith import exc
+from tilesmith.jit import call_finder
+
+
+@helion.kernel
+def add(x, y):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] + y[tile]
+    return out
+
+
+@helion.kernel
+def scale_into(x, y, alpha=2.0, beta=0.5):
+    for tile in hl.tile(x.size()):
+        y[tile] = x[tile] * alpha + beta
+    return y
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    add.reset()
+    scale_into.reset()
+
+
+def check_add(x: torch.Tensor, y: torch.Tensor) -> None:
+    expected = (x.double() + y.double()).to(x.dtype)
+    assert torch.equal(add(x, y), expected)
+
+
+def test_shapes_strides_types_and_alignments_alternate(traces: list[str]):
+    base = torch.randn(40, 33)
+    pairs = [(base[:n, :m], torch.randn(n, m)) for n, m in ((1, 1), (7, 5), (8, 32), (13, 31))]
+    pairs += [(base[1:8, 1:6], base[2:9, 3:8]), (base[:7, :5].t(), torch.randn(5, 7))]
+    pairs += [(x.double(), y.double()) for x, y in pairs[:2]]
+    pairs += [(torch.randn(65)[1:], torch.randn(64)), (torch.randn(64), torch.randn(67)[3:])]
+    for _ in range(3):
+        for x, y in (*pairs, *reversed(pairs)):
+            check_add(x, y)
+    assert len(traces) <= len(pairs)
+
+
+def test_classes_of_tensors_alternate():
+    x, y = torch.randn(16), torch.randn(16)
+    for _ in range(3):
+        check_add(x, y)
+        check_add(torch.nn.Parameter(x), y)
+        check_add(x, torch.nn.Parameter(y))
+
+
+def test_more_combinations_of_types_than_are_told_apart(monkeypatch, traces: list[str]):
+    monkeypatch.setattr(call_finder, "MAX_TYPES", 2)
+    x, y = torch.randn(16), torch.empty(16)
+    for _ in range(3):
+        for alpha in (3, 2.0, True):
+            for beta in (1, 0.25):
+                expected = x * alpha + beta
+                assert torch.allclose(scale_into(x, y, alpha, beta), expected)
+    assert len(traces) == 6
+
+
+def test_arguments_may_share_memory_after_calls_where_they_did_not():
+    for _ in range(2):
+        for start in (0, 3):
+            x = torch.arange(20.0)
+            assert torch.equal(scale_into(x[:13], torch.empty(13)), torch.arange(13.0) * 2 + 0.5)
+            assert torch.equal(scale_into(x, x)[start:], torch.arange(20.0)[start:] * 2 + 0.5)
+
+
+def test_defaults_and_keywords_are_filled_in():
+    x, y = torch.randn(9), torch.empty(9)
+    for _ in range(2):
+        assert torch.allclose(scale_into(x, y), x * 2 + 0.5)
+        assert torch.allclose(scale_into(x, y, 3.0), x * 3 + 0.5)
+        assert torch.allclose(scale_into(x, y, beta=1.0), x * 2 + 1)
+        assert torch.allclose(scale_into(y=y, x=x), x * 2 + 0.5)
+        with pytest.raises(exc.WrongArguments):
+            scale_into(x)
+        with pytest.raises(exc.WrongArguments):
+            scale_into(x, y, 1.0, 2.0, 3.0)
+
+
+SHIFT = 1.0
+
+
+@helion.kernel
+def shifted(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + SHIFT
+    return out
+
+
+def test_globals_are_looked_at_in_every_call(monkeypatch):
+    x = torch.randn(8)
+    for shift in (1.0, 1.0, 5.0, 1.0, -2.5):
+        monkeypatch.setitem(globals(), "SHIFT", shift)
+        assert torch.allclose(shifted(x), x + shift)
+
+
+DTYPE = torch.float32
+
+
+@helion.kernel
+def as_type(x):
+    out = torch.empty(x.shape, dtype=DTYPE)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile].to(DTYPE)
+    return out
+
+
+def test_what_host_code_makes_is_looked_at_in_every_call(monkeypatch):
+    x = torch.randn(8)
+    for dtype in (torch.float32, torch.float32, torch.float64, torch.float32, torch.bfloat16):
+        monkeypatch.setitem(globals(), "DTYPE", dtype)
+        assert torch.equal(as_type(x), x.to(dtype))
+
+
+def test_a_config_set_later_is_used():
+    x, y = torch.randn(64), torch.randn(64)
+    check_add(x, y)
+    check_add(x, y)
+    bound = add.bind((x, y))
+    before = bound.call
+    bound.set_config(helion.Config(block_sizes=[16]))
+    assert bound.call != before
+    check_add(x, y)
+    assert (
+        bound.call
+        is bound._executables.get(
+            bound.config_spec.normalize(helion.Config(block_sizes=[16])), bound._runner
+        ).call
+    )
+
+
+def test_sparse_tensors_are_refused_after_dense_ones():
+    x = torch.eye(3)
+    for _ in range(2):
+        check_add(x, x)
+        with pytest.raises(exc.UnsupportedArgumentType, match=r"`y` is a tensor of layout"):
+            add(x, x.to_sparse())
+
+
+def test_a_kernel_called_in_device_code_is_refused_after_calls_on_the_host():
+    x = torch.randn(4)
+    check_add(x, x)
+
+    @helion.kernel
+    def outer(x):
+        out = torch.empty_like(x)
+        for tile in hl.tile(x.size(0)):
+            out[tile] = add(x, x)[tile]
+        return out
+
+    with pytest.raises(exc.NestedKernelCallsNotSupported):
+        outer(x)
+
+
+def test_other_devices_are_refused_after_calls_with_this_one():
+    x = torch.randn(4)
+    for _ in range(2):
+        check_add(x, x)
+        with pytest.raises(exc.TensorsOnDifferentDevices):
+            add(x, x.to("meta"))
+
+
+def test_threads_share_a_kernel():
+    failures: list[Exception] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        try:
+            for step in range(60):
+                size = (seed + step) % 8 + 1
+                x, y = (torch.randn(size, 5, generator=generator) for _ in range(2))
+                check_add(x, y)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

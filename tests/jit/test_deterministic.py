@@ -1,0 +1,150 @@
+"""``deterministic=True``: no schedule whose last bits depend on the order of programs."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from examples.matmul_split_k import matmul_split_k
+from tilesmith import exc
+from tilesmith.autotuner import PowerOfTwoFragment
+from tilesmith.numerics.compare import check_against
+from tilesmith.numerics.inputs import random_tensor
+
+
+def row_sums(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros([x.size(0)], dtype=x.dtype, device=x.device)
+    for tile_m, tile_n in hl.tile(x.size()):
+        hl.atomic_add(out, [tile_m], x[tile_m, tile_n].sum(-1))
+    return out
+
+
+def histogram(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    for tile in hl.tile(x.size(0)):
+        hl.atomic_add(out, [tile.index % out.size(0)], x[tile])
+    return out
+
+
+def extremes(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    for tile in hl.tile(x.size(0)):
+        hl.atomic_max(out, [tile.index % out.size(0)], x[tile])
+    return out
+
+
+def own_elements(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    for tile_m, tile_n in hl.tile(x.size()):
+        hl.atomic_add(out, [tile_m, tile_n], x[tile_m, tile_n])
+    return out
+
+
+def batches(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros([x.size(1)], dtype=x.dtype, device=x.device)
+    for b in hl.grid(x.size(0)):
+        for tile in hl.tile(x.size(1)):
+            hl.atomic_add(out, [tile], x[b, tile])
+    return out
+
+
+def split_rows(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros([x.size(0)], dtype=x.dtype, device=x.device)
+    parts = hl.register_tunable("parts", PowerOfTwoFragment(1, 16, 8))
+    block = helion.next_power_of_2(helion.cdiv(x.size(1), parts))
+    for tile_m, tile_n in hl.tile(x.size(), block_size=[None, block]):
+        hl.atomic_add(out, [tile_m], x[tile_m, tile_n].sum(-1))
+    return out
+
+
+def deterministic(function: Any, **settings: Any) -> Any:
+    return helion.kernel(function, deterministic=True, **settings)
+
+
+@pytest.mark.parametrize("columns", [1, 64, 700, 1024])
+def test_tiles_grow_until_one_program_has_all_terms(columns: int) -> None:
+    x = random_tensor((37, columns), torch.float32)
+    kernel = deterministic(row_sums)
+    bound = kernel.bind((x,))
+    assert bound.default_config().block_sizes[1] >= columns
+    assert bound.choice.order_dependence(bound.default_config()) == ""
+    check_against(kernel(x), x.double().sum(1), reduction_length=columns)
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_a_search_is_offered_no_tile_that_splits_a_sum(target: str) -> None:
+    x = random_tensor((100, 700), torch.float32)
+    spec = deterministic(row_sums).bind((x,), target=target).config_spec
+    free = helion.kernel(row_sums).bind((x,), target=target).config_spec
+    drawn = [
+        {one.random_config(Random(seed)).block_sizes[1] for seed in range(20)}
+        for one in (spec, free)
+    ]
+    assert drawn[0] == {1024}
+    assert len(drawn[1]) > 2
+    assert all(config.block_sizes[1] == 1024 for config in spec.seed_configs())
+
+
+def test_sums_that_no_tile_holds_are_refused_with_their_line() -> None:
+    x = random_tensor((2, 1 << 15), torch.float32)
+    with pytest.raises(exc.NondeterministicKernel) as caught:
+        deterministic(row_sums)(x)
+    text = str(caught.value)
+    assert "floats are added to `out` in any order" in text
+    assert "hl.atomic_add(out, [tile_m], x[tile_m, tile_n].sum(-1))" in text
+    assert "programs that differ along tile_n" in text
+    assert "add them up in a second loop" in text
+
+
+@pytest.mark.parametrize("function", [histogram, batches])
+def test_sources_that_need_atomics_of_several_programs_are_refused(function: Any) -> None:
+    args = (torch.randn(100), torch.zeros(10)) if function is histogram else (torch.randn(5, 20),)
+    with pytest.raises(exc.NondeterministicKernel):
+        deterministic(function)(*args)
+    with pytest.raises(exc.NondeterministicKernel):
+        deterministic(function).bind(args).to_triton_code()
+    helion.kernel(function)(*args)
+
+
+def test_runtime_sizes_cannot_be_shown_to_fit() -> None:
+    x = random_tensor((37, 64), torch.float32)
+    with pytest.raises(exc.NondeterministicKernel):
+        deterministic(row_sums, static_shapes=False)(x)
+
+
+def test_exact_atomics_and_elements_of_ones_own_are_fine() -> None:
+    x, out = torch.randn(100), torch.full((10,), -100.0)
+    assert torch.equal(deterministic(extremes)(x, out), x.view(10, 10).amax(0))
+    counts = torch.randint(0, 5, (100,))
+    found = deterministic(histogram)(counts, torch.zeros(10, dtype=torch.int64))
+    assert torch.equal(found, counts.view(10, 10).sum(0))
+    y = torch.randn(33, 65)
+    assert torch.equal(deterministic(own_elements)(y, torch.zeros(33, 65)), y)
+
+
+def test_split_k_is_left_to_one_program() -> None:
+    x, y = random_tensor((40, 256), torch.float32), random_tensor((256, 24), torch.float32, seed=1)
+    kernel = deterministic(matmul_split_k.fn)
+    config = kernel.bind((x, y)).default_config()
+    assert config["split_k"] == 1
+    check_against(kernel(x, y), x.double() @ y.double(), reduction_length=256)
+    with pytest.raises(exc.NondeterministicKernel, match="outer_k"):
+        kernel.bind((x, y)).compile_config(config.updated(split_k=4))(x, y)
+    with pytest.raises(exc.NondeterministicKernel, match="outer_k"):
+        kernel.bind((x, y)).to_triton_code(config.updated(split_k=4))
+
+
+def test_the_default_of_a_tunable_gives_way() -> None:
+    x = random_tensor((30, 500), torch.float32)
+    kernel = deterministic(split_rows)
+    assert kernel.bind((x,)).default_config()["parts"] == 1
+    assert helion.kernel(split_rows).bind((x,)).default_config()["parts"] == 8
+    check_against(kernel(x), x.double().sum(1), reduction_length=500)
+
+
+def test_the_interpreter_runs_programs_in_order_anyway() -> None:
+    x, out = torch.randn(100), torch.zeros(10)
+    kernel = deterministic(histogram, backend="reference")
+    torch.testing.assert_close(kernel(x, out), x.view(10, 10).sum(0))
