@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import product, zip_longest
 
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.extents import Axis
@@ -15,6 +15,7 @@ from tilesmith.schedule.heuristics.cpu_seed import CpuSeed, complete_blocks, lon
 from tilesmith.schedule.heuristics.matmul import main_product
 from tilesmith.schedule.heuristics.pointwise import spread_elements
 from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.schedule.matmul_facts import MatmulFact
 from tilesmith.schedule.schedule import next_power_of_2
 
@@ -45,6 +46,16 @@ def gpu_candidates(situation: Situation, seed: Seed) -> Iterator[Seed]:
         yield from _reductions(situation, seed)
     else:
         yield from _elementwise(situation, seed)
+
+
+def several_grids_candidates(seed: SeveralGridsSeed) -> Iterator[SeveralGridsSeed]:
+    """Seeds around that of each top-level loop, in turn, the other loops as they are."""
+    series = [
+        [seed.with_seed(i, found) for found in gpu_candidates(part.situation, part.seed)]
+        for i, part in enumerate(seed.parts)
+    ]
+    for found in zip_longest(*series):
+        yield from (one for one in found if one is not None)
 
 
 def _axes(situation: Situation, axes: Sequence[Axis]) -> list[str]:

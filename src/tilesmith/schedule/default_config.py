@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.heuristics.attention_gradient import attention_gradient_seeds
 from tilesmith.schedule.heuristics.chained_matmul import attention_seeds, reduction_epilogue_seeds
 from tilesmith.schedule.heuristics.cpu_matmul import (
     cpu_attention_seeds,
@@ -19,7 +20,8 @@ from tilesmith.schedule.heuristics.cpu_seed import CpuSeed
 from tilesmith.schedule.heuristics.matmul import matmul_seeds
 from tilesmith.schedule.heuristics.pointwise import pointwise_seeds
 from tilesmith.schedule.heuristics.reduction import reduction_seeds
-from tilesmith.schedule.heuristics.seed import Situation
+from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.several_grids import several_grids_seeds
 from tilesmith.schedule.slots import Entries
 from tilesmith.schedule.structure import Structure
 from tilesmith.targets import Target
@@ -33,9 +35,11 @@ class AnySeed(Protocol):
         ...
 
 
+AnySeedT = TypeVar("AnySeedT", bound=AnySeed)
 Heuristic = Callable[[Situation], Sequence[AnySeed]]
-HEURISTICS: tuple[tuple[str, Heuristic], ...] = (
+HEURISTICS: tuple[tuple[str, Callable[[Situation], Sequence[Seed]]], ...] = (
     ("matmul with reduction epilogue", reduction_epilogue_seeds),
+    ("attention with more products", attention_gradient_seeds),
     ("attention", attention_seeds),
     ("matmul", matmul_seeds),
     ("reduction", reduction_seeds),
@@ -77,7 +81,22 @@ class SeededSpec(Protocol):
 
 def find_heuristic(situation: Situation) -> tuple[str, Sequence[AnySeed]]:
     """The name of the heuristic that answers, and its seeds; "" and nothing when none does."""
-    for name, heuristic in HEURISTICS if situation.target.is_gpu else CPU_HEURISTICS:
+    if not situation.target.is_gpu:
+        return _first_answer(CPU_HEURISTICS, situation)
+    if len(situation.structure.grids) > 1:
+        return "each loop", several_grids_seeds(situation, _gpu_seeds)
+    return _first_answer(HEURISTICS, situation)
+
+
+def _gpu_seeds(situation: Situation) -> Sequence[Seed]:
+    return _first_answer(HEURISTICS, situation)[1]
+
+
+def _first_answer(
+    heuristics: Sequence[tuple[str, Callable[[Situation], Sequence[AnySeedT]]]],
+    situation: Situation,
+) -> tuple[str, Sequence[AnySeedT]]:
+    for name, heuristic in heuristics:
         seeds = heuristic(situation)
         if seeds:
             return name, seeds

@@ -82,7 +82,11 @@ class Predictor:
 
         0 where neither is known before the launch.
         """
-        facts, device = self._spec.facts, self.device
-        flops = facts.flops or {}
-        products = sum(count / device.matrix_rate(kind) for kind, count in flops.items())
-        return max(products, (facts.bytes or 0) / device.dram_rate) / 1e6
+        return least_ms(self._spec.facts, self.device)
+
+
+def least_ms(facts: Facts, device: Device) -> float:
+    """The roofline of facts on a device."""
+    flops = facts.flops or {}
+    products = sum(count / device.matrix_rate(kind) for kind, count in flops.items())
+    return max(products, (facts.bytes or 0) / device.dram_rate) / 1e6

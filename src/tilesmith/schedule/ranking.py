@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
-from tilesmith.schedule.candidates import cpu_candidates, gpu_candidates, with_numbering
+from tilesmith.schedule.candidates import (
+    cpu_candidates,
+    gpu_candidates,
+    several_grids_candidates,
+    with_numbering,
+)
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.default_config import AnySeed, SeededSpec, find_heuristic
 from tilesmith.schedule.heuristics.cpu_seed import CpuSeed
 from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.schedule.prediction import Prediction
 from tilesmith.schedule.predictor import Predictor
 
@@ -164,7 +170,9 @@ def _seeds(situation: Situation) -> Iterator[AnySeed]:
     if not situation.entries.blocks and not situation.entries.rolled:
         return
     first = next(iter(named), None)
-    if situation.target.is_gpu:
+    if isinstance(first, SeveralGridsSeed):
+        yield from several_grids_candidates(first)
+    elif situation.target.is_gpu:
         yield from gpu_candidates(situation, first if isinstance(first, Seed) else Seed({}))
     else:
         yield from cpu_candidates(situation, first if isinstance(first, CpuSeed) else CpuSeed({}))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import Axis, MatmulFact
@@ -68,13 +69,17 @@ class Problem:
     k: int
     accumulators: int = 1
     """How many accumulators of the tile's size are alive at once."""
+    walked: tuple[str, ...] = ()
+    """Blocks whose tiles one program takes one after the other."""
 
     def sides(self, axis: Axis, extent: int, most: int) -> list[int]:
         """The candidate sizes of one side."""
         if axis.block is None:
             return [next_power_of_2(max(16, extent))]
         whole = max(16, next_power_of_2(extent))
-        least = min(self.limits.least_side, whole) if self.m > 32 else 16
+        # A program that walks along one side has only its other side's share of the device.
+        is_free = self.m <= 32 or self.fact.n.block in self.walked
+        least = 16 if is_free else min(self.limits.least_side, whole)
         high = max(16, min(most, whole))
         return [1 << e for e in range(min(least, high).bit_length() - 1, high.bit_length())]
 
@@ -82,9 +87,16 @@ class Problem:
         """Tiles of the output, of all programs together."""
         return max(1, self.programs * -(-self.m // bm) * -(-self.n // bn))
 
+    def num_walked(self, bm: int, bn: int) -> int:
+        """Tiles that one program works on, one after the other."""
+        sides = ((self.fact.m, self.m, bm), (self.fact.n, self.n, bn))
+        counts = [-(-extent // size) for axis, extent, size in sides if axis.block in self.walked]
+        return max(1, prod(counts))
+
     def time(self, bm: int, bn: int) -> float:
         """Modelled time for each step of K."""
-        waves = -(-self.num_tiles(bm, bn) // self.target.num_sms)
+        walked = self.num_walked(bm, bn)
+        waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
         return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
 
     def best_tile(self) -> tuple[int, int]:
@@ -104,7 +116,8 @@ class Problem:
         fp16 on an H200, us: 256^3 5.0 with 64 columns, 4.6 with 16; 384^3 5.9 with 64, 5.5 with 32.
         """
         is_measured = self.target.capability >= 90 and self.fact.uses_tensor_cores
-        if not is_measured or self.fact.n.block is None or bm > 64:
+        is_fixed = self.fact.n.block is None or self.fact.n.block in self.walked
+        if not is_measured or is_fixed or bm > 64:
             return bm, bn
         while bn > 16 and 10 * self.num_tiles(bm, bn) <= 3 * self.target.num_sms:
             bn //= 2
@@ -134,7 +147,8 @@ def _seed(situation: Situation, problem: Problem, bm: int, bn: int) -> Seed:
     bk, stages = problem.depth(bm, bn)
     sizes = zip((fact.m, fact.n, fact.k), (bm, bn, bk))
     is_hip_product = problem.target.is_cdna and fact.uses_tensor_cores
-    is_large = bm * bn >= problem.limits.eight_warps_from
+    alive = problem.accumulators if fact.n.block in problem.walked else 1
+    is_large = bm * bn * alive >= problem.limits.eight_warps_from
     return Seed(
         blocks={axis.block: size for axis, size in sizes if axis.block is not None},
         num_warps=8 if is_large else problem.limits.num_warps,
@@ -156,6 +170,7 @@ def _grouping(situation: Situation, problem: Problem, bm: int, bn: int) -> int:
 
 def _problem(situation: Situation, fact: MatmulFact) -> Problem:
     facts = situation.facts.matmuls
+    stepped = {block for loop in situation.structure.loops for block in loop.blocks}
     return Problem(
         fact=fact,
         limits=tile_limits(situation.target, fact),
@@ -165,8 +180,15 @@ def _problem(situation: Situation, fact: MatmulFact) -> Problem:
         n=fact.n.extent_or(4096),
         k=fact.k.extent_or(4096),
         # Accumulators of products that run side by side share the registers.
-        accumulators=max(Counter((item.m.dim, item.n.dim) for item in facts).values()),
+        accumulators=_num_accumulators(facts),
+        walked=tuple(block for block in situation.loop_blocks if block in stepped),
     )
+
+
+def _num_accumulators(facts: tuple[MatmulFact, ...]) -> int:
+    """Tiles of one shape; a product that another loop computes again is the same tile."""
+    tiles = {(item.m.dim, item.n.dim, item.text) for item in facts}
+    return max(Counter((m, n) for m, n, _ in tiles).values())
 
 
 def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import PointwiseFact
 from tilesmith.schedule.heuristics.seed import Seed, Situation
@@ -55,12 +56,20 @@ def pointwise_seeds(situation: Situation) -> list[Seed]:
 def spread_elements(situation: Situation, elements: int) -> dict[str, int]:
     """Blocks of a tile of that many elements, long along memory."""
     names = list(situation.entries.blocks)
-    contiguous = {fact.contiguous_block for fact in situation.facts.accesses}
+    contiguous = {fact.contiguous_block for fact in _largest(situation)}
     along = [name for name in names if name in contiguous]
     if len(along) > 1:
         return _square(situation, along, elements)
     others = [name for name in reversed(names) if name not in along]
     return _spread(situation, along + others, elements)
+
+
+def _largest(situation: Situation) -> list[AccessFact]:
+    """Accesses of tiles with the most axes; lookups and factors of rows move little."""
+    by_rank: dict[int, list[AccessFact]] = {}
+    for fact in situation.facts.accesses:
+        by_rank.setdefault(sum(not dim.is_one for dim in fact.shape), []).append(fact)
+    return by_rank[max(by_rank)] if by_rank else []
 
 
 def _seed(situation: Situation, fact: PointwiseFact, elements: int) -> Seed:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import ReductionFact
+from tilesmith.schedule.heuristics.column_reduction import (
+    walked_columns_seeds,
+    whole_columns_seeds,
+)
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
 
@@ -43,6 +47,18 @@ def _num_rows(situation: Situation, blocks: list[str], width: int) -> int:
     return max(1, min(TILE_ELEMENTS // width, share))
 
 
+def _shares(situation: Situation, num_warps: int) -> dict[str, int]:
+    """Tiles of programs that walk them in smaller ones: sixteen warps for each multiprocessor.
+
+    What such a program adds up it stores once, so fewer programs store less.
+    """
+    outer = set(situation.structure.outer_bounds.values())
+    names = [name for name in situation.structure.grid_blocks if name in outer]
+    tuned = [name for name in names if name in situation.entries.blocks]
+    programs = situation.target.num_sms * max(1, 16 // num_warps)
+    return {name: power_of_2_floor(situation.extent(name) / programs) for name in tuned}
+
+
 def _is_stored(situation: Situation, fact: ReductionFact) -> bool:
     """Whether something as long as the row is stored."""
     stores = [access for access in situation.facts.accesses if access.kind == "store"]
@@ -53,7 +69,7 @@ def _whole_row_seed(situation: Situation, fact: ReductionFact, chunk: int | None
     width = chunk or next_power_of_2(fact.axis.extent_or(1024))
     rows_blocks = _rows_blocks(situation, fact)
     rows = _num_rows(situation, rows_blocks, width)
-    blocks = {rows_blocks[-1]: rows} if rows_blocks else {}
+    blocks = {**_shares(situation, _warps(width)), **dict.fromkeys(rows_blocks[-1:], rows)}
     for name in situation.loop_blocks:
         blocks.setdefault(name, min(situation.whole(name), max(1, LOOP_TILE_ELEMENTS // width)))
     is_read_once = not fact.is_reread and len(situation.entries.evictable) == 1
@@ -85,8 +101,11 @@ def reduction_seeds(situation: Situation) -> list[Seed]:
         return []
     rows = [fact for fact in facts if fact.kind != "tile"]
     if not rows:
-        return [_tile_seed(situation)]
+        return walked_columns_seeds(situation) or [_tile_seed(situation)]
     primary = max(rows, key=lambda fact: fact.axis.extent_or(1024))
+    columns = whole_columns_seeds(situation, primary)
+    if columns:
+        return columns
     length = next_power_of_2(primary.axis.extent_or(1024))
     resident = _whole_row_seed(situation, primary, None)
     if primary.kind != "rollable" or length <= 64:

@@ -84,12 +84,13 @@ class Seed:
             "num_warps": min(self.num_warps, 1024 // situation.target.warp_size),
             "num_stages": self.num_stages,
             "l2_groupings": [self.l2_grouping for _ in entries.grouped[:1]],
-            "loop_orders": [self._order(entries.ordered[0])] if entries.ordered else [],
+            "loop_orders": [self.order(entries.ordered[0])] if entries.ordered else [],
             "reduction_loops": [self.chunks.get(dim) for dim in entries.rolled],
             **self.options,
         }
 
-    def _order(self, loop: AnyLoop) -> list[int]:
+    def order(self, loop: AnyLoop) -> list[int]:
+        """The axes of a loop, the fastest first."""
         first = [i for i, block in enumerate(loop.blocks) if block and block in self.fastest]
         return first + [i for i in range(len(loop.blocks)) if i not in first]
 

@@ -1,0 +1,64 @@
+"""Schedules of loops like attention with more products in them: gradients, recomputed weights."""
+
+from __future__ import annotations
+
+from tilesmith.schedule.facts import AttentionFact
+from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.schedule import next_power_of_2
+
+ROWS, COLUMNS = 128, 64
+HELD_BY_A_THREAD = 200
+"""Elements of accumulators and scores; the rest of the registers is for operands and addresses."""
+HELD_BY_SHARED = 64 * 128
+"""Elements of one operand's tile, of which three stages fit."""
+
+
+def attention_gradient_seeds(situation: Situation) -> list[Seed]:
+    """Tiles whose accumulators and scores, all alive at once, fit the registers of eight warps."""
+    fact = situation.facts.attention
+    if fact is None or situation.target.kind != "cuda" or not fact.scores.uses_tensor_cores:
+        return []
+    sides = (fact.scores.m.block, fact.scores.n.block)
+    if _num_products(situation, fact) <= 2 or not set(sides) <= set(situation.entries.blocks):
+        return []
+    bm, bn = _tile(situation, fact)
+    rows, columns = fact.scores.m, fact.scores.n
+    is_small = 2 * _held(situation, fact, bm, bn) <= HELD_BY_A_THREAD * 256
+    width = fact.values.n.extent_or(128)
+    fastest = (rows.block,) if width < 128 else ()
+    stages = 3 if bm * next_power_of_2(width) <= HELD_BY_SHARED else 2
+    return [
+        Seed(
+            {axis.block: size for axis, size in ((rows, bm), (columns, side)) if axis.block},
+            4 if is_small else 8,
+            depth,
+            fastest=fastest,
+        )
+        for side, depth in ((bn, stages), (max(16, bn // 2), 3))
+    ]
+
+
+def _num_products(situation: Situation, fact: AttentionFact) -> int:
+    return sum(item.m == fact.scores.m for item in situation.facts.matmuls)
+
+
+def _held(situation: Situation, fact: AttentionFact, bm: int, bn: int) -> int:
+    """Elements of results of products that are alive at the same time."""
+    own = [item for item in situation.facts.matmuls if item.m == fact.scores.m]
+    num_scores = sum(item.n == fact.scores.n for item in own)
+    width = next_power_of_2(fact.values.n.extent_or(128))
+    return bm * (num_scores * bn + (len(own) - num_scores) * width)
+
+
+def _tile(situation: Situation, fact: AttentionFact) -> tuple[int, int]:
+    scores, most = fact.scores, HELD_BY_A_THREAD * 256
+    bm = min(ROWS, next_power_of_2(max(16, scores.m.extent_or(4096))))
+    bn = min(COLUMNS, next_power_of_2(max(16, scores.n.extent_or(4096))))
+    if scores.itemsize > 2:
+        bn = min(bn, COLUMNS // 2)
+    programs = situation.programs((scores.m.block,))
+    while bm > 16 and _held(situation, fact, bm, bn) > most:
+        bm //= 2
+    while bm > 64 and programs * -(-scores.m.extent_or(4096) // bm) < situation.target.num_sms:
+        bm //= 2
+    return bm, bn
