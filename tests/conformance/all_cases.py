@@ -13,6 +13,7 @@ from tests.conformance.documented_kernels import DOCUMENTED
 from tests.conformance.helper_kernels import HELPERS
 from tests.conformance.indexing_kernels import INDEXING
 from tests.conformance.jagged_kernels import JAGGED
+from tests.conformance.literal_kernels import LITERALS
 from tests.conformance.loop_form_kernels import LOOP_FORMS
 from tests.conformance.masking_kernels import MASKING
 from tests.conformance.memory_kernels import MEMORY
@@ -49,4 +50,5 @@ CASES: tuple[Case, ...] = (
     *ORDERED_TILES,
     *RANDOM,
     *SIGNS,
+    *LITERALS,
 )

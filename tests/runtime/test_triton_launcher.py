@@ -9,7 +9,7 @@ import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -68,7 +68,8 @@ class Gpu:
     def device(self, device: torch.device):
         self.entered.append(device)
         before = self.current
-        self.current = before if device.index is None else device.index
+        number = cast("int | None", device.index)
+        self.current = before if number is None else number
         yield
         self.current = before
 
@@ -371,12 +372,12 @@ def test_descriptors_keep_no_tensor_alive_and_do_not_pile_up(make, gpu, monkeypa
     launcher = make(X, described=(describe("8", "8"),))
     launcher.launch(grids(1)[0])
     many = grids(7)
-    for x in many:
-        launcher.launch(x)
+    for place in range(7):
+        launcher.launch(many[place])
     assert len(launcher._descriptors[0].kept) <= 3
     watched = weakref.ref(many[-1])
     launcher._function.compiled.clear()
-    del many, x
+    del many
     gc.collect()
     assert watched() is None
 

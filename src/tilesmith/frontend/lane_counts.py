@@ -22,6 +22,14 @@ class LaneCounts:
     most: int
 
 
+def find_counts(x: TileValue, axis: int, function: str) -> LaneCounts | None:
+    """The counts of an axis; None where they are not known."""
+    try:
+        return known_counts(x, axis, function)
+    except errors.BackendUnsupported:
+        return None
+
+
 def known_counts(x: TileValue, axis: int, function: str) -> LaneCounts:
     """The counts of an axis along which a function needs to know them."""
     dim = x.tile.shape[axis]

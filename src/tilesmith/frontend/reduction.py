@@ -10,6 +10,7 @@ from tilesmith.dtypes import BOOL, F32, I64, DType
 from tilesmith.frontend.elementwise import multiply, subtract, truth
 from tilesmith.frontend.emission import apply, as_tile, cast, expand_dims, full, reduce, reshape
 from tilesmith.frontend.jagged import lengths_along, reset_lanes
+from tilesmith.frontend.lane_counts import find_counts
 from tilesmith.frontend.placement import positions_in
 from tilesmith.frontend.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.sessions import current_tracer
@@ -76,8 +77,9 @@ def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> A
     count: Any = 1
     for axis in axes:
         dim = x.tile.shape[axis]
-        if dim.constant is not None:
-            size: Any = dim.constant
+        known = find_counts(x, axis, "mean")
+        if known is not None and known.least == known.most:
+            size: Any = known.least
         elif dim.symbol in current_tracer("mean").sizes:
             size = size_of_dim(dim)
         else:

@@ -280,7 +280,9 @@ def emit_cast(emitter: Emitter, op: Cast) -> None:
     expr = emitter.expr(op.x)
     source, target = op.x.tile.dtype, op.dtype
     if op.bitcast and source != target:
-        expr = emitter.spelling.conform(expr, op.x.tile)
+        # A number has no method, and no type of its own.
+        shaped = emitter.spelling.filled if expr.is_untyped else emitter.spelling.conform
+        expr = shaped(expr, op.x.tile)
         emitter.define(op.result, method(expr, "to", triton_dtype(target), "bitcast=True"))
     else:
         emitter.define(op.result, convert(expr, source, target))

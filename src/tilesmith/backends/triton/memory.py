@@ -14,6 +14,7 @@ from tilesmith.backends.triton.block_pointers import (
 )  # fmt: skip
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, call, literal
+from tilesmith.backends.triton.names import triton_dtype
 from tilesmith.backends.triton.tensor_descriptors import (
     Descriptor,
     count_parts,
@@ -22,6 +23,7 @@ from tilesmith.backends.triton.tensor_descriptors import (
     split_last,
     to_descriptor,
 )  # fmt: skip
+from tilesmith.dtypes import F64
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
 from tilesmith.schedule.schedule import AccessOptions
@@ -137,8 +139,16 @@ def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     address = cover(emitter, pointer(emitter, op), shape)
     mask = access_mask(emitter, op, shape)
     masked = [] if mask is None else [f"mask={mask}"]
-    value = str(emitter.expr(op.value))
-    emitter.writer.statement("tl.store", [str(address), value, *masked, *cache])
+    value = _stored(emitter, op)
+    emitter.writer.statement("tl.store", [str(address), str(value), *masked, *cache])
+
+
+def _stored(emitter: Emitter, op: Store) -> Expr:
+    """The value; Triton takes a number for fp32, so one of more digits must say its type."""
+    value, dtype = emitter.expr(op.value), op.value.tile.dtype
+    if not value.is_untyped or dtype is not F64:
+        return value
+    return call("tl.full", "[]", value, triton_dtype(dtype))
 
 
 def emit_program_barrier(emitter: Emitter, op: ProgramBarrier) -> None:
