@@ -40,7 +40,9 @@ def make_row(**changes: Any) -> Row:
         "spread": 0.01,
         "noise_floor": 0.004,
         "baseline_ms": 0.6,
+        "baseline_spread": 0.008,
         "speedup": 1.2,
+        "speedup_spread": 0.013,
         "tflops": 420.0,
         "gbps": 900.0,
         "error": 1.9e-3,
@@ -70,6 +72,12 @@ def fail(row: Row, cause: Cause, reason: str, status: Status = Status.FAILED) ->
         reason,
         environment=row.environment,
     )
+
+
+def disturbed_row(**changes: Any) -> Row:
+    """A row of a busy machine whose baseline is the scheduler's: steady, and far too slow."""
+    busy = {"latency_ms": 0.012, "baseline_ms": 11.98, "speedup": 11.98 / 0.012, "device": "cpu"}
+    return make_row(**{**busy, "is_speedup_disturbed": True, "disturbed_samples": 15, **changes})
 
 
 def make_rows(seed: int = 0) -> list[Row]:

@@ -7,12 +7,13 @@ from statistics import geometric_mean
 
 import pytest
 
-from tests.bench.made_up_rows import fail, make_row, make_rows
+from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
 from tilesmith.bench.averages import (
     Average,
     average_speedup,
     average_speedups,
     by_operator,
+    disturbed_rows,
     failures,
     geomean,
     implementation_names,
@@ -45,6 +46,20 @@ def test_no_speedup_is_never_a_number_in_a_mean(speedup):
 
 def test_a_failed_row_with_numbers_does_not_count():
     assert average_speedup([make_row(status=Status.FAILED, speedup=9.0)]).value is None
+
+
+@pytest.mark.parametrize("side", ["is_disturbed", "is_speedup_disturbed"])
+def test_a_disturbed_speedup_lowers_the_count_and_not_the_mean(side):
+    rows = [make_row(speedup=2.0), make_row(speedup=900.0, **{side: True}), make_row(speedup=8.0)]
+    found = average_speedup(rows)
+    assert found == Average(pytest.approx(4.0), 2, 3, 1)
+    assert str(found) == "4.00x (2 of 3, 1 disturbed)"
+    assert disturbed_rows(rows) == rows[1:2]
+
+
+def test_a_disturbed_row_without_a_speedup_is_none_that_was_left_out():
+    rows = [disturbed_row(speedup=None, is_disturbed=True), fail(make_row(), Cause.CRASH, "")]
+    assert average_speedup(rows) == Average(None, 0, 2, 0)
 
 
 def test_an_average_says_its_count():

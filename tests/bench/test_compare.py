@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.bench.made_up_rows import fail, make_row, make_rows
+from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
 from tilesmith.bench.compare import Kind, compare, judge
 from tilesmith.bench.row import Cause, Owner, Row, Status
 
@@ -63,6 +63,30 @@ def test_a_slower_machine_is_not_a_slower_kernel():
 
 def test_a_baseline_that_moved_the_other_way_hides_nothing():
     assert judge(make_row(), slower_by(0.3, baseline_ms=0.5)).kind is Kind.SLOWER
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_disturbed_times_are_judged_neither_way(place):
+    pair = [make_row(), slower_by(9.0)]
+    pair[place] = replace(pair[place], is_disturbed=True)
+    change = judge(*pair)
+    assert (change.kind, change.is_regression) == (Kind.DISTURBED, False)
+    average = compare(pair[:1], pair[1:]).ratios["tilesmith"]
+    assert (average.value, average.count, average.num_disturbed) == (None, 0, 1)
+
+
+def test_a_disturbed_baseline_excuses_nothing():
+    """It moved as far as the time did, but only because it had to wait for a core."""
+    change = judge(disturbed_row(), slower_by(0.3, disturbed_row(), baseline_ms=11.98 * 1.3))
+    assert (change.kind, change.relative_ratio) == (Kind.SLOWER, None)
+
+
+def test_noise_of_the_baseline_counts_where_it_is_the_judge():
+    after = slower_by(0.3, baseline_ms=0.6 * 1.2)
+    assert judge(make_row(), after).kind is Kind.SLOWER
+    unsure = judge(make_row(), replace(after, speedup_spread=0.2))
+    assert unsure.kind is Kind.MACHINE
+    assert unsure.relative_noise == pytest.approx(0.213)
 
 
 def test_eager_is_not_judged_by_itself():

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from tests.bench.made_up_rows import fail, make_row, make_rows
+from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
 from tilesmith.bench.averages import average_speedups
 from tilesmith.bench.exports import csv_text, json_text
 from tilesmith.bench.row import Cause, Row
@@ -44,6 +44,18 @@ def test_json_has_rows_and_averages():
     assert set(found["operators"]) == {"gemm", "rms_norm"}
     line = {name: value for name, value in found["rows"][0].items() if name != "blame"}
     assert Row.from_json(json.dumps(line)) == rows[0]
+
+
+def test_noise_and_disturbances_are_exported():
+    rows = [make_row(), disturbed_row()]
+    plain, busy = read(csv_text(rows))
+    assert (plain["baseline_spread"], plain["speedup_spread"]) == ("0.008", "0.013")
+    assert (plain["is_speedup_disturbed"], busy["is_speedup_disturbed"]) == ("False", "True")
+    assert (plain["disturbed_samples"], busy["disturbed_samples"]) == ("", "15")
+    found = json.loads(json_text(rows, {}))
+    expected = {"geomean": pytest.approx(1.2), "count": 1, "total": 2, "disturbed": 1}
+    assert found["speedups"]["tilesmith"] == expected
+    assert [row["is_speedup_disturbed"] for row in found["rows"]] == [False, True]
 
 
 def test_numbers_that_are_none_are_no_invalid_json():

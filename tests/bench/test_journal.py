@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from tests.bench.tiny_suite import NAME, suite
 from tilesmith.bench.job_rows import blank_row
-from tilesmith.bench.journal import JournalWriter, read_journal
+from tilesmith.bench.journal import JournalError, JournalWriter, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError, make_plan
 from tilesmith.bench.resume import describe_run, kept_rows
 from tilesmith.bench.row import Cause, Row, Status
@@ -116,6 +118,16 @@ def test_rows_are_kept_by_how_they_ended(
     assert kept_rows(jobs, again) == (kept if is_kept_on_retry else {})
 
 
+@pytest.mark.parametrize("side", ["is_disturbed", "is_speedup_disturbed"])
+def test_disturbed_rows_are_run_again_if_that_is_asked_for(path: Path, side: str) -> None:
+    first, second = rows_for(path)[:2]
+    disturbed = replace(second, status=Status.OK, **{side: True})
+    write(path, [replace(first, status=Status.OK), disturbed])
+    jobs, options = jobs_for(path), options_for(path)
+    assert set(kept_rows(jobs, options)) == {first.key, second.key}
+    assert set(kept_rows(jobs, replace(options, retry_disturbed=True))) == {first.key}
+
+
 def test_rows_of_other_inputs_stay_in_the_file_and_out_of_the_result(path: Path) -> None:
     rows = rows_for(path)
     write(path, rows)
@@ -145,3 +157,58 @@ def test_rows_measured_in_another_way_are_not_mixed(path: Path) -> None:
     write(path, rows_for(path))
     with pytest.raises(PlanError, match="regime was 'cold' and is 'warm' now"):
         run_plan(jobs_for(path), replace(options_for(path), regime="warm"))
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_rows_cannot_be_read_back_from_is_refused(tmp_path: Path, resume: bool) -> None:
+    for place in (tmp_path, Path("/dev/null")):
+        options = replace(options_for(place), resume=resume)
+        with pytest.raises(PlanError, match="no ordinary file"):
+            run_plan((), options)
+
+
+def test_a_file_that_cannot_be_made_is_an_error_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PlanError, match=r"file/rows\.jsonl cannot be written to: "):
+        JournalWriter(tmp_path / "file" / "rows.jsonl")
+
+
+def test_a_full_disk_keeps_the_rows_that_are_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    rows = rows_for(path)
+    write(path, rows[:2])
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", full)
+        with pytest.raises(JournalError, match="No space left"):
+            write(path, rows[2:3])
+    write(path, rows[3:4])
+    assert read_journal(path).rows[:2] == rows[:2]
+    assert read_journal(path).rows[-1] == rows[3]
+
+
+def test_a_number_that_stands_for_another_input_now_is_run_again(path: Path) -> None:
+    first, second = rows_for(path)[:2]
+    write(path, [replace(first, input_label="of long ago"), second])
+    assert kept_rows(jobs_for(path), options_for(path)) == {second.key: second}
+
+
+def test_rows_without_speedups_are_not_taken_for_rows_with_them(path: Path) -> None:
+    some = replace(options_for(path), metrics=("latency",))
+    with JournalWriter(path) as journal:
+        journal.write_run(describe_run(some))
+    assert kept_rows(jobs_for(path), some) == {}
+    with pytest.raises(PlanError, match="speedup was False"):
+        kept_rows(jobs_for(path), options_for(path))
+
+
+def test_rows_of_another_torch_are_not_gone_on_with(path: Path) -> None:
+    run = describe_run(options_for(path))
+    run["software"]["torch"] = "1.0"
+    with JournalWriter(path) as journal:
+        journal.write_run(run)
+    with pytest.raises(PlanError, match=r"torch was '1\.0'"):
+        kept_rows(jobs_for(path), options_for(path))

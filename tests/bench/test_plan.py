@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -134,6 +135,7 @@ def test_a_type_or_device_that_an_operator_is_not_for_is_a_reason_not_an_error()
         ({"tune_budget_s": -1.0}, "budget"),
         ({"resume": True}, "file"),
         ({"retry_failed": True}, "resume"),
+        ({"retry_disturbed": True}, "resume"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_there_is(options: dict[str, Any], text: str) -> None:
@@ -160,3 +162,31 @@ def test_a_suite_is_found_by_its_module() -> None:
 def test_a_suite_that_is_none_is_named(name: str, text: str) -> None:
     with pytest.raises(PlanError, match=text):
         load_suite(name)
+
+
+def test_plug_ins_of_one_name_are_told_apart() -> None:
+    with pytest.raises(PlanError, match=r"a\.m:f is called m\.f too"):
+        plan(impls=("a.m:f", "b.m:f"))
+    both = plan(impls=("double=a.m:f", "sum=b.m:f"), only=("m.f",))
+    assert {job.implementation.target for job in both} == {"a.m:f", "b.m:f"}
+
+
+def test_an_input_that_is_named_twice_runs_once() -> None:
+    assert list(choose_inputs(gemm(), Options(input_ids=(5, 2, 5)))) == [5, 2]
+
+
+@pytest.mark.parametrize("what", ["operators", "inputs"])
+def test_names_in_a_suite_are_unique(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    once, twice = (1, 2) if what == "inputs" else (2, 1)
+    inputs = [make_vector(1)] * twice
+    made = Suite("twins", [Operator("one", inputs, {}, torch.sum)] * once)
+    monkeypatch.setattr(sys.modules[NAME], "suite", lambda: made)
+    with pytest.raises(PlanError, match=f"two {what}( of one)? are called"):
+        load_suite(NAME)
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    Options().check_device()
+    with pytest.raises(PlanError, match="no GPU"):
+        Options(device="cuda").check_device()

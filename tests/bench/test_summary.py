@@ -7,7 +7,7 @@ import re
 
 from rich.console import Console
 
-from tests.bench.made_up_rows import fail, make_row, make_rows
+from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
 from tilesmith.bench.plan import METRICS
 from tilesmith.bench.row import Cause, Status
 from tilesmith.bench.summary import counts_text, print_summary, row_line
@@ -23,7 +23,7 @@ def test_rows_have_their_numbers():
     text = printed([make_row(latency_ms=0.1234, speedup=1.5, tflops=420.0, error=1.9e-3)])
     (line,) = [line for line in text.splitlines() if "0.1234" in line]
     assert line.split() == [
-        *("256x256x256", "bfloat16", "tilesmith", "0.1234", "±1.0%", "1.50x"),
+        *("256x256x256", "bfloat16", "tilesmith", "0.1234", "±1.0%", "1.50x", "±1.3%"),
         *("420", "900", "1.9e-03", "21%", "0.84"),
     ]
 
@@ -81,12 +81,44 @@ def test_text_in_brackets_is_no_markup():
 
 def test_one_row_in_one_line():
     row = make_row(latency_ms=0.5, speedup=1.2, spread=0.01)
-    assert row_line(row) == "gemm 256x256x256 tilesmith: 0.5 ms ±1.0% 1.20x"
+    assert row_line(row) == "gemm 256x256x256 tilesmith: 0.5 ms ±1.0% 1.20x ±1.3%"
     assert row_line(make_row(speedup=None, spread=None, noise_floor=None)) == (
         "gemm 256x256x256 tilesmith: 0.5 ms"
     )
     absent = fail(make_row(), Cause.NOT_INSTALLED, "no helion", Status.UNAVAILABLE)
     assert row_line(absent).endswith("tilesmith: unavailable: not installed: no helion")
+
+
+def test_a_speedup_is_as_unsure_as_its_rounds_and_its_copies_say():
+    assert row_line(make_row(noise_floor=0.021)).endswith("±2.1% 1.20x ±2.1%")
+    assert row_line(make_row(speedup_spread=None)).endswith("±1.0% 1.20x")
+
+
+def test_disturbed_numbers_say_so_in_the_place_of_their_noise():
+    assert row_line(disturbed_row()).endswith("tilesmith: 0.012 ms ±1.0% 998.3x disturbed")
+    both = disturbed_row(is_disturbed=True)
+    assert row_line(both).endswith("0.012 ms disturbed 998.3x disturbed")
+    alone = make_row(is_disturbed=True, speedup=None)
+    assert row_line(alone).endswith("0.5 ms disturbed")
+
+
+def test_disturbed_speedups_rule_no_mean_and_are_warned_of_in_the_last_line():
+    text = printed([make_row(speedup=2.0), disturbed_row(input_label="8")])
+    assert "2.00x (1 of 2, 1 disturbed)" in text
+    assert text.splitlines()[-2:] == [
+        "2 rows: 2 ok",
+        "the machine was busy: 1 row disturbed, 1 speedup left out of means; "
+        "--resume --retry-disturbed runs them again",
+    ]
+
+
+def test_a_disturbed_time_without_a_speedup_is_warned_of_too():
+    text = printed([make_row(is_disturbed=True, speedup=None)])
+    assert "the machine was busy: 1 row disturbed; --resume" in text.splitlines()[-1]
+
+
+def test_means_of_nothing_but_disturbed_rows_are_none():
+    assert "- (0 of 1, 1 disturbed)" in printed([disturbed_row()])
 
 
 def test_counts():

@@ -20,7 +20,7 @@ from tilesmith.bench.case import Operator
 from tilesmith.bench.implementations import Implementation, Kind, is_helion_installed
 from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
-from tilesmith.bench.reference import Reference, work_out
+from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.timing import TimingOptions, time_in_turns
 from tilesmith.bench.trial import Setting, Trial
@@ -49,7 +49,9 @@ def make_trial(
         implementation = Implementation("plugin", Kind.FUNCTION, target)
     job = replace(make_plan(suite(), OPTIONS)[0], implementation=implementation, input_id=1)
     arguments = operator.inputs[1].make(CPU, torch.float32)
-    exact = work_out(operator, arguments) if has_reference else None
+    exact = None
+    if has_reference:
+        exact = with_types(work_out(operator, arguments), operator, arguments)
     return Trial(Setting(job, OPTIONS, operator, arguments, exact), blank_row(job))
 
 
@@ -77,6 +79,8 @@ def changes_its_argument(x: torch.Tensor) -> torch.Tensor:
         (lambda x: (x * 2).int(), "dtypes differ"),
         (lambda x: (x * 2).sum().item(), "0 tensors returned, expected 1"),
         (lambda x: None, "0 tensors returned"),
+        (lambda x: (x * 2).half(), "float16, narrower than eager's torch.float32"),
+        (lambda x: (x * 2).to("meta"), "result 0 is on meta, not cpu"),
         (leaves_out_the_last, "beyond the budget"),
         (changes_its_argument, "changed its arguments"),
     ],
@@ -88,6 +92,38 @@ def test_a_wrong_result_is_one(
     assert (row.status, row.cause) == (Status.FAILED, Cause.WRONG_RESULT)
     assert reason in row.reason
     assert row.latency_ms is None
+
+
+class WordlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there are no words")
+
+
+def test_an_exception_without_words_is_the_implementations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise WordlessError
+
+    row = check(fails, monkeypatch)
+    assert (row.status, row.cause) == (Status.FAILED, Cause.EXCEPTION)
+    assert row.reason.startswith("WordlessError\n")
+
+
+def test_what_moves_a_cursor_is_no_part_of_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("\x1b[31mred\x1b[0m \x00 \x07end")
+
+    row = check(fails, monkeypatch)
+    assert row.reason.splitlines()[0].split() == ["ValueError:", "red", "end"]
+
+
+def test_eager_may_look_at_values_and_then_says_nothing_of_types(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operator = replace(
+        double_operator(), eager=lambda x: x * (2 if bool(x.isfinite().all()) else 0)
+    )
+    trial = make_trial(lambda x: x * 2, operator, monkeypatch=monkeypatch)
+    assert trial.check().status is Status.OK
 
 
 def test_a_result_that_is_handed_out_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +231,9 @@ def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
     arguments = double_operator().inputs[1].make(CPU, torch.float32)
     saved = work_out(double_operator(), arguments)
     saved.save(tmp_path / "reference.pt")
+    with_types(saved, double_operator(), arguments).save_types(tmp_path / "reference.pt")
     loaded = Reference.load(tmp_path / "reference.pt", CPU)
-    assert loaded.arguments == saved.arguments
+    assert (loaded.arguments, loaded.dtypes) == (saved.arguments, [torch.float32])
     assert loaded.results[0].dtype == torch.float64
     assert torch.equal(loaded.results[0], arguments[0].double() * 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -111,3 +112,25 @@ def test_what_cannot_be_found_is_a_usage_error(file, against, message):
     result = run(file, "--against", against, kernel="other")
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_a_reference_that_gives_nothing_is_a_usage_error(file):
+    file.write_text(MODULE + "\ndef silent(x, scale):\n    return 'nothing'\n")
+    result = run(file, "--reference", f"{file}:silent")
+    assert result.exit_code == 2
+    assert "--reference: the reference returns 0 tensors" in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_a_message(file, tmp_path):
+    result = run(file, "--json", str(file / "found.json"))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+    assert run(file, "--json", str(tmp_path / "new" / "found.json")).exit_code == 0
+    assert (tmp_path / "new" / "found.json").is_file()
+
+
+def test_a_verdict_without_evidence_promises_none(file):
+    result = run(file, "--against", f"mistaken={file}:wrong", kernel="with_baseline")
+    lines = result.stdout.splitlines()
+    for line, following in pairwise(lines):
+        assert line != "  - the verdict rests on" or following.startswith("      ")

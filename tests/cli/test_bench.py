@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 import tilesmith.cli.bench as command
 from tests.bench.made_up_rows import fail, make_row, make_rows
 from tilesmith.bench.case import Input, Operator, Suite
-from tilesmith.bench.plan import Options, Shard, make_plan
+from tilesmith.bench.journal import JournalError
+from tilesmith.bench.listener import SafeListener
+from tilesmith.bench.plan import Job, Options, Shard, make_plan
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.cli.bench import BenchForm, add_bench_command, exit_code
-from tilesmith.cli.bench_progress import BarListener, make_listener
+from tilesmith.cli.bench_progress import BarListener, LineListener, make_listener
 from tilesmith.cli.compare import add_compare_command
 
 app = typer.Typer()
@@ -101,7 +103,7 @@ def test_rows_are_told_on_standard_error_and_results_on_standard_output(runs):
 def test_rows_go_to_a_new_file_that_is_named(runs, tmp_path):
     done = run("bench", "--kernel", "norm", "--only", "eager")
     (path,) = tmp_path.glob("bench-*.jsonl")
-    assert f"1 rows to {path.name}" in done.stderr
+    assert f"1 row to {path.name}" in done.stderr
 
 
 def test_a_terminal_has_a_bar_below_the_lines():
@@ -149,6 +151,7 @@ def test_every_option_of_the_library_can_be_given():
         out=Path("o.jsonl"),
         resume=True,
         retry_failed=True,
+        retry_disturbed=True,
     ).options()
     assert options.kernels == ("a", "b")
     assert options.shard == Shard(2, 4)
@@ -240,6 +243,46 @@ def test_an_interrupted_run_says_how_to_go_on(runs, monkeypatch):
     assert "what has run is in o.jsonl; --resume goes on from there" in done.stderr
 
 
+def test_a_full_disk_is_a_message(runs, monkeypatch):
+    def no_room(*_):
+        raise JournalError("o.jsonl cannot be written: No space left on device")
+
+    monkeypatch.setattr(command, "run_plan", no_room)
+    done = run("bench", "--out", "o.jsonl", "--device", "cpu")
+    assert done.exit_code == 3
+    assert "No space left on device; --resume goes on" in done.stderr
+
+
+def test_lines_that_cannot_be_read_are_told(tmp_path):
+    path = write(tmp_path / "rows.jsonl", [make_row()])
+    path.write_text(path.read_text() + '{"operator": "ge')
+    done = run("bench", "--from", str(path))
+    assert done.exit_code == 0
+    assert done.stderr == f"warning: 1 line of {path} cannot be read\n"
+
+
+@pytest.mark.parametrize("option", ["--list", "--launch"])
+def test_a_device_that_is_none_is_a_mistake_whatever_is_asked_for(option, runs):
+    done = run("bench", option, "--device", "toaster")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: --device toaster")
+
+
+def test_a_closed_pipe_of_the_lines_does_not_end_a_run(runs):
+    told: list[Job] = []
+
+    class Closed(LineListener):
+        def started(self, job: Job) -> None:
+            told.append(job)
+            raise SystemExit(1)  # as rich's console does
+
+    jobs = make_plan(SUITE, Options(device="cpu"))
+    listener = SafeListener(Closed({}, Console(file=io.StringIO())))
+    for job in jobs[:2]:
+        listener.started(job)
+    assert told == [jobs[0]]
+
+
 def test_exit_codes():
     ours = fail(make_row(), Cause.CRASH, "")
     theirs = replace(ours, owner=make_rows()[2].owner)
@@ -276,6 +319,18 @@ def test_changes_are_listed(two_runs):
     assert "fails now: gemm d tilesmith: ours failed: crash: signal 11 (SIGSEGV)" in lines
     assert "tilesmith: times -9.1% (geometric mean, 3 of 5)" in lines
     assert lines[-1] == ("1 fails now, 1 slower, 1 faster, 1 within noise, 1 only in the second")
+
+
+def test_disturbed_times_are_listed_and_fail_nothing(tmp_path):
+    before = [make_row(input_id=0, input_label="a"), make_row(input_id=1, input_label="b")]
+    after = [replace(before[0], latency_ms=5.0, is_disturbed=True), before[1]]
+    paths = [str(write(tmp_path / name, rows)) for name, rows in (("a", before), ("b", after))]
+    done = run("compare", "--fail-on-slower", *paths)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert "+900.0%" in next(line for line in lines if line.split()[:1] == ["disturbed"])
+    assert "tilesmith: times +0.0% (geometric mean, 1 of 2, 1 disturbed)" in lines
+    assert lines[-1] == "the machine was busy: 1 row cannot be compared"
 
 
 def test_all_rows_are_listed_if_asked_for(two_runs):

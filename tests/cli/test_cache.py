@@ -46,6 +46,13 @@ def test_show_lists_winners_and_journals(cache):
     assert "matmul" not in one.output
 
 
+def test_configs_are_shown_whole(cache):
+    result = CliRunner().invoke(
+        app, ["cache", "show", "--cache-dir", str(cache)], env={"COLUMNS": "80"}
+    )
+    assert "…" not in result.output
+
+
 def test_show_as_json(cache):
     result = _run("show", "--json", "--kernel", "matmul", folder=cache)
     (entry,) = json.loads(result.output)["winners"].values()

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.bench.averages import is_speedup_disturbed
 from tilesmith.bench.row import Row
 from tilesmith.tune.report.wording import number_text, percent_text
+
+DISTURBED = "disturbed"
+"""Stands where a noise would stand."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,26 @@ def _optional(value: float | None, text: Callable[[float], str]) -> str:
 
 
 def _noise_text(row: Row) -> str:
-    noise = noise_of(row)
-    return "" if noise is None else f"±{percent_text(noise)}"
+    return DISTURBED if row.is_disturbed else _optional(noise_of(row), plus_minus)
+
+
+def _speedup_text(row: Row) -> str:
+    if row.speedup is None:
+        return ""
+    noise = _optional(speedup_noise_of(row), plus_minus)
+    return f"{speedup_text(row.speedup)} {DISTURBED if is_speedup_disturbed(row) else noise}"
+
+
+def plus_minus(share: float) -> str:
+    """A noise."""
+    return f"±{percent_text(share)}"
+
+
+def speedup_noise_of(row: Row) -> float | None:
+    """How far off a row's speedup may be, as a share; None where nothing was compared."""
+    if row.speedup_spread is None:
+        return None
+    return max(row.speedup_spread, row.noise_floor or 0.0)
 
 
 def noise_of(row: Row) -> float | None:
@@ -48,7 +70,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("time, ms", lambda row: _optional(row.latency_ms, number_text)),
         Column("noise", _noise_text),
     ),
-    "speedup": (Column("speedup", lambda row: _optional(row.speedup, speedup_text)),),
+    "speedup": (Column("speedup", lambda row: _speedup_text(row).rstrip()),),
     "tflops": (Column("TFLOP/s", lambda row: _optional(row.tflops, number_text)),),
     "gbps": (Column("GB/s", lambda row: _optional(row.gbps, number_text)),),
     "accuracy": (

@@ -2,17 +2,23 @@
 
 A time counts as changed if it moved by more than what both rows say of their own noise, and by
 more than a threshold: two processes differ by more than what one of them sees. If the baseline,
-timed in the same process, moved with it, the machine changed and not the implementation.
+timed in the same process, moved with it, the machine changed and not the implementation. Times
+that other work on the machine disturbed are told apart and judged neither way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from tilesmith.bench.averages import Average, geomean, implementation_names
-from tilesmith.bench.columns import noise_of
+from tilesmith.bench.averages import (
+    Average,
+    geomean,
+    implementation_names,
+    is_speedup_disturbed,
+)
+from tilesmith.bench.columns import noise_of, speedup_noise_of
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.row import Owner, Row
 
@@ -30,6 +36,7 @@ class Kind(str, Enum):
     FASTER = "faster"
     WORKS_NOW = "works now"
     MACHINE = "moved with the baseline"
+    DISTURBED = "disturbed"
     SAME = "within noise"
     STILL_FAILS = "still fails"
     ADDED = "only in the second"
@@ -49,6 +56,8 @@ class Change:
     """The same after division by that of the baseline."""
     noise: float | None = None
     """Share by which the ratio had to move."""
+    relative_noise: float | None = None
+    """The same for the one after division."""
 
     @property
     def row(self) -> Row:
@@ -87,8 +96,10 @@ class Comparison:
 
     def _ratio_of(self, name: str) -> Average:
         mine = [change for change in self.changes if change.row.implementation == name]
-        found = [change.ratio for change in mine if change.ratio is not None]
-        return Average(geomean(found), len(found), len(mine))
+        timed = [change for change in mine if change.ratio is not None]
+        kept = [change for change in timed if change.kind is not Kind.DISTURBED]
+        found = [change.ratio for change in kept if change.ratio is not None]
+        return Average(geomean(found), len(found), len(mine), len(timed) - len(kept))
 
 
 def compare(
@@ -108,9 +119,23 @@ def judge(before: Row | None, after: Row | None, threshold: float = THRESHOLD) -
     if before.latency_ms is None or after.latency_ms is None:
         return Change(_kind_without_times(before, after), before, after)
     ratio = after.latency_ms / before.latency_ms
-    noise = max(threshold, (noise_of(before) or 0.0) + (noise_of(after) or 0.0))
-    relative = _relative_ratio(before, after, ratio)
-    return Change(_kind_of(ratio, relative, noise), before, after, ratio, relative, noise)
+    change = Change(
+        Kind.DISTURBED,
+        before,
+        after,
+        ratio,
+        _relative_ratio(before, after, ratio),
+        _noise(threshold, before, after, noise_of),
+        _noise(threshold, before, after, speedup_noise_of),
+    )
+    is_disturbed = before.is_disturbed or after.is_disturbed
+    return change if is_disturbed else replace(change, kind=_kind_of(change))
+
+
+def _noise(
+    threshold: float, before: Row, after: Row, noise_of_row: Callable[[Row], float | None]
+) -> float:
+    return max(threshold, (noise_of_row(before) or 0.0) + (noise_of_row(after) or 0.0))
 
 
 def _kind_without_times(before: Row, after: Row) -> Kind:
@@ -121,11 +146,14 @@ def _kind_without_times(before: Row, after: Row) -> Kind:
     return Kind.STILL_FAILS if before.blame or after.blame else Kind.SAME
 
 
-def _kind_of(ratio: float, relative: float | None, noise: float) -> Kind:
-    moved = _direction(ratio, noise)
-    if moved is Kind.SAME or relative is None or _direction(relative, noise) is moved:
+def _kind_of(change: Change) -> Kind:
+    assert change.ratio is not None
+    moved = _direction(change.ratio, change.noise or 0.0)
+    relative = change.relative_ratio
+    if moved is Kind.SAME or relative is None:
         return moved
-    return Kind.MACHINE
+    is_own = _direction(relative, change.relative_noise or 0.0) is moved
+    return moved if is_own else Kind.MACHINE
 
 
 def _direction(ratio: float, noise: float) -> Kind:
@@ -138,6 +166,8 @@ def _direction(ratio: float, noise: float) -> Kind:
 def _relative_ratio(before: Row, after: Row, ratio: float) -> float | None:
     """None where there is nothing to relate to: the baseline cannot tell anything of itself."""
     if before.implementation == EAGER or not before.baseline_ms or not after.baseline_ms:
+        return None
+    if is_speedup_disturbed(before) or is_speedup_disturbed(after):
         return None
     return ratio * before.baseline_ms / after.baseline_ms
 

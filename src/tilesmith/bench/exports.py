@@ -43,7 +43,12 @@ def json_text(rows: Sequence[Row], run: Mapping[str, Any]) -> str:
 
 def _averages(averages: Mapping[str, Average]) -> dict[str, dict[str, float | int | None]]:
     return {
-        name: {"geomean": average.value, "count": average.count, "total": average.total}
+        name: {
+            "geomean": average.value,
+            "count": average.count,
+            "total": average.total,
+            "disturbed": average.num_disturbed,
+        }
         for name, average in averages.items()
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,10 @@ from tilesmith.bench.plan import PlanError
 from tilesmith.bench.row import Row
 
 RUN = "run"
+
+
+class JournalError(Exception):
+    """A row cannot be put on disk, as when the disk is full; those before it are there."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +65,24 @@ def _read_line(line: bytes) -> Row | dict[str, Any] | None:
         return None
 
 
+def check_is_ordinary(path: Path) -> None:
+    """PlanError for a folder or device, which rows cannot be read back from."""
+    if path.exists() and not path.is_file():
+        raise PlanError(f"{path} is no ordinary file; name another one")
+
+
 class JournalWriter:
     """Appends to a file that no other run writes to meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(f"{path}.lock")
         try:
+            _make_sure_of(path)
             self._lock.acquire(timeout=0)
         except Timeout:
             raise PlanError(f"{path}: another run is writing to it") from None
+        except OSError as error:
+            raise PlanError(f"{path} cannot be written to: {error.strerror}") from None
         try:
             self._file = path.open("ab+")
             self.is_new = _drop_torn_line(self._file) == 0
@@ -87,7 +100,8 @@ class JournalWriter:
 
     def close(self) -> None:
         """Let others write."""
-        self._file.close()
+        with suppress(OSError):  # rows that count are on disk already
+            self._file.close()
         self._lock.release()
         Path(self._lock.lock_file).unlink(missing_ok=True)
 
@@ -98,9 +112,19 @@ class JournalWriter:
         self.close()
 
     def _write(self, line: str) -> None:
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise JournalError(f"{self._file.name} cannot be written: {error.strerror}") from error
+
+
+def _make_sure_of(path: Path) -> None:
+    """Let there be such a file: a lock would wait for a folder that will never be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_is_ordinary(path)
+    path.open("ab").close()
 
 
 def _drop_torn_line(file: BinaryIO) -> int:

@@ -51,6 +51,7 @@ class SafeListener:
             return
         try:
             say(self._listener)
-        except Exception:
+        except (Exception, SystemExit):
+            # A console whose pipe has been closed asks for the end of the program.
             self._listener = None
             LOG.warning("the progress display failed and is left out", exc_info=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from tilesmith.bench.case import Input, Operator, Suite
-from tilesmith.bench.implementations import Implementation, implementations_of
+from tilesmith.bench.implementations import Implementation, implementations_of, plugin_name
 from tilesmith.bench.row import Owner
 
 METRICS = ("latency", "speedup", "tflops", "gbps", "accuracy", "compile_time", "tune_time")
@@ -85,6 +85,7 @@ class Options:
         path: file of rows, as JSON lines; None: rows are only returned.
         resume: go on with that file.
         retry_failed: when going on, run again what failed.
+        retry_disturbed: when going on, run again what others on the machine disturbed.
     """
 
     suite: str = DEFAULT_SUITE
@@ -109,6 +110,7 @@ class Options:
     path: Path | None = None
     resume: bool = False
     retry_failed: bool = False
+    retry_disturbed: bool = False
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
@@ -127,6 +129,7 @@ class Options:
             (self.tune_budget_s < 0, "--tune-budget must not be negative"),
             (self.resume and self.path is None, "--resume needs the file to go on with"),
             (self.retry_failed and not self.resume, "--retry-failed goes with --resume"),
+            (self.retry_disturbed and not self.resume, "--retry-disturbed goes with --resume"),
         ):
             if is_wrong:
                 raise PlanError(problem)
@@ -135,6 +138,11 @@ class Options:
     def place(self) -> str:
         """The device that is meant."""
         return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def check_device(self) -> None:
+        """PlanError if it is not there: a list can be made without it, but nothing can run."""
+        if self.place == "cuda" and not torch.cuda.is_available():
+            raise PlanError("--device cuda: PyTorch finds no GPU here")
 
 
 @dataclass(frozen=True)
@@ -201,7 +209,7 @@ def choose_operators(suite: Suite, names: Sequence[str]) -> list[Operator]:
 def choose_inputs(operator: Operator, options: Options) -> Sequence[int]:
     """Positions of the inputs that were asked for."""
     total = len(operator.inputs_on(options.place))
-    ids = options.input_ids
+    ids = tuple(dict.fromkeys(options.input_ids))
     if len(ids) == 1 and options.num_inputs is not None:
         ids = tuple(range(ids[0], total))
     positions = options.shard.positions(total) if options.shard is not None else range(total)
@@ -258,6 +266,7 @@ def _check_ids(options: Options, operators: Sequence[Operator]) -> None:
 
 def _check_impls(suite: Suite, impls: Sequence[str]) -> None:
     known = [operator.name for operator in suite.operators]
+    names: dict[str, str] = {}
     for text in impls:
         owner, sign, target = text.rpartition("=")
         module, _, function = target.partition(":")
@@ -265,6 +274,9 @@ def _check_impls(suite: Suite, impls: Sequence[str]) -> None:
             raise PlanError(f"--impl {text}: expected [operator=]module:function")
         if sign and owner not in known:
             raise PlanError(f"--impl {text}: {_suggest(owner, known)}")
+        name = owner + sign + plugin_name(target)
+        if names.setdefault(name, target) != target:
+            raise PlanError(f"--impl {text}: {names[name]} is called {plugin_name(target)} too")
 
 
 def _known(option: str, value: str, values: Sequence[str]) -> None:

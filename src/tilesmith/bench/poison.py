@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tilesmith.bench.tensors import storage_bytes, tensors_in
+from tilesmith.bench.tensors import storage_bytes
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.measure.timer import Work
 
 POISON = 0xFF

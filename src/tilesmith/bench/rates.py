@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.tensors import tensors_in, total_bytes
+from tilesmith.bench.tensors import total_bytes
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.runtime.device import target_of
 from tilesmith.schedule.device_model import Device, device_of
 

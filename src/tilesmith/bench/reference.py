@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.tensors import fingerprint, tensors_in, widen
+from tilesmith.bench.tensors import fingerprint, widen
+from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_error
+
+TYPES = ".types"
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,30 @@ class Reference:
     results: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
     arguments: list[int] = field(default_factory=list[int])
     """Their fingerprint."""
+    dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
+    """Of the eager form's results, where they are known."""
 
     def save(self, path: Path) -> None:
         """Write it; a reader never sees half of it."""
-        partial = path.with_suffix(".partial")
-        torch.save({"results": self.results, "arguments": self.arguments}, partial)
-        partial.replace(path)
+        self.save_types(path)
+        _save({"results": self.results, "arguments": self.arguments}, path)
+
+    def save_types(self, path: Path) -> None:
+        """Write the types alone, beside the rest."""
+        _save(self.dtypes, path.with_suffix(TYPES))
 
     @classmethod
     def load(cls, path: Path, device: torch.device) -> Reference:
         """Read what was saved."""
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
-        return cls(found["results"], found["arguments"])
+        dtypes = torch.load(path.with_suffix(TYPES), weights_only=True)
+        return cls(found["results"], found["arguments"], dtypes)
+
+
+def _save(content: object, path: Path) -> None:
+    partial = path.with_suffix(".partial")
+    torch.save(content, partial)
+    partial.replace(path)
 
 
 def work_out(operator: Operator, arguments: Arguments) -> Reference:
@@ -46,6 +61,15 @@ def work_out(operator: Operator, arguments: Arguments) -> Reference:
     if not results:
         raise ValueError(f"the reference of {operator.name} has no tensor in its result")
     return Reference(results, before)
+
+
+def with_types(reference: Reference, operator: Operator, arguments: Arguments) -> Reference:
+    """The reference with types of the eager form's results, found without computing any."""
+    try:
+        made = operator.eager(*map_tensors(arguments, lambda tensor: tensor.to("meta")))
+    except Exception:  # it looks at values
+        return reference
+    return replace(reference, dtypes=[tensor.dtype for tensor in tensors_in(made)])
 
 
 @dataclass(frozen=True)
@@ -70,6 +94,7 @@ class Judge:
         intermediates: Sequence[torch.dtype],
     ) -> None:
         self._results = reference.results
+        self._dtypes = reference.dtypes
         self._length = operator.reduction_length(*arguments)
         self._roundings = intermediates
 
@@ -78,10 +103,23 @@ class Judge:
         found = list(tensors_in(returned))
         if len(found) < len(self._results):
             return Judgement(f"{len(found)} tensors returned, expected {len(self._results)}")
+        problem = self._wrong_form(found)
+        if problem:
+            return Judgement(problem)
         try:
             return _worst([self._measure(*pair) for pair in zip(found, self._results)])
         except (AccuracyError, TypeError) as error:
             return Judgement(str(error))
+
+    def _wrong_form(self, found: Sequence[torch.Tensor]) -> str:
+        """Why results cannot be what was asked for, before any of their values is looked at."""
+        for position, (actual, exact) in enumerate(zip(found, self._results)):
+            if actual.device.type != exact.device.type:
+                return f"result {position} is on {actual.device.type}, not {exact.device.type}"
+        for position, (actual, dtype) in enumerate(zip(found, self._dtypes)):
+            if _is_narrower(actual.dtype, dtype):
+                return f"result {position} is {actual.dtype}, narrower than eager's {dtype}"
+        return ""
 
     def _measure(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
         try:
@@ -95,6 +133,12 @@ class Judge:
         return measure_error(
             actual, exact, reduction_length=self._length, intermediate=self._roundings
         )
+
+
+def _is_narrower(found: torch.dtype, expected: torch.dtype) -> bool:
+    """Whether it holds fewer digits: its own rounding would excuse errors that are none of it."""
+    both_float = found.is_floating_point and expected.is_floating_point
+    return both_float and torch.finfo(found).eps > torch.finfo(expected).eps
 
 
 def _worst(reports: list[ErrorReport]) -> Judgement:

@@ -63,7 +63,11 @@ class Row:
     """How far the same callable measured twice, interleaved, was apart, over the median."""
     baseline_ms: float | None = None
     """Median of the eager form, timed in turns with it in the same process."""
+    baseline_spread: float | None = None
+    """As ``spread``, of the eager form."""
     speedup: float | None = None
+    speedup_spread: float | None = None
+    """As ``spread``, of the ratios of the rounds: what moves both together does not count."""
     tflops: float | None = None
     gbps: float | None = None
     error: float | None = None
@@ -81,6 +85,13 @@ class Row:
     """How it was timed: graph or events, cold or warm, or on the host."""
     roofline_ms: float | None = None
     samples: int | None = None
+    """Those that count."""
+    disturbed_samples: int | None = None
+    """On the host: samples of all kinds during which others had the cores."""
+    is_disturbed: bool = False
+    """Whether too few samples without that are left: the time is the scheduler's too."""
+    is_speedup_disturbed: bool = False
+    """Whether too few rounds without that are left in which the baseline ran as well."""
     seconds: float | None = None
     """Of the whole process."""
     environment: dict[str, str] = field(default_factory=dict[str, str])

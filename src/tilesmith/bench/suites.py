@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tilesmith.bench.case import Suite
@@ -28,6 +30,11 @@ def load_suite(name: str = DEFAULT_SUITE) -> Suite:
     made = make()
     if not isinstance(made, Suite):
         raise PlanError(f"--suite {name}: suite() returned {type(made).__name__}, not a Suite")
+    _check_unique(name, "operators", [operator.name for operator in made.operators])
+    for operator in made.operators:
+        for inputs in (operator.inputs, operator.cpu_inputs):
+            labels = [chosen.label for chosen in inputs]
+            _check_unique(name, f"inputs of {operator.name}", labels)
     return made
 
 
@@ -37,6 +44,13 @@ def add_import_folders() -> None:
         sys.path.insert(0, str(Path.cwd()))
     if (CHECKOUT / "benchmarks").is_dir() and str(CHECKOUT) not in sys.path:
         sys.path.append(str(CHECKOUT))
+
+
+def _check_unique(name: str, what: str, names: Sequence[str]) -> None:
+    """Rows are told apart by names of operators and labels of inputs."""
+    twice = [found for found, count in Counter(names).items() if count > 1]
+    if twice:
+        raise PlanError(f"--suite {name}: two {what} are called {twice[0]}")
 
 
 def _not_found(name: str) -> str:

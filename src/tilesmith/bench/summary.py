@@ -9,7 +9,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilesmith.bench.averages import Average, average_speedups, by_operator, failures
+from tilesmith.bench.averages import (
+    Average,
+    average_speedups,
+    by_operator,
+    disturbed_rows,
+    failures,
+    is_speedup_disturbed,
+)
 from tilesmith.bench.columns import Column, columns_for
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.tune.report.wording import counted, first_line
@@ -18,6 +25,7 @@ PIPED_WIDTH = 160
 GAP = 3
 """Between columns."""
 MEANS = "geometric means of speedups"
+MEANS_NOTE = "over inputs on which both it and eager ran undisturbed; counts in brackets"
 _BLAME_STYLES = {"ours failed": "bold red", "harness failed": "bold magenta"}
 
 
@@ -41,6 +49,27 @@ def summary(
         yield from _average_parts(operators, rows)
     yield from _failure_parts(failures(rows))
     yield Text(counts_text(rows))
+    warning = disturbance_text(rows)
+    if warning:
+        yield Text(warning, style="yellow")
+
+
+def disturbance_text(rows: Sequence[Row]) -> str:
+    """A warning where other work on the machine had the cores; nothing where none had.
+
+    Example:
+        >>> disturbance_text([])
+        ''
+    """
+    disturbed = disturbed_rows(rows)
+    if not disturbed:
+        return ""
+    left_out = sum(map(is_speedup_disturbed, disturbed))
+    means = f", {counted(left_out, 'speedup')} left out of means" if left_out else ""
+    return (
+        f"the machine was busy: {counted(len(disturbed), 'row')} disturbed{means}; "
+        "--resume --retry-disturbed runs them again"
+    )
 
 
 def counts_text(rows: Sequence[Row]) -> str:
@@ -138,7 +167,7 @@ def _average_parts(
 ) -> Iterator[RenderableType]:
     """Geometric means by operator, and over all where there are several."""
     everything = average_speedups(rows)
-    names = [name for name, average in everything.items() if average.count]
+    names = [name for name, item in everything.items() if item.count or item.num_disturbed]
     if not names:
         return
     table = _new_table(MEANS)
@@ -150,7 +179,7 @@ def _average_parts(
     if len(operators) > 1:
         table.add_section()
         table.add_row("all", *_average_cells(everything, names), style="bold")
-    yield Group(table, Text("over inputs on which both it and eager ran; counts in brackets"), "")
+    yield Group(table, Text(MEANS_NOTE), "")
 
 
 def _average_cells(averages: dict[str, Average], names: Sequence[str]) -> list[str]:

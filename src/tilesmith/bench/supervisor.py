@@ -41,7 +41,7 @@ class References:
     def _make(self, job: Job) -> str:
         reply = self._processes.ask(MakeReference(job, self._path), self._timeout_s).reply
         if isinstance(reply, ChildError):
-            return str(reply).splitlines()[0]
+            return "" if self._path.exists() else str(reply).splitlines()[0]
         return reply.reason if isinstance(reply, ErrorReply) else ""
 
 

@@ -1,38 +1,12 @@
-"""Tensors inside arguments and results, however nested: found, widened, told apart."""
+"""Tensors inside arguments and results, however nested: widened, counted, told apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """All tensors in a value, in order; containers are searched."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in cast("dict[Any, Any]", value).values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in cast("list[Any]", value):
-            yield from tensors_in(item)
-
-
-def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same value with every tensor replaced."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {name: map_tensors(item, change) for name, item in items}
-    if isinstance(value, (list, tuple)):
-        changed = [map_tensors(item, change) for item in cast("list[Any]", value)]
-        if hasattr(cast("Any", value), "_fields"):
-            return type(cast("Any", value))(*changed)
-        return changed if isinstance(value, list) else tuple(changed)
-    return value
+from tilesmith.frontend.containers import map_tensors, tensors_in
 
 
 def widen(value: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tilesmith.measure.statistics import median, quantile
+from tilesmith.bench.rounds import AGAIN, BASELINE, WORK, time_fields
+from tilesmith.measure.disturbance import read_meter
 from tilesmith.measure.timer import (
     Conditions,
     Timing,
@@ -18,11 +19,12 @@ from tilesmith.measure.timer import (
     time_on_device,
 )
 
-WORK, AGAIN, BASELINE = "work", "again", "baseline"
 DEVICE_REPEATS, HOST_REPEATS = 100, 15
 TIME_LIMIT_S = 10.0
 MIN_SAMPLE_MS = 1.0
 """On the host, where clocks and their disturbances are felt below."""
+SPARE_S = 2.0
+"""On the host, for rounds in the place of disturbed ones."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,7 @@ class Timed:
 
     def fields(self) -> dict[str, Any]:
         """Those of a row that are times."""
-        first, second = self.timings[WORK].samples_ms, self.timings[AGAIN].samples_ms
-        both = (*first, *second)
-        middle = median(both)
-        found: dict[str, Any] = {
-            "latency_ms": middle,
-            "spread": (quantile(both, 0.75) - quantile(both, 0.25)) / 2 / middle,
-            "noise_floor": abs(median(first) - median(second)) / middle,
-            "samples": len(both),
-            "timer": self.timer,
-        }
-        if BASELINE in self.timings:
-            found["baseline_ms"] = self.timings[BASELINE].median_ms
-            found["speedup"] = found["baseline_ms"] / middle
-        return found
+        return {**time_fields(self.timings), "timer": self.timer}
 
 
 def time_in_turns(
@@ -67,14 +56,15 @@ def time_in_turns(
     works = {WORK: work, AGAIN: work}
     if baseline is not None:
         works[BASELINE] = baseline
-    cache = "warm" if options.is_warm else "cold"
-    conditions = Conditions(is_warm=options.is_warm, time_limit_s=TIME_LIMIT_S)
     if options.device.type == "cpu":
+        conditions = Conditions(time_limit_s=TIME_LIMIT_S, meter=read_meter, spare_s=SPARE_S)
         timings = time_on_cpu(
             works, repeats=HOST_REPEATS, min_sample_ms=MIN_SAMPLE_MS, conditions=conditions
         )
         return Timed(timings, "host clock, in turns")
+    conditions = Conditions(is_warm=options.is_warm, time_limit_s=TIME_LIMIT_S)
     ready, notes = _ready(works, is_right) if options.use_graph else (works, [])
+    cache = "warm" if options.is_warm else "cold"
     kind = "graph" if ready[WORK] is not work else "events"
     timings = time_on_device(
         ready, device=options.device, repeats=DEVICE_REPEATS, conditions=conditions

@@ -20,8 +20,9 @@ from tilesmith.bench.poison import poison_free_memory, poison_results
 from tilesmith.bench.rates import Work as AmountOfWork
 from tilesmith.bench.reference import Judge, Judgement, Reference
 from tilesmith.bench.row import Cause, Owner, Row, Status
-from tilesmith.bench.tensors import fingerprint, tensors_in
+from tilesmith.bench.tensors import fingerprint
 from tilesmith.bench.timing import TimingOptions, time_in_turns
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.measure.timer import Work
 from tilesmith.tune.runner.failures import one_line
 
@@ -119,7 +120,7 @@ class Trial:
         return self.row
 
     def _failed(self, error: BaseException) -> Row:
-        if self._setting.device.type == "cpu" and NO_TRITON_DRIVER in str(error):
+        if self._setting.device.type == "cpu" and NO_TRITON_DRIVER in one_line(error):
             return unavailable(self.row, f"it needs a GPU: {one_line(error)}")
         return raised(self.row, error)
 
@@ -195,7 +196,8 @@ class Trial:
             self._note(note)
         fields = timed.fields()
         if self._setting.job.implementation.kind is Kind.EAGER:
-            fields |= {"baseline_ms": fields["latency_ms"], "speedup": 1.0}
+            fields |= {"baseline_ms": fields["latency_ms"], "baseline_spread": fields["spread"]}
+            fields["speedup"] = 1.0
         return fields
 
     def _is_right(self, graph: Work) -> bool:

@@ -18,7 +18,7 @@ from tilesmith.bench.job_rows import blank_row, unavailable
 from tilesmith.bench.memory_limit import limit_memory, total_gb
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.progress import Progress, Stage
-from tilesmith.bench.reference import Reference, work_out
+from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Setting, Trial
@@ -50,7 +50,11 @@ def answer(request: Measure | MakeReference) -> Row | None:
         tempfile.tempdir = tempfile.mkdtemp()
         return measure(request)
     operator = find_operator(request.job)
-    work_out(operator, make_arguments(operator, request.job)).save(request.path)
+    arguments = make_arguments(operator, request.job)
+    reference = work_out(operator, arguments)
+    reference.save(request.path)
+    # An eager form that takes the process down costs the types of its results alone.
+    with_types(reference, operator, arguments).save_types(request.path)
     return None
 
 

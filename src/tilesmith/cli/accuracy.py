@@ -23,6 +23,7 @@ from tilesmith.numerics.doctor.findings import OURS, Scope
 from tilesmith.numerics.doctor.options import DiagnoseOptions
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.runs import compiled
+from tilesmith.numerics.doctor.subject import ReferenceFormError
 from tilesmith.tune.report.canvas import PictureError
 
 EAGER, COMPILE = "eager", "compile"
@@ -63,15 +64,18 @@ class AccuracyForm(KernelForm):
 
 
 def accuracy(form: AccuracyForm) -> int:
-    """Which of several results is wrong, and why: a kernel and others against fp64."""
+    """Which of several results is wrong, and why. All are compared with fp64."""
     kernel, arguments = form.load()
     against = find_implementations(form.against, kernel)
-    diagnosis = diagnose(kernel, arguments, against, form.options())
+    try:
+        diagnosis = diagnose(kernel, arguments, against, form.options())
+    except ReferenceFormError as error:
+        raise UsageError(f"--reference: {error}") from None
     typer.echo(str(diagnosis))
-    if form.json is not None:
-        form.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
-    if form.png is not None:
-        _write_picture(form.png, diagnosis)
+    try:
+        _write_files(form, diagnosis)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be written: {error.strerror}") from None
     return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR
 
 
@@ -118,6 +122,15 @@ def find_eager(kernel: Kernel) -> Callable[..., Any]:
         f"--against eager: {kernel.fn.__module__} has no {kernel.name}_eager; name the function, "
         "as in --against eager=module:function"
     )
+
+
+def _write_files(form: AccuracyForm, diagnosis: Diagnosis) -> None:
+    for path in filter(None, (form.json, form.png)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if form.json is not None:
+        form.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
+    if form.png is not None:
+        _write_picture(form.png, diagnosis)
 
 
 def _write_picture(path: Path, diagnosis: Diagnosis) -> None:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from tilesmith.bench.exports import csv_text, json_text
-from tilesmith.bench.journal import read_journal
+from tilesmith.bench.journal import JournalError, read_journal
 from tilesmith.bench.launch import print_launch_costs
 from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError, Shard, make_plan
 from tilesmith.bench.report.files import write_page, write_pictures
@@ -27,6 +27,7 @@ from tilesmith.bench.summary import print_summary
 from tilesmith.cli.bench_progress import BarListener, make_listener
 from tilesmith.cli.forms import UsageError, add_command
 from tilesmith.tune.report.canvas import PictureError
+from tilesmith.tune.report.wording import counted
 
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
@@ -47,7 +48,10 @@ class BenchForm:
         list[str] | None,
         typer.Option(help="one more: module:function or operator=module:function; may be repeated"),
     ] = None
-    metrics: Annotated[str, typer.Option(help="what is shown")] = ",".join(METRICS)
+    metrics: Annotated[
+        str,
+        typer.Option(help=f"what is shown; default: {', '.join(METRICS)}", show_default=False),
+    ] = ",".join(METRICS)
     regime: Annotated[str, typer.Option(help="caches before each call: cold or warm")] = "cold"
     cudagraph: Annotated[bool, typer.Option(help="time replays of CUDA graphs")] = True
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp64; default: each input's")] = ""
@@ -74,6 +78,10 @@ class BenchForm:
     resume: Annotated[bool, typer.Option("--resume", help="go on with the file of --out")] = False
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="with --resume: run again what failed")
+    ] = False
+    retry_disturbed: Annotated[
+        bool,
+        typer.Option("--retry-disturbed", help="with --resume: run again what was disturbed"),
     ] = False
     load: Annotated[
         Path | None, typer.Option("--from", help="run nothing: show the rows of this file")
@@ -115,16 +123,18 @@ class BenchForm:
             path=self.out or (None if self.resume or self.is_list or self.load else _new_path()),
             resume=self.resume,
             retry_failed=self.retry_failed,
+            retry_disturbed=self.retry_disturbed,
         )
 
 
 def bench(form: BenchForm) -> int:
-    """Run kernels against eager, torch.compile and others, each in its own process."""
-    if form.launch:
-        print_launch_costs(Console(), form.device)
-        return 0
+    """Run kernels against eager, torch.compile and others. Each has its own process."""
     try:
         options = form.options()
+        if form.launch:
+            options.check_device()
+            print_launch_costs(Console(), options.place)
+            return 0
         if form.load is not None:
             results = load_results(form.load)
         elif form.is_list:
@@ -134,6 +144,9 @@ def bench(form: BenchForm) -> int:
             results = _run(form, options)
     except PlanError as error:
         raise UsageError(str(error)) from None
+    except JournalError as error:
+        typer.echo(f"error: {error}; --resume goes on with what is there", err=True)
+        return HARNESS_FAILED
     if not form.quiet:
         print_summary(results.rows, options.metrics, Console())
     _write(form, results)
@@ -148,6 +161,9 @@ def load_results(path: Path) -> Results:
         raise UsageError(f"{path}: {error.strerror}") from None
     if not journal.rows:
         raise UsageError(f"{path} has no rows of a benchmark")
+    if journal.num_unreadable:
+        lines = counted(journal.num_unreadable, "line")
+        typer.echo(f"warning: {lines} of {path} cannot be read", err=True)
     return Results(journal.rows, journal.run)
 
 
@@ -188,9 +204,11 @@ def _plan(options: Options) -> Sequence[Job]:
 
 def _run(form: BenchForm, options: Options) -> Results:
     jobs = _plan(options)
+    options.check_device()
     console = Console(stderr=True)
     if not form.quiet:
-        console.print(f"{len(jobs)} rows to {options.path}", highlight=False, soft_wrap=True)
+        rows = counted(len(jobs), "row")
+        console.print(f"{rows} to {options.path}", highlight=False, soft_wrap=True)
     listener = make_listener(jobs, console, is_quiet=form.quiet)
     try:
         rows = run_plan(jobs, options, listener)

@@ -9,8 +9,9 @@ from typing import Annotated, TypeVar
 import typer
 from filelock import Timeout
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
+from tilesmith.bench.summary import PIPED_WIDTH
 from tilesmith.settings import Settings
 from tilesmith.tune.store.journal import find_journals
 from tilesmith.tune.store.winner import Winner, WinnerFileError, write_text
@@ -56,6 +57,8 @@ def show(
         _explain_empty(folder, kernel)
         return
     console = Console(soft_wrap=not winners)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
     if winners:
         console.print(_table(winners))
     size = sum(path.stat().st_size for path in journals)
@@ -69,7 +72,9 @@ def _explain_empty(folder: Path, kernel: str | None) -> None:
 
 
 def _table(winners: list[Winner]) -> Table:
-    table = Table("kernel", "arguments", "device", "ms", "found", "config")
+    table = Table(
+        *("kernel", "arguments", "device", "ms", "found"), Column("config", overflow="fold")
+    )
     for winner in winners:
         table.add_row(
             winner.key.kernel,
@@ -125,7 +130,7 @@ def import_winners(
     file: Annotated[Path, typer.Argument(help="a file that export wrote", dir_okay=False)],
     cache_dir: FolderOption = None,
 ) -> None:
-    """Merge winners from a file: of two for the same conditions the faster stays."""
+    """Merge winners from a file. Of two for the same conditions the faster stays."""
     summary = _attempt(lambda: Winners(_folder(cache_dir)).import_(file))
     typer.echo(f"{summary.added} added, {summary.replaced} replaced, {summary.kept} kept")
 

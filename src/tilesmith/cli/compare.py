@@ -13,17 +13,18 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tilesmith.bench.columns import plus_minus
 from tilesmith.bench.compare import THRESHOLD, Change, Comparison, Kind, compare
 from tilesmith.bench.summary import PIPED_WIDTH, ending_text
 from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
 from tilesmith.tune.report.tables import json_line
-from tilesmith.tune.report.wording import counted, number_text, percent_text
+from tilesmith.tune.report.wording import counted, number_text
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""
 _STYLES = {Kind.SLOWER: "red", Kind.FASTER: "green", Kind.FAILS_NOW: "bold red"}
-_TIMED = (Kind.SLOWER, Kind.FASTER, Kind.MACHINE)
+_TIMED = (Kind.SLOWER, Kind.FASTER, Kind.MACHINE, Kind.DISTURBED)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class CompareForm:
 
 
 def run_compare(form: CompareForm) -> int:
-    """Say what got faster or slower beyond noise, and what fails now or works now."""
+    """Say what got faster or slower beyond noise. Also what fails now or works now."""
     before, after = load_results(form.before), load_results(form.after)
     found = compare(before.rows, after.rows, form.threshold / 100)
     if form.json:
@@ -77,6 +78,7 @@ def change_record(change: Change) -> dict[str, object]:
         "ratio": change.ratio,
         "relative_ratio": change.relative_ratio,
         "noise": change.noise,
+        "relative_noise": change.relative_noise,
         "reason": row.reason,
     }
 
@@ -95,6 +97,10 @@ def comparison_parts(found: Comparison, *, has_all: bool) -> Iterator[Renderable
             yield Text(f"{counted(len(only), 'row')} {kind.value}")
     yield from map(Text, _mean_lines(found))
     yield Text(counts_line(found))
+    disturbed = found.of(Kind.DISTURBED)
+    if disturbed:
+        rows = counted(len(disturbed), "row")
+        yield Text(f"the machine was busy: {rows} cannot be compared", style="yellow")
 
 
 def counts_line(found: Comparison) -> str:
@@ -125,7 +131,7 @@ def _time_cells(change: Change) -> tuple[str, ...]:
         *("" if time is None else number_text(time) for time in times),
         _moved_text(change.ratio),
         _moved_text(change.relative_ratio),
-        "" if change.noise is None else f"±{percent_text(change.noise)}",
+        "" if change.noise is None else plus_minus(change.noise),
     )
 
 
@@ -142,5 +148,5 @@ def _ending_line(change: Change) -> str:
 def _mean_lines(found: Comparison) -> Iterator[str]:
     for name, average in found.ratios.items():
         if average.value is not None:
-            count = f"{average.count} of {average.total}"
-            yield f"{name}: times {_moved_text(average.value)} (geometric mean, {count})"
+            words = f"geometric mean, {average.count_text}"
+            yield f"{name}: times {_moved_text(average.value)} ({words})"

@@ -29,7 +29,7 @@ def facts(form: BoundForm) -> int:
 
 
 def explain(form: ExplainForm) -> int:
-    """Which config a kernel gets without a search, why, and what time is expected of it."""
+    """Which config a kernel gets without a search, and why. Also what time is expected of it."""
     typer.echo("\n".join(explain_lines(form.bind(), form.count)))
     return 0
 

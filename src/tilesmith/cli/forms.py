@@ -16,6 +16,7 @@ from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
+from tilesmith.targets import parse_target
 from tilesmith.tune.workload.argument_text import (
     Arguments,
     ArgumentTextError,
@@ -79,6 +80,10 @@ class BoundForm(KernelForm):
 
     def bind(self) -> BoundKernel:
         """The kernel for its arguments."""
+        try:
+            parse_target(self.target or "cpu")
+        except ValueError as error:
+            raise UsageError(f"--target: {error}") from None
         kernel, arguments = self.load()
         return kernel.bind(arguments, target=self.target or None)
 

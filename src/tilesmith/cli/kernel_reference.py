@@ -73,8 +73,14 @@ def _load(place: str) -> ModuleType:
     """Import a module, or a file under the name of its stem."""
     install_helion_names()
     path = Path(place)
-    if path.suffix == ".py":
-        return _load_file(path)
+    try:
+        return _load_file(path) if path.suffix == ".py" else _load_module(place)
+    except SystemExit as error:
+        # A script that reads its command line and has no `if __name__ == "__main__"`.
+        raise ReferenceNotFoundError(f"{place} called sys.exit({error.code!r})") from error
+
+
+def _load_module(place: str) -> ModuleType:
     if "" not in sys.path:
         # As `python -m` does: modules of the working directory can be named.
         sys.path.insert(0, "")

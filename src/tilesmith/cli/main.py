@@ -20,6 +20,7 @@ app = typer.Typer(
     help="PyTorch with tiles: kernels for GPUs and CPUs.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # its columns cut words off at the width of an ordinary terminal
     pretty_exceptions_enable=False,
 )
 
@@ -34,7 +35,7 @@ def run(
     script: Annotated[Path, typer.Argument(help="a Python file", exists=True, dir_okay=False)],
     arguments: Annotated[list[str] | None, typer.Argument(help="what the script is given")] = None,
 ) -> None:
-    """Run a script, also one written for Helion: its `import helion` finds Tilesmith."""
+    """Run a script, also one written for Helion. Its `import helion` finds Tilesmith."""
     run_script(script, arguments or [])
 
 

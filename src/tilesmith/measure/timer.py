@@ -7,18 +7,21 @@ Device times come from events behind a flush of the L2 cache: every run reads in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import torch
 
+from tilesmith.measure.disturbance import Meter, is_disturbed
 from tilesmith.measure.statistics import Summary, summarize
 
 Work = Callable[[], Any]
 _MIN_FLUSH_BYTES = 256 * 1024 * 1024
 _FLUSH_OVER_L2 = 2
+METERED_TRIES, MAX_TRIES_MS = 5, 100.0
+"""Calls of which the fastest tells how many make a sample, where others may have the cores."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Timing:
     """The samples of one callable, in milliseconds, and their summary."""
 
     samples_ms: tuple[float, ...]
+    disturbed: tuple[bool, ...] = ()
+    """Of each sample, whether others had the cores; empty where nobody looked."""
 
     @property
     def summary(self) -> Summary:
@@ -48,6 +53,10 @@ class Conditions:
     """Whether a device's cache holds what an untimed call right before has left there."""
     time_limit_s: float = inf
     """Rounds that would end later than this are left out, all but the first."""
+    meter: Meter | None = None
+    """On the host: what tells of each sample whether it was disturbed."""
+    spare_s: float = 0.0
+    """With a meter: so long rounds are added while fewer are undisturbed than were asked for."""
 
 
 PLAIN = Conditions()
@@ -74,16 +83,11 @@ def time_on_cpu(
     timed = {name: _HostWork(work, conditions.prepare.get(name)) for name, work in works.items()}
     for work in timed.values():
         work.measure(warmup)
+    tries = 1 if conditions.meter is None else METERED_TRIES
     for work in timed.values():
-        work.choose_calls(min_sample_ms)
-    limit = _Limit(start, conditions.time_limit_s)
-    samples: dict[str, list[float]] = {name: [] for name in works}
-    for names in _rounds(list(works), repeats):
-        for name in names:
-            samples[name].append(timed[name].sample())
-        if limit.is_near():
-            break
-    return {name: Timing(tuple(values)) for name, values in samples.items()}
+        work.choose_calls(min_sample_ms, tries)
+    clock = _HostClock(timed, conditions)
+    return clock.time(repeats, _Limit(start, conditions.time_limit_s))
 
 
 def time_on_device(
@@ -153,6 +157,10 @@ class _Limit:
         last, self._last = self._last, now
         return now + (now - last) > self._end
 
+    def shorten(self, seconds: float) -> None:
+        """End at most so many seconds from now."""
+        self._end = min(self._end, time.perf_counter() + seconds)
+
     def rounds_left(self) -> int:
         """How many rounds as long as the last still fit."""
         now = time.perf_counter()
@@ -168,10 +176,21 @@ class _HostWork:
         self._prepare = prepare
         self._calls = 1
 
-    def choose_calls(self, min_sample_ms: float) -> None:
+    def choose_calls(self, min_sample_ms: float, tries: int) -> None:
         """Call so often that a sample is long enough."""
         if min_sample_ms > 0.0:
-            self._calls = max(1, int(min_sample_ms / max(self.measure(1), 1e-4)))
+            fastest = min(self._measure_some(tries))
+            self._calls = max(1, int(min_sample_ms / max(fastest, 1e-4)))
+
+    def _measure_some(self, tries: int) -> Iterator[float]:
+        """Milliseconds of one call, again and again until that takes too long."""
+        total = 0.0
+        for _ in range(tries):
+            taken = self.measure(1)
+            yield taken
+            total += taken
+            if total > MAX_TRIES_MS:
+                return
 
     def sample(self) -> float:
         """Milliseconds of one call, the mean of several."""
@@ -190,6 +209,45 @@ class _HostWork:
         start = time.perf_counter()
         self._work()
         return (time.perf_counter() - start) * 1e3
+
+
+class _HostClock:
+    """Times callables by the clock of the host, and adds rounds for those that were disturbed."""
+
+    def __init__(self, works: Mapping[str, _HostWork], conditions: Conditions) -> None:
+        self._works = works
+        self._meter = conditions.meter
+        self._spare_s = conditions.spare_s if conditions.meter is not None else 0.0
+        self._samples: dict[str, list[float]] = {name: [] for name in works}
+        self._disturbed: dict[str, list[bool]] = {name: [] for name in works}
+
+    def time(self, repeats: int, limit: _Limit) -> dict[str, Timing]:
+        """So many rounds without a disturbance, or as many rounds as there may be."""
+        names = list(self._works)
+        number = num_quiet = 0
+        while num_quiet < repeats:
+            num_quiet += self._run(_in_turn(names, number))
+            number += 1
+            if number == repeats:
+                limit.shorten(self._spare_s)
+            if limit.is_near():
+                break
+        return {
+            name: Timing(tuple(samples), tuple(self._disturbed[name]))
+            for name, samples in self._samples.items()
+        }
+
+    def _run(self, names: Sequence[str]) -> bool:
+        """One round; whether nothing disturbed it."""
+        if self._meter is None:
+            for name in names:
+                self._samples[name].append(self._works[name].sample())
+            return True
+        for name in names:
+            before = self._meter()
+            self._samples[name].append(self._works[name].sample())
+            self._disturbed[name].append(is_disturbed(before, self._meter()))
+        return not any(self._disturbed[name][-1] for name in names)
 
 
 class _EventClock:
@@ -248,7 +306,12 @@ def _flush_buffer(device: torch.device) -> torch.Tensor:
 
 def _rounds(names: Sequence[str], repeats: int) -> list[list[str]]:
     """Every name once per round, every other round in reverse."""
-    return [list(reversed(names)) if number % 2 else list(names) for number in range(repeats)]
+    return [_in_turn(names, number) for number in range(repeats)]
+
+
+def _in_turn(names: Sequence[str], number: int) -> list[str]:
+    """The order of one round."""
+    return list(reversed(names)) if number % 2 else list(names)
 
 
 def _do_nothing() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.bench.made_up_page import made_up_page
-from tests.bench.made_up_rows import CONFIG, fail, make_row
+from tests.bench.made_up_rows import CONFIG, disturbed_row, fail, make_row
 from tests.page_reader import Reader, assert_nothing_is_fetched
 from tilesmith.bench.report.files import write_page, write_pictures
 from tilesmith.bench.report.html import Results, make_page
@@ -108,6 +108,18 @@ def test_everything_from_outside_is_escaped(no_pictures):
 def test_a_remark_on_a_good_row_is_shown(no_pictures):
     page = make_page(Results([make_row(reason="eager failed: out of memory", speedup=None)]))
     assert "eager failed: out of memory" in section_of(page, "gemm")
+
+
+def test_disturbed_rows_are_warned_of_and_have_no_bar(no_pictures):
+    rows = [make_row(), disturbed_row(input_label="8")]
+    page = make_page(Results(rows))
+    assert "the machine was busy: 1 row disturbed, 1 speedup left out" in page
+    table = section_of(page, "gemm")
+    assert "998.3x disturbed" in table
+    assert "1.20x ±1.3%" in table
+    assert (table.count('class="bar'), table.count("width:90px")) == (1, 1)
+    assert "tilesmith 1.20x (1 of 2, 1 disturbed)" in table
+    assert "busy" not in make_page(Results(rows[:1]))
 
 
 def test_a_run_without_failures_says_so(no_pictures):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.made_up_rows import ENVIRONMENT, fail, make_row
+from tests.bench.made_up_rows import ENVIRONMENT, disturbed_row, fail, make_row
 from tilesmith.bench.report.bars import colours_of, draw_geomeans, draw_inputs, marks_between
 from tilesmith.bench.report.limits import find_limits
 from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline, intensity_of
@@ -30,6 +30,14 @@ def test_nothing_to_draw_is_no_picture():
     assert draw_inputs("gemm", rows) is None
     assert draw_roofline(rows, None) is None
     assert draw_bandwidth(rows, None) is None
+
+
+def test_disturbed_numbers_are_not_drawn():
+    rows = [disturbed_row(is_disturbed=True)]
+    assert draw_geomeans(rows) is None
+    assert draw_inputs("gemm", rows) is None
+    assert draw_roofline(rows, None) is None
+    assert draw_inputs("gemm", [*rows, make_row(input_label="8")]) is not None
 
 
 def test_rows_are_on_one_of_the_rooflines():

@@ -247,3 +247,31 @@ def test_a_kernel_in_fp64_is_judged_by_sums_that_are_better():
     ]
     assert found.examination.subject.reference.tensors["out"].truth.tolist() == exact
     assert statistics(found, OURS).is_right
+
+
+def test_no_behaviour_of_another_implementation_ends_a_diagnosis():
+    calls = []
+
+    def once(x):
+        calls.append(x)
+        if len(calls) > 1:
+            raise RuntimeError("only once")
+        return x * 3
+
+    def exits(x):
+        raise SystemExit(4)
+
+    others = {
+        "once": once,
+        "exits": exits,
+        "elsewhere": lambda x: (x * 3).to("meta"),
+        "sparse": lambda x: (x * 3).to_sparse(),
+        "other": rounded,
+    }
+    diagnosis = quick(tripled, (positive(3, 3),), others)
+    failures = diagnosis.examination.failures
+    assert failures["once"] == "RuntimeError: only once"
+    assert "sys.exit(4)" in failures["exits"]
+    assert "on meta, expected torch.strided on cpu" in failures["elsewhere"]
+    assert "torch.sparse_coo" in failures["sparse"]
+    assert statistics(diagnosis, "other").is_right

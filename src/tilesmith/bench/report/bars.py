@@ -10,9 +10,10 @@ from tilesmith.bench.averages import (
     average_speedups,
     by_operator,
     implementation_names,
+    is_speedup_disturbed,
     speedup_of,
 )
-from tilesmith.bench.columns import speedup_text
+from tilesmith.bench.columns import COLUMNS, DISTURBED, speedup_text
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.row import Row, Status
 from tilesmith.tune.report.canvas import LIGHT, Theme, legend, new_figure, png
@@ -76,9 +77,9 @@ def _means(label: str, rows: Sequence[Row]) -> Group:
         Bar(
             name,
             average.value,
-            f"{speedup_text(average.value)} ({average.count} of {average.total})"
+            f"{speedup_text(average.value)} ({average.count_text})"
             if average.value
-            else f"none of {average.total}",
+            else average.count_text.replace("0 of", "none of", 1),
         )
         for name, average in averages.items()
         if name != EAGER and average.total
@@ -94,9 +95,14 @@ def _input_text(row: Row, rows: Sequence[Row]) -> str:
 def _input_bar(row: Row) -> Bar:
     speedup = speedup_of(row)
     if speedup is not None:
-        return Bar(row.implementation, speedup, speedup_text(speedup))
-    words = row.cause.value or "failed" if row.blame else "no baseline"
-    return Bar(row.implementation, None, words)
+        return Bar(row.implementation, speedup, COLUMNS["speedup"][0].text(row))
+    return Bar(row.implementation, None, _words_for_none(row))
+
+
+def _words_for_none(row: Row) -> str:
+    if row.blame:
+        return row.cause.value or "failed"
+    return DISTURBED if is_speedup_disturbed(row) else "no baseline"
 
 
 def _draw(
@@ -125,8 +131,8 @@ def _scale(axes: Any, low: float, high: float) -> None:
 
     axes.set_xscale("log")
     reach = high / low
-    axes.set_xlim(low / reach**0.04, high * reach**0.24)
-    axes.xaxis.set_major_locator(FixedLocator(marks_between(low / reach**0.04, high * reach**0.24)))
+    axes.set_xlim(low / reach**0.04, high * reach**0.3)
+    axes.xaxis.set_major_locator(FixedLocator(marks_between(low / reach**0.04, high * reach**0.3)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
 

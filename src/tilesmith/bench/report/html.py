@@ -15,7 +15,7 @@ from tilesmith.bench.report.bars import draw_geomeans, draw_inputs
 from tilesmith.bench.report.limits import Limits, find_limits
 from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline
 from tilesmith.bench.row import Owner, Row, Status
-from tilesmith.bench.summary import ending_text
+from tilesmith.bench.summary import disturbance_text, ending_text
 from tilesmith.tune.report.page import (
     code_cell,
     document,
@@ -67,6 +67,7 @@ def make_page(results: Results) -> str:
         "Benchmark",
         (
             _heading(results),
+            _warning(rows),
             figures(_figures(rows)),
             section("Failures", _failures(failures(rows))),
             section("Speedups", _speedups(rows, operators)),
@@ -93,11 +94,16 @@ def _heading(results: Results) -> str:
     )
 
 
+def _warning(rows: Sequence[Row]) -> str:
+    text = disturbance_text(rows)
+    return f'<p class="failed">{escape(text)}</p>\n' if text else ""
+
+
 def _figures(rows: Sequence[Row]) -> Iterable[tuple[str, str]]:
     """The numbers at the top: value and meaning."""
     for name, average in average_speedups(rows).items():
         if name != EAGER and average.value is not None:
-            words = f"{name}, geomean of {average.count} of {average.total}"
+            words = f"{name}, geomean of {average.count_text}"
             yield speedup_text(average.value), words
     blamed = [item.blame for item in failures(rows)]
     yield str(blamed.count("ours failed")), "failures of ours"
@@ -136,7 +142,7 @@ def _reason_cell(reason: str) -> str:
 
 
 def _speedups(rows: Sequence[Row], operators: Mapping[str, Sequence[Row]]) -> str:
-    words = "Means are over inputs on which both the implementation and eager ran."
+    words = "Means are over inputs on which both the implementation and eager ran undisturbed."
     shown = [picture(lambda theme: draw_geomeans(rows, theme), "geometric means of speedups")]
     if len(operators) <= MAX_DETAILED:
         shown += [_inputs_picture(name, rows) for name in operators]

@@ -74,7 +74,7 @@ def _on_the_memory(row: Row) -> Point:
 
 
 def _is_timed(row: Row) -> bool:
-    return row.status is Status.OK and bool(row.latency_ms)
+    return row.status is Status.OK and bool(row.latency_ms) and not row.is_disturbed
 
 
 def _scatter(

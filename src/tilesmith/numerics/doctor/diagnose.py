@@ -88,10 +88,10 @@ class _Doctor:
         agreements: list[Agreement] = []
         batches = BatchCheck(self._subject.args, reference, self._reader, self._reference_of)
         for implementation in self._implementations:
-            first = self._first_run(implementation)
-            if first is not None:
-                outputs[implementation.name] = first
-                agreements += self._agreements(implementation, first, batches)
+            found = self._try(implementation, outputs.get(OURS, {}), batches)
+            if found is not None:
+                outputs[implementation.name] = found[0]
+                agreements += found[1]
         # The kernel first, what it is meant to do last: as one reads.
         names = [*(i.name for i in self._implementations if i.name in outputs), AS_WRITTEN]
         statistics = [s for name in names for s in yardstick.measure(name, outputs[name])]
@@ -113,16 +113,28 @@ class _Doctor:
     def _reference_of(self, args: tuple[Any, ...]) -> Reference:
         return self._place(args).subject.reference
 
-    def _first_run(self, implementation: Implementation) -> Outputs | None:
+    def _try(
+        self, implementation: Implementation, own: Outputs, batches: BatchCheck
+    ) -> tuple[Outputs, list[Agreement]] | None:
         """Nobody's failure ends a diagnosis, except the kernel's own."""
         try:
-            outputs = self._reader.run(implementation.run, self._subject.args)
-            self._check_shapes(outputs)
+            first = self._first_run(implementation, own)
+            return first, list(self._agreements(implementation, first, batches))
         except Exception as error:
             if implementation.name == OURS:
                 raise
             self._failures[implementation.name] = _in_one_line(error)
             return None
+
+    def _first_run(self, implementation: Implementation, own: Outputs) -> Outputs:
+        """What it gives, in the form of what the kernel itself gave."""
+        outputs = self._reader.run(implementation.run, self._subject.args)
+        self._check_shapes(outputs)
+        for name, expected in own.items():
+            found = (outputs[name].layout, outputs[name].device)
+            if found != (expected.layout, expected.device):
+                form = f"{expected.layout} on {expected.device}"
+                raise WrongFormError(f"{name} is {found[0]} on {found[1]}, expected {form}")
         return outputs
 
     def _wide_run(self, name: str) -> Outputs | None:

@@ -82,13 +82,13 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield from _wrapped(diagnosis.verdict.text, "  ")
     if diagnosis.verdict.tolerance:
         yield f"  justified tolerance: {diagnosis.verdict.tolerance}"
+    for name, why in examination.failures.items():
+        yield f"  {name} gave no result: {why}"
     yield from _finding_lines(diagnosis)
     yield f"errors against the {subject.reference}"
     if subject.reference.reason:
         yield f"  ({subject.reference.reason})"
     yield from _error_lines(examination)
-    for name, why in examination.failures.items():
-        yield f"  {name} gave no result: {why}"
     yield "bitwise agreement"
     yield from map(_agreement_line, examination.agreements)
     yield from _sensitivity_lines(diagnosis.sensitivities)
@@ -99,6 +99,8 @@ def _finding_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield "findings"
     for finding in diagnosis.findings:
         is_said = finding.text == diagnosis.verdict.text
+        if is_said and not finding.evidence:
+            continue
         yield from _wrapped("the verdict rests on" if is_said else finding.text, "  ", "- ")
         for evidence in finding.evidence:
             yield from _wrapped(evidence, "      ")

@@ -28,8 +28,11 @@ class OutputReader:
     def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Outputs:
         """The outputs by name; arguments stay as they are."""
         copies = copy_arguments(args)
-        with torch.no_grad():
-            results = list(tensors_in(function(*copies)))
+        try:
+            with torch.no_grad():
+                results = list(tensors_in(function(*copies)))
+        except SystemExit as error:
+            raise WrongFormError(f"it called sys.exit({error.code!r})") from error
         _wait(copies)
         given = list(tensors_in(copies))
         found = {place.name: _find(place, results, given) for place in self._places}

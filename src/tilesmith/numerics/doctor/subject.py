@@ -34,6 +34,10 @@ from tilesmith.numerics.reference_tiles import choose_num_programs, reference_si
 from tilesmith.schedule.config import Config
 
 
+class ReferenceFormError(ValueError):
+    """The user's own reference does not give what the kernel gives."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a run of any implementation has one output."""
@@ -222,13 +226,15 @@ def _by_function(
     with torch.no_grad():
         truths = list(tensors_in(function(*map(widened, args))))
     found: dict[str, ReferenceTensor] = {}
+    if len(truths) <= max((place.result for place in places), default=-1):
+        raise ReferenceFormError(f"the reference returns {len(truths)} tensors, too few")
     for place in places:
-        if not 0 <= place.result < len(truths):
+        if place.result < 0:
             continue
         truth, like = truths[place.result], results[place.result]
         if truth.shape != like.shape or (truth.is_floating_point() and not _is_wide(truth)):
             expected = f"a float64 tensor of shape {list(like.shape)}"
-            raise ValueError(
+            raise ReferenceFormError(
                 f"the reference gives {truth.dtype} of shape {list(truth.shape)} for "
                 f"{place.name}, expected {expected}"
             )

@@ -45,7 +45,7 @@ td:first-child, th:first-child { padding-left: 8px; }
 tr.first td { border-top: 2px solid var(--line); }
 table.groups tr:not(.first) td:first-child { padding-left: 0; }
 tr.ours td:first-child {
-  font-weight: 600; } td.failed, tr.ours td:first-child { color: var(--bad); }
+  font-weight: 600; } .failed, tr.ours td:first-child { color: var(--bad); }
 picture + picture img { margin-top: 12px; }
 summary { cursor: pointer; }
 table.facts { width: auto; } table.facts td { padding-right: 36px; }

@@ -9,6 +9,7 @@ from tilesmith.tune.outcome import Verdict
 
 LONGEST_REASON = 300
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _RESOURCES = re.compile(
     r"out of resource|too many resources|cooperative launch|register allocation failed",
     re.IGNORECASE,
@@ -20,9 +21,10 @@ def classify(error: BaseException, otherwise: Verdict) -> tuple[Verdict, str]:
     for cause in _causes(error):
         if type(cause).__name__ == "OutOfResources":
             return Verdict.OUT_OF_RESOURCES, _missing_resource(cause)
-        if _is_memory_error(cause) or _MEMORY.search(str(cause)):
+        text = _text_of(cause)
+        if _is_memory_error(cause) or _MEMORY.search(text):
             return Verdict.OUT_OF_MEMORY, one_line(cause)
-        if _RESOURCES.search(str(cause)):
+        if _RESOURCES.search(text):
             return Verdict.OUT_OF_RESOURCES, one_line(cause)
     return otherwise, one_line(list(_causes(error))[-1])
 
@@ -37,13 +39,22 @@ def one_line(error: BaseException) -> str:
 
     Triton quotes source first and ends with what is wrong; LLVM has a line with ``error:``.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in _text_of(error).splitlines() if line.strip()]
     name = type(error).__name__
     if not lines:
         return name
     marked = [line for line in lines if "error:" in line]
     line = lines[-1] if name == "CompilationError" else (marked or lines)[0]
     return f"{name}: {line}"[:LONGEST_REASON]
+
+
+def _text_of(error: BaseException) -> str:
+    """The message, whatever a class of somebody else makes of it; nothing that moves a cursor."""
+    try:
+        text = str(error)
+    except Exception:
+        return ""
+    return _CONTROL.sub(" ", text)
 
 
 def shared_memory_reason(needed: int, limit: int) -> str:
