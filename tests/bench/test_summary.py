@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -71,6 +72,16 @@ def test_failures_are_told_in_full_lines_even_if_piped():
     assert text.splitlines()[-1] == (
         "60 rows: 53 ok, 1 ours failed, 1 harness failed, 4 theirs failed, 1 not available"
     )
+
+
+def test_what_is_not_available_is_named_with_its_reason():
+    row = replace(
+        make_row(implementation="nosuch.fn"),
+        status=Status.UNAVAILABLE,
+        reason="No module named 'nosuch'",
+    )
+    lines = printed([row, replace(row, input_id=7)]).splitlines()
+    assert "nosuch.fn was not available: No module named 'nosuch' (2 rows)" in lines
 
 
 def test_text_in_brackets_is_no_markup():

@@ -14,6 +14,7 @@ from tilesmith.tune.runner.failures import classify
 
 MAX_FRAMES = 4
 HERE = Path(__file__).parent
+HARNESS = (HERE, HERE.parent / "measure")
 
 
 def blank_row(job: Job) -> Row:
@@ -52,6 +53,17 @@ def raised(row: Row, error: BaseException) -> Row:
         cause=Cause.OUT_OF_MEMORY if is_memory else Cause.EXCEPTION,
         reason="\n".join([reason, *_where(error)]),
     )
+
+
+def raised_while_timing(row: Row, error: BaseException) -> Row:
+    """As ``raised``, unless the error is one of the timer's own lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_ours = bool(frames) and Path(frames[-1].filename).parent in HARNESS
+    if is_ours and isinstance(error, Exception) and not isinstance(error, MemoryError):
+        last = frames[-1]
+        place = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+        return harness_failed(row, f"timing failed at {place}: {type(error).__name__}: {error}")
+    return raised(row, error)
 
 
 def died(row: Row, failure: ChildError, status: Status) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -48,10 +49,26 @@ def summary(
     if "speedup" in metrics:
         yield from _average_parts(operators, rows)
     yield from _failure_parts(failures(rows))
+    yield from map(Text, absence_texts(rows))
     yield Text(counts_text(rows))
     warning = disturbance_text(rows)
     if warning:
         yield Text(warning, style="yellow")
+
+
+def absence_texts(rows: Sequence[Row]) -> list[str]:
+    """What could not run here and why, one line for each implementation and reason.
+
+    Example:
+        >>> absence_texts([])
+        []
+    """
+    absent = [row for row in rows if row.status is Status.UNAVAILABLE]
+    reasons = Counter((row.implementation, first_line(row.reason)) for row in absent)
+    return [
+        f"{name} was not available: {reason} ({counted(count, 'row')})"
+        for (name, reason), count in reasons.items()
+    ]
 
 
 def disturbance_text(rows: Sequence[Row]) -> str:

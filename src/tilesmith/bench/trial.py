@@ -13,7 +13,12 @@ import torch
 from tilesmith.bench.callables import NotAvailableError, load_function
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import Kind
-from tilesmith.bench.job_rows import harness_failed, raised, unavailable
+from tilesmith.bench.job_rows import (
+    harness_failed,
+    raised,
+    raised_while_timing,
+    unavailable,
+)
 from tilesmith.bench.ours import ObservedTuner, observe_kernels
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.poison import poison_free_memory, poison_results
@@ -114,7 +119,7 @@ class Trial:
         try:
             fields = self._time(self._work)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            self.row = raised(self.row, error)
+            self.row = raised_while_timing(self.row, error)
             return self.row
         self._update(**fields, **self._amount.rates(fields["latency_ms"]))
         return self.row

@@ -49,7 +49,9 @@ def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
     yield f"because    {first.reason}"
     yield from _prediction_lines(spec, first)
     if others:
-        yield "next best"
+        is_measured = any(o.predicted.total_ms < first.predicted.total_ms for o in others)
+        why = "; what was measured on a device comes before what is predicted"
+        yield f"next best{why if is_measured else ''}"
         width = max(len(number_text(other.predicted.total_ms)) for other in others)
         yield from (_ranked_line(other, width) for other in others)
 
@@ -69,10 +71,14 @@ def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
         return
     use = spec.resources(spec.settle(ranked.config))
     yield (
-        f"programs   {number_text(predicted.waves)} waves, "
+        f"programs   {_waves_text(predicted.waves)}, "
         f"{predicted.occupancy:g} at a time on a multiprocessor"
     )
     yield f"resources  {use.registers} registers, {use.shared_bytes / 1024:.4g} KiB shared memory"
+
+
+def _waves_text(waves: float) -> str:
+    return "1 wave" if waves == 1 else f"{number_text(waves)} waves"
 
 
 def _ranked_line(ranked: RankedConfig, width: int) -> str:
