@@ -69,7 +69,7 @@ def test_a_baseline_that_moved_the_other_way_hides_nothing():
 def test_disturbed_times_are_judged_neither_way(place):
     pair = [make_row(), slower_by(9.0)]
     pair[place] = replace(pair[place], is_disturbed=True)
-    change = judge(*pair)
+    change = judge(pair[0], pair[1])
     assert (change.kind, change.is_regression) == (Kind.DISTURBED, False)
     average = compare(pair[:1], pair[1:]).ratios["tilesmith"]
     assert (average.value, average.count, average.num_disturbed) == (None, 0, 1)
