@@ -13,7 +13,7 @@ from tools.op_table.specified import SPECIFIED
 from tools.op_table.survey import survey
 
 RECORDED = load()
-EACH = 19
+EACH = 37
 """Every so many functions are tried again."""
 
 MEMORY_FORMS = {"__getitem__", "__setitem__", "load", "store"}
