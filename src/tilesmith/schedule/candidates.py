@@ -14,7 +14,7 @@ from tilesmith.schedule.extents import Axis
 from tilesmith.schedule.heuristics.cpu_seed import CpuSeed, complete_blocks, longest
 from tilesmith.schedule.heuristics.matmul import main_product
 from tilesmith.schedule.heuristics.pointwise import spread_elements
-from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.seed import Seed, Situation, copied
 from tilesmith.schedule.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.schedule.matmul_facts import MatmulFact
 from tilesmith.schedule.schedule import next_power_of_2
@@ -159,8 +159,6 @@ def with_numbering(situation: Situation, seed: Seed) -> Iterator[Seed]:
     for grouping in (1, 2, 4, 8) if situation.entries.grouped else (1,):
         yield replace(seed, l2_grouping=grouping)
     if situation.target.has_tensor_descriptors:
-        facts = [fact for fact in situation.facts.accesses if fact.kind != "atomic"]
-        wants = [fact.kind == "load" and fact.fits_descriptor for fact in facts]
-        if any(wants):
-            choice = ["tensor_descriptor" if want else "pointer" for want in wants]
-            yield replace(seed, options={**seed.options, "indexing": choice})
+        by_copies = copied(situation, lambda fact: fact.kind == "load")
+        if "tensor_descriptor" in by_copies["indexing"]:
+            yield replace(seed, options={**seed.options, **by_copies})

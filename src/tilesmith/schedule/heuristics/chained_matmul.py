@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.facts import AttentionFact, MatmulFact
-from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.seed import Seed, Situation, copied, in_one_loop
 from tilesmith.schedule.schedule import next_power_of_2
 
 ACCUMULATOR_BYTES = 128 * 1024
@@ -91,12 +92,12 @@ def reduction_epilogue_seeds(situation: Situation) -> list[Seed]:
     bk, stages = _staged_depth(situation, matmul, bm, n)
     blocks = {rows: bm} if depth is None else {rows: bm, depth: bk}
     plain = Seed(blocks, 4 if bm * n <= 16384 else 16, stages)
-    copied = replace(plain, options=_descriptors(situation, "load"))
+    by_copies = replace(plain, options=copied(situation, _is_load))
     formula = _resident_row_formula(situation, matmul, bm, n)
     if not situation.target.has_tensor_descriptors or depth is None:
         return [plain, formula]
     measured = _half_rows if matmul.itemsize == 2 else _float_rows
-    return [*measured(situation, matmul, n), plain, copied, formula]
+    return [*measured(situation, matmul, n), plain, by_copies, formula]
 
 
 def _half_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
@@ -122,8 +123,12 @@ def _half_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
     operand_bytes = buffers * bk * (bm + n) * 2 if has_many else 0
     has_room = operand_bytes + bm * n * _stored_itemsize(situation) <= target.shared_bytes
     kinds = ("load", "store") if has_room else ("load",)
-    seed = Seed(_row_blocks(matmul, bm, bk), 8, stages, options=_descriptors(situation, *kinds))
-    return [_in_program_loop(situation, seed), seed] if has_many else [seed]
+    options = copied(situation, lambda fact: fact.kind in kinds)
+    seed = Seed(_row_blocks(matmul, bm, bk), 8, stages, options=options)
+    if not has_many:
+        return [seed]
+    loop = {**in_one_loop(situation), "num_sm_multiplier": 2}
+    return [replace(seed, options={**options, **loop}), seed]
 
 
 def _stored_itemsize(situation: Situation) -> int:
@@ -139,20 +144,17 @@ def _float_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
     blocks = _row_blocks(matmul, 16, max(16, 16384 // n))
     if n < 1024:
         return [Seed(blocks, 4, 2)]
-    return [Seed(blocks, 16, 4, options=_descriptors(situation, "load"))]
+    return [Seed(blocks, 16, 4, options=copied(situation, _is_load))]
+
+
+def _is_load(fact: AccessFact) -> bool:
+    return fact.kind == "load"
 
 
 def _row_blocks(matmul: MatmulFact, bm: int, bk: int) -> dict[str, int]:
     depth = min(bk, next_power_of_2(max(matmul.min_k, matmul.k.extent_or(64))))
     sizes = ((matmul.m.block, bm), (matmul.k.block, depth))
     return {block: size for block, size in sizes if block is not None}
-
-
-def _in_program_loop(situation: Situation, seed: Seed) -> Seed:
-    """Programs that walk several tiles: the next one's operands arrive while rows are reduced."""
-    flattens = [True, *[None] * (len(situation.entries.ranges) - 1)]
-    loop = {"pid_type": "persistent_interleaved", "num_sm_multiplier": 2}
-    return replace(seed, options={**seed.options, **loop, "range_flattens": flattens})
 
 
 def _resident_row_formula(situation: Situation, matmul: MatmulFact, bm: int, n: int) -> Seed:
@@ -165,9 +167,3 @@ def _resident_row_formula(situation: Situation, matmul: MatmulFact, bm: int, n: 
         stages -= 1
     blocks = {matmul.m.block: bm, **({matmul.k.block: bk} if matmul.k.block else {})}
     return Seed(blocks, 4 if bm * n <= 16384 else 8, stages)
-
-
-def _descriptors(situation: Situation, *kinds: str) -> dict[str, list[str]]:
-    facts = [fact for fact in situation.facts.accesses if fact.kind != "atomic"]
-    wants = [fact.kind in kinds and fact.fits_descriptor for fact in facts]
-    return {"indexing": ["tensor_descriptor" if want else "pointer" for want in wants]}

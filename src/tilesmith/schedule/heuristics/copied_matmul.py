@@ -4,7 +4,7 @@ Programs walk over their tiles in one fused loop: operands of the next tile arri
 tile leaves in parts, while products go on. bf16 on an H200, speed relative to the vendor library,
 by pointers / as here: 4096^3 0.96 / 1.00; 8192^3 1.00 / 1.03; 4096x512x4096 0.87 / 1.02;
 131072x512x2048 0.77 / 0.96; 4096x4096x11008 1.00 / 1.03; 3072^3 0.76 / 0.87; in a single wave
-512x4096x4096 0.94 / 0.99; 1024^3 0.98 / 1.01; 1000x1024x1000 0.79 / 0.94.
+512x4096x4096 0.94 / 0.99; 1024^3 0.98 / 1.01.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.facts import MatmulFact
-from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.heuristics.seed import Seed, Situation, copied, in_one_loop
 
 LEAST_K = 256
 LEAST_WORK = 7 << 30
@@ -60,7 +60,7 @@ def copied_seeds(situation: Situation, seed: Seed, num_tiles: int) -> list[Seed]
     is_fused = num_tiles > situation.target.num_sms or area >= 128 * 256
     pipeline = _pipeline(area, is_fused=is_fused)
     blocks = {**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)}
-    copied = replace(
+    through = replace(
         seed,
         blocks=blocks,
         num_warps=pipeline.num_warps,
@@ -68,7 +68,7 @@ def copied_seeds(situation: Situation, seed: Seed, num_tiles: int) -> list[Seed]
         l2_grouping=8 if is_fused else seed.l2_grouping,
         options={**seed.options, **_options(situation, pipeline, is_fused=is_fused)},
     )
-    return [copied, replace(copied, num_stages=copied.num_stages - 1)]
+    return [through, replace(through, num_stages=through.num_stages - 1)]
 
 
 def _pipeline(area: int, *, is_fused: bool) -> _Pipeline:
@@ -80,18 +80,12 @@ def _pipeline(area: int, *, is_fused: bool) -> _Pipeline:
 
 
 def _options(situation: Situation, pipeline: _Pipeline, *, is_fused: bool) -> dict[str, Any]:
-    accesses = [fact for fact in situation.facts.accesses if fact.kind != "atomic"]
-    wants = [fact.kind == "store" or bool(fact.purpose.sides) for fact in accesses]
-    fits = [want and fact.fits_descriptor for want, fact in zip(wants, accesses)]
-    options: dict[str, Any] = {
-        "indexing": ["tensor_descriptor" if fit else "pointer" for fit in fits]
-    }
+    options: dict[str, Any] = copied(
+        situation, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)
+    )
     if pipeline.parts:
         options["epilogue_subtile"] = pipeline.parts
-    if is_fused:
-        flattens = [True, *[None] * (len(situation.entries.ranges) - 1)]
-        options.update(pid_type="persistent_interleaved", range_flattens=flattens)
-    return options
+    return {**options, **in_one_loop(situation)} if is_fused else options
 
 
 def _is_copyable(situation: Situation, fact: MatmulFact) -> bool:

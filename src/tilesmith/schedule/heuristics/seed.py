@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from tilesmith.ir.types import Dim
+from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.block_bounds import block_minimum
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.schedule import next_power_of_2
@@ -60,6 +61,22 @@ class Situation:
     def _pinned(self, block: str) -> int:
         function = self.structure.function
         return (function.block(block).fixed or 1) if function.is_block(block) else 1
+
+
+def copied(situation: Situation, is_wanted: Callable[[AccessFact], bool]) -> dict[str, list[str]]:
+    """The option that sends accesses through the copy engine, where they are wanted and fit."""
+    facts = [fact for fact in situation.facts.accesses if fact.kind != "atomic"]
+    fits = [fact.fits_descriptor and is_wanted(fact) for fact in facts]
+    return {"indexing": ["tensor_descriptor" if fit else "pointer" for fit in fits]}
+
+
+def in_one_loop(situation: Situation) -> dict[str, Any]:
+    """The options for programs that walk several tiles in one loop with what is inside.
+
+    The operands of the next tile arrive while this one is finished.
+    """
+    flattens = [True, *[None] * (len(situation.entries.ranges) - 1)]
+    return {"pid_type": "persistent_interleaved", "range_flattens": flattens}
 
 
 @dataclass(frozen=True)
