@@ -5,6 +5,8 @@ Sizes are (m, k, n) of an m x k matrix times a k x n one.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from benchmarks.suites.arguments import Size, inputs, integers, normal, normals
@@ -44,6 +46,14 @@ def eager_fp8_gemm(
     return torch._scaled_mm(x, y, scale_x, scale_y, out_dtype=FP16, use_fast_accum=x.is_cuda)
 
 
+def fp8_sum_roundings(x: torch.Tensor, *others: torch.Tensor) -> int:
+    """Hopper's fp8 tensor cores keep about 14 bits of a sum, at each of its K / 32 steps.
+
+    A random walk of so many errors of 2**-13, counted in roundings to fp16 (2**-11).
+    """
+    return math.ceil(math.sqrt(x.size(1) / 32) / 4)
+
+
 def packed_weights(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:
     m, k, n = size
     weights = integers(16, (k, n), device) - 8
@@ -76,9 +86,7 @@ def operators() -> tuple[Operator, ...]:
             exact=fp8_gemm.reference,
             flops=product_flops,
             reduction_length=inner_size,
-            # Hopper's fp8 tensor cores keep about 14 bits of a sum, at each of K / 32 steps: for
-            # K = 8192 that is sqrt(256) * 2**-13, four times the rounding of fp16.
-            roundings=4,
+            hardware_roundings=fp8_sum_roundings,
             dtypes=(FP16,),
         ),
         Operator(

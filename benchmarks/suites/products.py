@@ -166,7 +166,7 @@ def gemm_operators() -> tuple[Operator, ...]:
             flops=product_flops,
             reduction_length=inner_size,
             # A sum of up to 256 parts rounds with each: a random walk.
-            roundings=4,
+            kernel_roundings={"matmul_split_k": 4},
             num_products=1,
         ),
         Operator(

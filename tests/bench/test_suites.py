@@ -48,10 +48,11 @@ def smallest(name: str) -> tuple[Arguments, Reference, torch.dtype]:
     return made, work_out(operator, made), chosen.dtype
 
 
-def judge(name: str, returned: Any) -> Judgement:
+def judge(name: str, returned: Any, target: str = "") -> Judgement:
     made, reference, dtype = smallest(name)
     operator = BY_NAME[name]
-    return Judge(operator, made, reference, operator.intermediates(dtype, "cpu")).judge(returned)
+    intermediates = operator.intermediates(dtype, "cpu", made, target)
+    return Judge(operator, made, reference, intermediates).judge(returned)
 
 
 def load(target: str) -> Any:
@@ -97,7 +98,7 @@ def test_implementations_can_be_loaded(name: str) -> None:
 def test_our_kernels_are_within_the_budget(name: str) -> None:
     made, *_ = smallest(name)
     for target in BY_NAME[name].kernels.values():
-        found = judge(name, load(target)(*made))
+        found = judge(name, load(target)(*made), target)
         assert not found.problem, (target, found)
 
 
@@ -203,7 +204,24 @@ def test_parts_cover_all_and_are_not_empty() -> None:
 
 def test_float32_products_may_round_to_tf32_on_a_gpu_only() -> None:
     product = BY_NAME["matmul"]
-    assert product.intermediates(torch.float32, "cuda") == (torch.float16,) * 2
-    assert product.intermediates(torch.float32, "cpu") == ()
-    assert product.intermediates(torch.bfloat16, "cuda") == ()
-    assert next(tensors_in(smallest("matmul")[0])).dtype == torch.float32
+    made = smallest("matmul")[0]
+    assert product.intermediates(torch.float32, "cuda", made) == (torch.float16,) * 2
+    assert product.intermediates(torch.float32, "cpu", made) == ()
+    assert product.intermediates(torch.bfloat16, "cuda", made) == ()
+    assert next(tensors_in(made)).dtype == torch.float32
+
+
+def test_a_kernel_that_rounds_more_excuses_no_other() -> None:
+    gemm, made = BY_NAME["gemm"], smallest("gemm")[0]
+    counts = {
+        name: len(gemm.intermediates(torch.float16, "cuda", made, target))
+        for name, target in {**gemm.kernels, "eager": ""}.items()
+    }
+    assert counts == {"matmul": 0, "matmul_split_k": 4, "eager": 0}
+
+
+@pytest.mark.parametrize(("k", "count"), [(32, 1), (512, 1), (1024, 2), (8192, 4)])
+def test_sums_of_fp8_products_round_on_gpus_with_their_length(k: int, count: int) -> None:
+    gemm, x = BY_NAME["fp8_gemm"], torch.empty(16, k)
+    assert gemm.intermediates(torch.float16, "cuda", (x, x, x, x)) == (torch.float16,) * count
+    assert gemm.intermediates(torch.float16, "cpu", (x, x, x, x)) == ()

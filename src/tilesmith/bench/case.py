@@ -49,6 +49,8 @@ class Operator:
             bytes of both.
         reduction_length: terms of the longest sum behind one element, from the arguments.
         roundings: intermediates that are rounded to the input type before they are summed.
+        kernel_roundings: further ones of some of our kernels, by short name.
+        hardware_roundings: further ones that matrix units of GPUs make, from the arguments.
         num_products: matrix products on the way to a result, one after the other: on a GPU, those
             of float32 run in tf32.
         dtypes: types it can be asked for.
@@ -67,6 +69,8 @@ class Operator:
     num_bytes: Callable[..., float] | None = None
     reduction_length: Callable[..., int] = lambda *arguments: 1
     roundings: int = 0
+    kernel_roundings: Mapping[str, int] = field(default_factory=dict[str, int])
+    hardware_roundings: Callable[..., int] = lambda *arguments: 0
     dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16, torch.float32)
     devices: Sequence[str] = ("cuda", "cpu")
     cpu_inputs: Sequence[Input] = ()
@@ -76,10 +80,19 @@ class Operator:
         """The inputs for a kind of device, ``cpu`` or ``cuda``."""
         return self.cpu_inputs if device == "cpu" and self.cpu_inputs else self.inputs
 
-    def intermediates(self, dtype: torch.dtype, device: str) -> tuple[torch.dtype, ...]:
-        """The narrower types that intermediates are rounded to, as ``check_against`` takes them."""
-        own = (dtype,) * self.roundings
-        if dtype != torch.float32 or device == "cpu":
+    def intermediates(
+        self, dtype: torch.dtype, device: str, arguments: Arguments, target: str = ""
+    ) -> tuple[torch.dtype, ...]:
+        """The narrower types that intermediates are rounded to, as ``check_against`` takes them.
+
+        ``target`` is the implementation's, as ``module:function``.
+        """
+        extra = self.kernel_roundings.items()
+        count = self.roundings + sum(n for name, n in extra if self.kernels[name] == target)
+        if device == "cpu":
+            return (dtype,) * count
+        own = (dtype,) * (count + self.hardware_roundings(*arguments))
+        if dtype != torch.float32:
             return own
         # Both factors are rounded; fp16 has the significand of tf32.
         return own + (torch.float16,) * (2 * self.num_products)

@@ -57,7 +57,8 @@ class Setting:
     @property
     def intermediates(self) -> tuple[torch.dtype, ...]:
         """What intermediates are rounded to in its type on its device."""
-        return self.operator.intermediates(getattr(torch, self.job.dtype), self.job.device)
+        dtype, target = getattr(torch, self.job.dtype), self.job.implementation.target
+        return self.operator.intermediates(dtype, self.job.device, self.arguments, target)
 
 
 class Trial:
