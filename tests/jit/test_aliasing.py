@@ -113,3 +113,30 @@ def test_overlapping_views_of_host_code() -> None:
 
     x = torch.arange(13.0)
     assert torch.equal(shifted(x), x[:-1] + x[1:])
+
+
+@helion.kernel
+def through_a_view(x, y):
+    flat = x.view(-1)
+    for t in hl.tile(flat.size(0)):
+        flat[t] = y[t] + 1
+        flat[t] = flat[t] + y[t]
+    return x
+
+
+def test_a_view_made_by_host_code_writes_its_argument() -> None:
+    y = torch.arange(12.0)
+    assert torch.equal(through_a_view(torch.zeros(3, 4), y).view(-1), 2 * y + 1)
+    shared = torch.arange(12.0)
+    assert torch.equal(through_a_view(shared.view(3, 4), shared).view(-1), 2 * (y + 1))
+
+
+def test_halves_of_one_buffer_are_no_aliases() -> None:
+    write_then_read.reset()
+    expected = torch.arange(13.0) * 3
+    assert torch.equal(run(torch.arange(13.0), torch.zeros(13)), expected)
+    buffer = torch.cat([torch.arange(13.0), torch.zeros(13)])
+    assert torch.equal(run(buffer[:13], buffer[13:]), expected)
+    buffer = torch.arange(14.0)
+    # Overlapping by all elements but one, each program reads what it has just written.
+    assert torch.equal(run(buffer[:13], buffer[:13]), torch.arange(13.0) * 4)

@@ -10,7 +10,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.jit.call_matches import compile_match, first_tensor, storages_differ
+from tilesmith.jit.call_matches import MAX_WRITTEN, compile_match, first_tensor, storages_differ
 
 
 @helion.kernel
@@ -32,8 +32,8 @@ TENSORS = [
 VALUES = [0, 1, 2**31, -(2**40), 0.0, 2.5, True, False, None, "a", "b", torch.float32]
 
 
-def match_of(args: tuple[Any, ...], *, is_alias_sensitive: bool = False):
-    return compile_match(("x", "alpha", "mode"), args, is_alias_sensitive=is_alias_sensitive)
+def match_of(args: tuple[Any, ...]):
+    return compile_match(("x", "alpha", "mode"), args, ())
 
 
 def have_equal_keys(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
@@ -92,8 +92,36 @@ def test_shared_storage_is_seen_wherever_it_is(count: int):
 
 def test_aliases_never_match_where_they_matter():
     x, y = torch.randn(8), torch.randn(8)
-    matches = compile_match(("x", "y"), (x, y), is_alias_sensitive=True)
+    matches = compile_match(("x", "y"), (x, y), [0])
     assert matches(x, y)
     assert matches(y, x)
     assert not matches(x, x)
     assert not matches(x, x.view(8))
+
+
+@pytest.mark.parametrize("written", [[0], [1], [0, 2], [0, 1, 2], [0, 1, 2, 3]])
+def test_written_tensors_match_only_apart_from_all_others(written: list[int]):
+    memory = torch.zeros(14)
+    kinds = [((2,), (2,)), ((3,), (1,)), ((2, 2), (2, 1)), ((0,), (1,))]
+    names = tuple("abcd")
+    match = compile_match(names, [torch.empty_strided(*kind) for kind in kinds], written)
+    apart, found = [], []
+    for starts in itertools.product((0, 2, 3, 4, 5, 7), repeat=4):
+        args = [memory.as_strided(*kind, start) for kind, start in zip(kinds, starts)]
+        spans = [set(range(start, start + count)) for start, count in zip(starts, (3, 3, 4, 0))]
+        others = [(spans[i], spans[j]) for i in written for j in range(4) if i != j]
+        apart.append(all(one.isdisjoint(other) for one, other in others))
+        found.append(match(*args))
+    # A yes is always right; more than three written tensors must not even share storage.
+    assert not any(says and not is_so for says, is_so in zip(found, apart))
+    assert any(found) is (len(written) <= MAX_WRITTEN)
+
+
+def test_bytes_between_the_elements_of_neighbours_do_not_matter():
+    memory = torch.zeros(64)
+    left, right = memory[:32], memory[32:]
+    match = compile_match(("x", "y"), (torch.zeros(32), torch.zeros(32)), [0])
+    assert match(left, right)
+    assert match(right, left)
+    assert not match(memory[:32], memory[31:63])
+    assert not match(memory[31:63], memory[:32])

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tilesmith.analysis.effects import tensors_written
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
@@ -77,6 +78,8 @@ class Trace:
     """Expressions of runtime sizes that were equal, and that the kernel takes for one."""
     observed: Mapping[str, int] = field(default_factory=dict[str, int])
     """What runtime sizes, strides and integers were when traced, by parameter name."""
+    written_arguments: frozenset[int] = frozenset()
+    """Positions of arguments whose memory device code writes, through whatever view of it."""
 
 
 class _Traced(BaseException):
@@ -176,9 +179,7 @@ def _index_dtype(options: TraceOptions, values: tuple[Any, ...]) -> DType | None
 
 def _span(value: Any) -> int:
     """How far apart elements of the tensors in a host value lie."""
-    if isinstance(value, torch.Tensor):
-        return span_of(value)
-    return max((_span(item.value) for item in items_of(value) or ()), default=0)
+    return max(map(span_of, _tensors(value)), default=0)
 
 
 def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
@@ -201,7 +202,29 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
         tracer.guards.require(f"({left}) == ({right})", value=True)
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
-    return Trace(function, session, guards, constants, equal_sizes, tracer.observed)
+    written = _written_arguments(tracer, function, request.arguments)
+    return Trace(function, session, guards, constants, equal_sizes, tracer.observed, written)
+
+
+def _written_arguments(
+    tracer: Tracer, function: Function, arguments: tuple[Any, ...]
+) -> frozenset[int]:
+    names = set(tensors_written(function))
+    written = {p.value.tensor.alias for p in function.parameters if p.value.name in names}
+    return frozenset(
+        position
+        for position, argument in enumerate(arguments)
+        if any(tracer.alias_of(tensor) in written for tensor in _tensors(argument))
+    )
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a host value."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    for item in items_of(value) or ():
+        yield from _tensors(item.value)
 
 
 def _wrap(border: CaptureBorder, kernel: SplitKernel, name: str, value: Any) -> Any:

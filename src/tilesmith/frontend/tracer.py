@@ -224,10 +224,10 @@ class Tracer:
                 raise errors.InputTensorNumelExceedsIndexType(index_dtype="int32", tensor=source)
             if is_wide:
                 raise errors.IndexOffsetOutOfRangeForInt32(tensor=source, offset=span)
-        return TensorType(from_torch(tensor.dtype), shape, strides, self._alias(tensor), is_wide)
+        return TensorType(from_torch(tensor.dtype), shape, strides, self.alias_of(tensor), is_wide)
 
-    def _alias(self, tensor: torch.Tensor) -> int:
-        """Tensors over one storage share a group."""
+    def alias_of(self, tensor: torch.Tensor) -> int:
+        """The tensor's group: tensors over one storage share it."""
         with self.eager():
             is_meta = tensor.device.type == "meta"
             address = 0 if is_meta else tensor.untyped_storage().data_ptr()

@@ -25,7 +25,6 @@ from tilesmith.jit.runners import COMPILING, Runner, choose_runner
 from tilesmith.jit.specs import SpecStore
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.jit.variants import VariantStore
-from tilesmith.jit.written_arguments import writes_arguments
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
@@ -99,9 +98,10 @@ class BoundKernel:
         """How to get the values that host code turned into constants from the arguments."""
         return [origin for origin, _ in self._variants.default.trace.session.specialized]
 
-    def writes_arguments(self) -> bool:
-        """Whether the kernel stores into memory that the caller passed in."""
-        return writes_arguments(self.function, self.definition.parameters)
+    @property
+    def written_arguments(self) -> frozenset[int]:
+        """Positions of arguments whose memory the kernel stores into."""
+        return self._variants.default.trace.written_arguments
 
     def to_triton_code(
         self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any

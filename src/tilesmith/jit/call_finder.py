@@ -7,15 +7,24 @@ that was seen before, then the key.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tilesmith.jit.call_keys import CallKeys, Types
-from tilesmith.jit.call_matches import Match, compile_match, first_tensor
+from tilesmith.jit.call_matches import Match, compile_match, first_tensor, share_storage
 
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
 MAX_FORMS = 256
 """Forms of arguments that are known without their key, for each combination."""
+
+
+class Bound(Protocol):
+    """What is found."""
+
+    @property
+    def written_arguments(self) -> frozenset[int]:
+        """Positions of arguments whose memory it writes."""
+        ...
 
 
 def _find_nothing(*args: Any) -> None:
@@ -25,7 +34,7 @@ def _find_nothing(*args: Any) -> None:
 class CallFinder:
     """Looks arguments up in a table that is filled by key."""
 
-    def __init__(self, keys: CallKeys, table: Mapping[Hashable, Any]) -> None:
+    def __init__(self, keys: CallKeys, table: Mapping[Hashable, Bound]) -> None:
         self._keys = keys
         self._table = table
         self.find: Callable[..., Any] = _find_nothing
@@ -57,12 +66,13 @@ class CallFinder:
         forms: dict[Hashable, tuple[Match, Any]],
     ) -> None:
         names, _ = self._keys.expression(tuple(map(type, args)))
-        is_sensitive = self._keys.is_alias_sensitive
-        match = compile_match(names, args, is_alias_sensitive=is_sensitive)
+        found = self._table[self._keys.key(args)]
+        match = compile_match(names, args, found.written_arguments)
         if len(forms) == MAX_FORMS:
             forms.clear()
-        if match(*args):
-            forms[shape] = match, self._table[self._keys.key(args)]
+        if match(*args) and not (self._keys.is_alias_sensitive and share_storage(args)):
+            # Of arguments that share storage the kernel knows; other calls need not pay for that.
+            forms[shape] = match, found
 
     def _position(self, types: Types) -> int | None:
         """Of the tensor whose shape tells forms apart; None where only keys do."""

@@ -6,7 +6,7 @@ decides. Most calls repeat one of a few forms, which the shape of the first tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +20,8 @@ COMPARED = (bool, str, torch.dtype, torch.device, type(None))
 """Types whose values are part of the key."""
 PLAIN = (*COMPARED, int, float)
 """Types that hold nothing else; of integers the key has the width, of floats nothing."""
+MAX_WRITTEN = 3
+"""With more tensors that are written it is quicker to compare storages than bytes."""
 
 
 def first_tensor(types: Sequence[type]) -> int | None:
@@ -36,8 +38,11 @@ def is_short(name: str) -> str:
     return f"{low} <= {name} <= {high}"
 
 
-def compile_match(names: Sequence[str], args: Sequence[Any], *, is_alias_sensitive: bool) -> Match:
-    """A function of arguments of the same types; where aliases matter, there must be none."""
+def compile_match(names: Sequence[str], args: Sequence[Any], written: Collection[int]) -> Match:
+    """A function of arguments of the same types.
+
+    Those at the ``written`` positions must not overlap with others.
+    """
     scope: dict[str, Any] = {}
     tests: list[str] = []
     for name, argument in zip(names, args):
@@ -50,10 +55,14 @@ def compile_match(names: Sequence[str], args: Sequence[Any], *, is_alias_sensiti
         elif type(argument) is not float:
             scope[f"{name}_value"] = argument
             tests.append(f"{name} == {name}_value")
-    if is_alias_sensitive:
-        tensors = [n for n, argument in zip(names, args) if isinstance(argument, torch.Tensor)]
-        tests.append(storages_differ(tensors))
-    return eval(f"lambda {', '.join(names)}: {' and '.join(tests)}", scope)
+    tensors = {n: tensor for n, tensor in zip(names, args) if isinstance(tensor, torch.Tensor)}
+    lines = [
+        f"def match({', '.join(names)}):",
+        f"    if not ({' and '.join(tests)}): return False",
+        *(f"    {line}" for line in _are_apart(tensors, [names[i] for i in sorted(written)])),
+    ]
+    exec("\n".join(lines), scope)
+    return scope["match"]
 
 
 def _tensor_tests(name: str, tensor: torch.Tensor, scope: dict[str, Any]) -> list[str]:
@@ -70,7 +79,8 @@ def _tensor_tests(name: str, tensor: torch.Tensor, scope: dict[str, Any]) -> lis
     if tensor.is_cpu:
         return [*tests, f"{name}.is_cpu"]
     if tensor.is_cuda:
-        return [*tests, f"{name}.is_cuda and {name}.get_device() == {tensor.get_device()}"]
+        # No process has accelerators of two kinds, and what is on none of them has number -1.
+        return [*tests, f"{name}.get_device() == {tensor.get_device()}"]
     scope[f"{name}_device"] = tensor.device
     return [*tests, f"{name}.device == {name}_device"]
 
@@ -83,6 +93,47 @@ def _function_tests(name: str, function: FunctionType, scope: dict[str, Any]) ->
         f"{name}.__globals__ is {name}_globals",
         *(f"not {name}.{held}" for held in ("__closure__", "__defaults__", "__kwdefaults__")),
     ]
+
+
+def _are_apart(tensors: Mapping[str, torch.Tensor], written: Sequence[str]) -> Iterator[str]:
+    """Statements that return whether the written tensors overlap with no other.
+
+    Sizes and strides are known by then, so the address of a tensor tells which bytes it has.
+    """
+    if len(tensors) < 2 or not written:
+        yield "return True"
+        return
+    if len(written) > MAX_WRITTEN:
+        yield f"return {storages_differ(list(tensors))}"
+        return
+    num_bytes = {name: _num_bytes(tensor) for name, tensor in tensors.items()}
+    for name in tensors:
+        yield f"{name} = {name}.data_ptr()"
+    for name in written:
+        yield f"{name}_end = {name} + {num_bytes[name]}"
+        others = {num_bytes[other] for other in tensors if other != name}
+        yield from (f"{name}_after_{count} = {name} - {count}" for count in sorted(others))
+    overlaps = [
+        f"{name}_after_{num_bytes[other]} < {other} < {name}_end"
+        for name in written
+        for other in tensors
+        if other != name
+    ]
+    yield f"return not ({' or '.join(overlaps)})"
+
+
+def _num_bytes(tensor: torch.Tensor) -> int:
+    """From the first to the last element."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * tensor.element_size()
+
+
+def share_storage(args: Iterable[Any]) -> bool:
+    """Whether two of the arguments are tensors over one storage."""
+    tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
+    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def storages_differ(names: Sequence[str]) -> str:

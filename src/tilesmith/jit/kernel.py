@@ -113,7 +113,8 @@ class Kernel:
         check_devices(arguments, self.definition.parameters, device)
         resolved = target_of(device) if target is None else resolve_target(target)
         bound = BoundKernel(self.definition, arguments, resolved, device)
-        if self._keys.extend(bound.specialized_values(), writes_arguments=bound.writes_arguments()):
+        writes = bool(bound.written_arguments)
+        if self._keys.extend(bound.specialized_values(), writes_arguments=writes):
             self._forget()
         key = self._keys.key(arguments)
         if target is None:

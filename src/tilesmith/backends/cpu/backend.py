@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tilesmith.analysis.effects import tensors_written
-from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.artifacts import Artifact
 from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
 from tilesmith.backends.cpu.print_nests import print_plan
+from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.diagnostics import errors
 from tilesmith.interpreter.inline import refusal
-from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.function import Function
 from tilesmith.ir.ops.debugging import Breakpoint
 from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TensorType
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
 
@@ -31,7 +31,7 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
     return Artifact(
         name=name,
         source=print_plan(function, schedule, grids),
-        parameters=tuple(map(_launch_parameter, function.parameters)),
+        parameters=tuple(map(launch_parameter, function.parameters)),
         constexprs=(),
         grid=(),
         options={"written": tensors_written(function)},
@@ -46,9 +46,3 @@ def _refuse_foreign_code(function: Function) -> None:
             raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
         if isinstance(op, (InlineTriton, InlineAsm)):
             raise refusal(op, NAME)
-
-
-def _launch_parameter(parameter: Parameter) -> LaunchParameter:
-    value = parameter.value
-    is_tensor = isinstance(value.type, TensorType)
-    return LaunchParameter(value.name, parameter.source, is_tensor, value.type.dtype.name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.ir.function import Function, Parameter
+from tilesmith.artifacts import Artifact
+from tilesmith.backends.launch_parameters import launch_parameter
+from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
-from tilesmith.ir.types import TensorType
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "reference"
@@ -16,15 +16,9 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
     return Artifact(
         name=function.name,
         source=print_function(function),
-        parameters=tuple(map(_launch_parameter, function.parameters)),
+        parameters=tuple(map(launch_parameter, function.parameters)),
         constexprs=(),
         grid=(),
         options={"symbols": dict(schedule.symbols)},
         target=schedule.target,
     )
-
-
-def _launch_parameter(parameter: Parameter) -> LaunchParameter:
-    value = parameter.value
-    is_tensor = isinstance(value.type, TensorType)
-    return LaunchParameter(value.name, parameter.source, is_tensor, value.type.dtype.name)

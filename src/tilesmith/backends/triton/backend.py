@@ -7,7 +7,8 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
-from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.artifacts import Artifact
+from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.grid_barriers import COOPERATIVE, has_barriers, with_counter
@@ -44,9 +45,8 @@ def emit(
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
-    host = HostExpressions(
-        emitter.spelling.parameter_names, emitter.uses.defining, schedule.symbols
-    )
+    names = emitter.spelling.parameter_names
+    host = HostExpressions(names, emitter.uses.defining, schedule.symbols)
     grid = launch_grid(function, schedule, host)
     used = emitter.spelling.needs.parameters | host.used
     parameters = [p for p in function.parameters if p.value in used]
@@ -54,7 +54,7 @@ def emit(
     return Artifact(
         name=module.name,
         source=module.source(),
-        parameters=tuple(_launch_parameter(emitter, p) for p in parameters),
+        parameters=tuple(launch_parameter(p, names[p.value]) for p in parameters),
         constexprs=tuple(emitter.spelling.needs.constexprs.items()),
         grid=grid,
         options=module.options,
@@ -71,13 +71,6 @@ def installed_version() -> tuple[int, int]:
     except metadata.PackageNotFoundError:
         return _OLDEST_SUPPORTED
     return int(major), int(minor)
-
-
-def _launch_parameter(emitter: Emitter, parameter: Parameter) -> LaunchParameter:
-    value = parameter.value
-    name = emitter.spelling.parameter_names[value]
-    is_tensor = isinstance(value.type, TensorType)
-    return LaunchParameter(name, parameter.source, is_tensor, value.type.dtype.name)
 
 
 def _options(emitter: Emitter) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.runtime.launchers.refusal import NEGATABLE, refuse
+from tilesmith.runtime.launchers.refusal import refuse
 from tilesmith.runtime.native.huge_pages import WORTHWHILE_BYTES, advise_huge_pages
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
@@ -71,10 +71,6 @@ def _is_float(parameter: LaunchParameter) -> bool:
     return not parameter.is_tensor and parameter.dtype[0] in "bf" and parameter.dtype != "bool"
 
 
-def _is_negatable(parameter: LaunchParameter) -> bool:
-    return parameter.is_tensor and parameter.dtype in NEGATABLE
-
-
 def _caller_lines(
     artifact: Artifact, captured: Sequence[str], options: NativeOptions
 ) -> Iterator[str]:
@@ -89,7 +85,7 @@ def _caller_lines(
         yield f"    {name} = {parameter.source}"
     fresh = {n for n, p in zip(names, parameters) if _root(p.source) not in options.arguments}
     # Where arguments are is part of the specialization; host code may have taken others anywhere.
-    doubts = [f"{n}.is_neg()" for n, p in zip(names, parameters) if _is_negatable(p)]
+    doubts = [f"{n}.is_neg()" for n, p in zip(names, parameters) if p.may_be_negated]
     doubts += [f"not {name}.is_cpu" for name in tensors if name in fresh]
     if doubts:
         yield f"    if {' or '.join(doubts)}:"

@@ -20,7 +20,6 @@ import torch
 
 from tilesmith.artifacts import Artifact, TensorDescription
 from tilesmith.runtime.device import get_num_sm, is_numbered
-from tilesmith.runtime.launchers.refusal import NEGATABLE
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class CallText:
             for p in tensors
             if not (p.is_made_at_launch or options.is_argument(p.source))
         ]
-        doubts += [f"{self._places[p.name]}.is_neg()" for p in tensors if p.dtype in NEGATABLE]
+        doubts += [f"{self._places[p.name]}.is_neg()" for p in tensors if p.may_be_negated]
         if doubts:
             yield f"if {' or '.join(doubts)}:"
             yield f"    __refuse({', '.join(self._places.values())})"

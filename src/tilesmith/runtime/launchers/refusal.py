@@ -12,8 +12,6 @@ from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import is_numbered
 
 INT64_LIMIT = 1 << 63
-NEGATABLE = ("f16", "f32", "f64")
-"""Types of which a view may flip the sign lazily: the parts of complex numbers."""
 
 
 def refuse(
