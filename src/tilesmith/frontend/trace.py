@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from tilesmith.analysis.effects import tensors_written
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
@@ -78,8 +77,8 @@ class Trace:
     """Expressions of runtime sizes that were equal, and that the kernel takes for one."""
     observed: Mapping[str, int] = field(default_factory=dict[str, int])
     """What runtime sizes, strides and integers were when traced, by parameter name."""
-    written_arguments: frozenset[int] = frozenset()
-    """Positions of arguments whose memory device code writes, through whatever view of it."""
+    argument_aliases: tuple[frozenset[int], ...] = ()
+    """For each argument the alias groups of its tensors, whatever views device code has of them."""
 
 
 class _Traced(BaseException):
@@ -202,20 +201,8 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
         tracer.guards.require(f"({left}) == ({right})", value=True)
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
-    written = _written_arguments(tracer, function, request.arguments)
-    return Trace(function, session, guards, constants, equal_sizes, tracer.observed, written)
-
-
-def _written_arguments(
-    tracer: Tracer, function: Function, arguments: tuple[Any, ...]
-) -> frozenset[int]:
-    names = set(tensors_written(function))
-    written = {p.value.tensor.alias for p in function.parameters if p.value.name in names}
-    return frozenset(
-        position
-        for position, argument in enumerate(arguments)
-        if any(tracer.alias_of(tensor) in written for tensor in _tensors(argument))
-    )
+    aliases = tuple(frozenset(map(tracer.alias_of, _tensors(a))) for a in request.arguments)
+    return Trace(function, session, guards, constants, equal_sizes, tracer.observed, aliases)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
@@ -98,10 +100,14 @@ class BoundKernel:
         """How to get the values that host code turned into constants from the arguments."""
         return [origin for origin, _ in self._variants.default.trace.session.specialized]
 
-    @property
+    @cached_property
     def written_arguments(self) -> frozenset[int]:
         """Positions of arguments whose memory the kernel stores into."""
-        return self._variants.default.trace.written_arguments
+        trace = self._variants.default.trace
+        names = set(tensors_written(trace.function))
+        tensors = [p.value for p in trace.function.parameters if p.value.name in names]
+        written = {tensor.tensor.alias for tensor in tensors}
+        return frozenset(i for i, found in enumerate(trace.argument_aliases) if found & written)
 
     def to_triton_code(
         self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
