@@ -7,6 +7,7 @@ from math import prod
 
 import pytest
 
+from benchmarks.published_seeds import row_config
 from tests.schedule import programs
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.schedule import next_power_of_2
@@ -75,18 +76,6 @@ def test_default_for_many_small_matrices_is_predicted_no_slower_than_the_formula
     assert ours <= 1.001 * spec.predict(theirs).total_ms
 
 
-def epilogue_formula(n: int, k: int, itemsize: int) -> Config:
-    """A whole row of the product in registers: 128 KiB of accumulator, 192 KiB of operands."""
-    rows = min(64, 128 // itemsize, 1 << (131072 // (4 * n)).bit_length() - 1)
-    rows, depth, stages = max(16, rows), min(32, k), 3
-    if stages * depth * n * itemsize > 196608:
-        depth = 16
-    while stages > 1 and stages * depth * n * itemsize > 196608:
-        stages -= 1
-    warps = 4 if rows * n <= 16384 else 8
-    return Config(block_sizes=[rows, depth], num_warps=warps, num_stages=stages)
-
-
 EPILOGUES = [(256, "bf16"), (512, "bf16"), (1024, "bf16"), (2048, "bf16"), (512, "f32")]
 
 
@@ -95,13 +84,13 @@ def test_default_of_an_epilogue_is_predicted_no_slower_than_the_formula(n):
     # For fp32 the model takes the measured default for slower than it is.
     spec = spec_of(programs.matmul_row_norm(131072, n, 512, "bf16"))
     ours = spec.predict(spec.default_config()).total_ms
-    assert ours <= spec.predict(epilogue_formula(n, 512, 2)).total_ms
+    assert ours <= spec.predict(row_config(n, 512, 2)).total_ms
 
 
 @pytest.mark.parametrize(("n", "dtype"), EPILOGUES)
 def test_epilogue_formula_is_a_seed(n, dtype):
     spec = spec_of(programs.matmul_row_norm(131072, n, 512, dtype))
-    theirs = spec.normalize(epilogue_formula(n, 512, 2 if dtype == "bf16" else 4))
+    theirs = spec.normalize(row_config(n, 512, 2 if dtype == "bf16" else 4))
     assert theirs in spec.seed_configs()
     assert next_power_of_2(n) * spec.default_config().block_sizes[0] * 4 <= 131072
 
