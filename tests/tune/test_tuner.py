@@ -338,3 +338,36 @@ def test_equal_candidates_are_told_apart_by_simplicity():
     final = setup.spy.all("finals")[0]
     assert len(final.ties) >= 2
     assert result.config == min((s.config for s in final.ties), key=lambda c: c.block_sizes[0])
+
+
+class EndlessSearch(ListSearch):
+    """Never runs out of candidates; each question takes some time."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__([])
+        self._clock = clock
+
+    def ask(self, count: int) -> list[Candidate]:
+        self._clock.now += 0.01
+        self.asked += count
+        return [Candidate(config(size)) for size in range(self.asked - count + 1, self.asked + 1)]
+
+
+def test_a_search_among_infeasible_candidates_ends_with_the_budget():
+    setup = Setup(budget_s=5.0)
+    setup.search = EndlessSearch(setup.clock)
+    setup.obstacles = dict.fromkeys(range(100_000), "too large")
+    result = setup.run()
+    assert result.stop is StopReason.BUDGET
+    assert setup.clock.now < 5.2
+
+
+def test_the_one_candidate_that_fits_is_measured_meanwhile():
+    setup = Setup(budget_s=5.0)
+    setup.search = EndlessSearch(setup.clock)
+    setup.obstacles = dict.fromkeys(range(100_000), "too large")
+    del setup.obstacles[16]
+    result = setup.run()
+    assert (result.config, result.stop) == (config(16), StopReason.BUDGET)
+    first = next(i for i, o in enumerate(setup.search.told) if o.config == config(16))
+    assert first < 1000

@@ -105,6 +105,12 @@ class ResourceUse:
         return self.has_legal_tiles and self.fits_registers and self.fits_shared
 
     @property
+    def can_be_built(self) -> bool:
+        """Whether the kernel can be expected to build, if only by keeping values in memory."""
+        is_long = self.unrolled_products > MAX_UNROLLED_PRODUCTS
+        return self.has_legal_tiles and self.fits_shared and not is_long
+
+    @property
     def expected_registers(self) -> int:
         """Per thread, operands included."""
         return self.registers + self.operand_registers

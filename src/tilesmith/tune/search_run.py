@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.schedule.config import Config
@@ -86,7 +86,7 @@ class _Run:
             records=plan.records,
             prepare=self._prepare,
             keep=self._keep,
-            find_obstacle=lambda candidate: _find_obstacle(plan.spec, candidate),
+            find_obstacle=make_obstacle_finder(plan.spec),
             complexity=lambda config: complexity(config, plan.spec),
             overlaps=workspace.overlaps,
             find_fault=make_user_check(plan.cases, plan.options),
@@ -191,8 +191,19 @@ def _make_search(plan: SearchPlan) -> Search:
     return make_method(options.method, options.method_options)(space, options.seed)
 
 
-def _find_obstacle(spec: ConfigSpec, candidate: Candidate) -> str:
-    """What the model has against a candidate; Configs of people and the default are tried."""
-    if candidate.origin in TRUSTED_ORIGINS:
-        return ""
-    return spec.feasibility(candidate.config) or ""
+def make_obstacle_finder(spec: ConfigSpec) -> Callable[[Candidate], str]:
+    """What the model has against a candidate; Configs of people and the default are tried.
+
+    Where not even the default has all its values in registers, candidates may spill as well.
+    """
+    may_spill = spec.feasibility(spec.default_config()) is not None
+
+    def find(candidate: Candidate) -> str:
+        problem = None
+        if candidate.origin not in TRUSTED_ORIGINS:
+            problem = spec.feasibility(candidate.config)
+        if problem and may_spill and spec.resources(spec.settle(candidate.config)).can_be_built:
+            return ""
+        return problem or ""
+
+    return find

@@ -125,7 +125,7 @@ class Tuner:
                 self._try_next()
             elif not self._at.builder.num_pending and not self._refill():
                 self._close_generation()
-                return StopReason.FINISHED
+                return self._find_stop() or StopReason.FINISHED
         self._close_generation()
         return stop
 
@@ -149,8 +149,12 @@ class Tuner:
     def _refill(self) -> bool:
         """Ask for candidates until there is enough to do; whether any came."""
         builder, has_asked = self._at.builder, False
-        capacity = builder.num_jobs * QUEUE_PER_JOB
+        started, capacity = self._deadline.elapsed_s, builder.num_jobs * QUEUE_PER_JOB
         while (room := capacity - builder.num_pending - len(self._ready)) > 0:
+            is_long = self._deadline.elapsed_s - started > POLL_S
+            if self._find_stop() is not None or (is_long and not self._is_idle):
+                # Where hardly any candidate fits the device, asking must not take all the time.
+                return has_asked
             self._note_generation()
             most = self._options.max_generations
             if most is not None and self._search.generation > most:
