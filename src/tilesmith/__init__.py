@@ -1,20 +1,26 @@
 """Tilesmith: PyTorch with tiles.
 
 A kernel is a Python function with loops over ``hl.tile(...)`` and torch operations inside; it runs
-on NVIDIA and AMD GPUs through Triton, and on the CPU.
+on NVIDIA and AMD GPUs through Triton, and on the CPU. Names load on first use: the command line and
+the processes it starts often need none that loads torch.
 """
 
 from __future__ import annotations
 
-from tilesmith import exc, language, runtime
-from tilesmith.frontend.host_functions import cdiv
-from tilesmith.jit.kernel import Kernel
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.settings import RefMode, Settings
-from tilesmith.tune.decorator import kernel
+import importlib
+from typing import TYPE_CHECKING
 
-jit = kernel
+if TYPE_CHECKING:
+    from tilesmith import exc, language, runtime
+    from tilesmith.frontend.host_functions import cdiv
+    from tilesmith.jit.kernel import Kernel
+    from tilesmith.schedule.config import Config
+    from tilesmith.schedule.schedule import next_power_of_2
+    from tilesmith.settings import RefMode, Settings
+    from tilesmith.tune.decorator import kernel
+
+    jit = kernel
+
 __all__ = [
     "Config",
     "Kernel",
@@ -28,3 +34,42 @@ __all__ = [
     "next_power_of_2",
     "runtime",
 ]
+
+_PLACES = {
+    "Config": "tilesmith.schedule.config:Config",
+    "Kernel": "tilesmith.jit.kernel:Kernel",
+    "RefMode": "tilesmith.settings:RefMode",
+    "Settings": "tilesmith.settings:Settings",
+    "cdiv": "tilesmith.frontend.host_functions:cdiv",
+    "exc": "tilesmith.exc",
+    "jit": "tilesmith.tune.decorator:kernel",
+    "kernel": "tilesmith.tune.decorator:kernel",
+    "language": "tilesmith.language",
+    "next_power_of_2": "tilesmith.schedule.schedule:next_power_of_2",
+    "runtime": "tilesmith.runtime",
+}
+"""Where each public name is: a module, or a name in one."""
+_WHOLE = "tilesmith.tune.decorator"
+"""Loads every part that a kernel needs."""
+
+# Loading the folder of that name later would put it in the place of the decorator.
+importlib.import_module("tilesmith.jit")
+del globals()["jit"]
+
+if not TYPE_CHECKING:  # a checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name in _PLACES:
+            module, _, attribute = _PLACES[name].partition(":")
+            found = importlib.import_module(module)
+            globals()[name] = getattr(found, attribute) if attribute else found
+        elif not name.startswith("_"):
+            # The folders too are there after `import tilesmith` alone.
+            importlib.import_module(_WHOLE)
+        if name in globals():
+            return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

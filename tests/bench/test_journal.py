@@ -76,6 +76,37 @@ def test_unreadable_lines_are_counted_and_passed_over(path: Path) -> None:
     assert (journal.rows, journal.num_unreadable) == (rows[:2], 5)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"latency_ms": "fast"},
+        {"latency_ms": [1.5]},
+        {"reason": None},
+        {"environment": "here"},
+        {"status": "fine"},
+        {"input_id": "0"},
+        {"is_disturbed": "no"},
+    ],
+)
+def test_a_row_of_another_form_is_unreadable(path: Path, change: dict[str, object]) -> None:
+    row = rows_for(path)[0]
+    write(path, [])
+    with path.open("a") as file:
+        file.write(json.dumps({**json.loads(row.to_json()), **change}) + "\n")
+    journal = read_journal(path)
+    assert (journal.rows, journal.num_unreadable) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "run", ["5", '"now"', '{"software": 3}', '{"options": ["a"]}', "[" * 99999]
+)
+def test_a_first_line_of_another_form_is_unreadable(path: Path, run: str) -> None:
+    path.parent.mkdir()
+    path.write_text(f'{{"run": {run}}}\n{rows_for(path)[0].to_json()}\n')
+    journal = read_journal(path)
+    assert (journal.run, len(journal.rows), journal.num_unreadable) == ({}, 1, 1)
+
+
 def test_the_last_row_of_a_key_counts(path: Path) -> None:
     rows = rows_for(path)
     failed = replace(rows[0], status=Status.FAILED, cause=Cause.CRASH, latency_ms=None)

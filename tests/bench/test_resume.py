@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,6 +61,7 @@ def test_a_killed_run_goes_on_with_what_is_missing(
 ) -> None:
     path, marker = tmp_path / "rows.jsonl", tmp_path / "may_go_on"
     monkeypatch.setenv(PERMISSION, str(marker))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     options = Options(
         suite=NAME,
         kernels=("double",),
@@ -73,7 +75,6 @@ def test_a_killed_run_goes_on_with_what_is_missing(
     )
     code = [sys.executable, "-c", SUPERVISOR, pickle.dumps(options).hex()]
     paths = os.pathsep.join(filter(None, sys.path))
-    # What a killed run leaves in its folder goes with the test.
     variables = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(tmp_path)}
     run = subprocess.Popen(code, env=variables, cwd=ROOT)
     try:
@@ -87,6 +88,7 @@ def test_a_killed_run_goes_on_with_what_is_missing(
     with path.open("ab") as file:
         file.write(b'{"operator": "double", "input_id"')
     marker.touch()
+    assert list(tmp_path.glob("tilesmith*"))
     told = Told()
     again = replace(options, resume=True)
     rows = run_plan(make_plan(suite(), again), again, told)
@@ -101,3 +103,5 @@ def test_a_killed_run_goes_on_with_what_is_missing(
     assert {row.status for row in rows} == {Status.OK}
     journal = read_journal(path)
     assert (journal.rows, journal.num_unreadable) == (rows, 0)
+    left = sorted(entry.name for entry in tmp_path.iterdir())
+    assert left == ["may_go_on", "rows.jsonl"]

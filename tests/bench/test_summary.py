@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
 from tilesmith.bench.plan import METRICS
-from tilesmith.bench.row import Cause, Status
+from tilesmith.bench.row import INTERPRETED, Cause, Status
 from tilesmith.bench.summary import counts_text, print_summary, row_line
 
 
@@ -27,6 +27,19 @@ def test_rows_have_their_numbers():
         *("256x256x256", "bfloat16", "tilesmith", "0.1234", "±1.0%", "1.50x", "±1.3%"),
         *("420", "900", "1.9e-03", "21%", "0.84"),
     ]
+
+
+def test_rows_that_are_not_of_a_first_choice_say_so():
+    why = "the default config of gemm does not build: needs 300 KB of shared memory"
+    rows = [make_row(input_label=label, fallback=why) for label in "ab"]
+    rows.append(make_row(input_label="c", fallback=INTERPRETED))
+    text = printed([*rows, make_row(input_label="d")])
+    lines = text.splitlines()
+    marks = [line.rpartition("0.84")[2].strip() for line in lines if " 0.84" in line]
+    assert marks == ["fallback config", "fallback config", "interpreted", ""]
+    assert f"gemm tilesmith fell back: {why} (2 rows)" in lines
+    assert f"gemm tilesmith fell back: {INTERPRETED} (1 row)" in lines
+    assert row_line(rows[0]).endswith("1.20x ±1.3% (fallback config)")
 
 
 def test_metrics_choose_the_columns():

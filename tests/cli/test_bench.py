@@ -1,4 +1,4 @@
-"""``tilesmith bench`` and ``compare``: options, what is printed where, files, exit codes."""
+"""``tilesmith bench``: options, what is printed where, files, exit codes."""
 
 from __future__ import annotations
 
@@ -216,6 +216,49 @@ def test_reports_of_an_earlier_run(tmp_path, monkeypatch):
     assert len(Path("x/a.csv").read_text().splitlines()) > 60
 
 
+def test_rows_of_an_earlier_run_are_chosen_as_what_runs_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "rows.jsonl", make_rows())
+    chosen = ["--kernel", "gemm", "--only", "eager,tilesmith", "--input-id", "0,1"]
+    done = run("bench", "--from", "rows.jsonl", *chosen, "--json", "a.json")
+    assert done.stdout.splitlines()[-1] == "4 rows: 3 ok, 1 theirs failed"
+    assert done.exit_code == 0
+    assert len(json.loads(Path("a.json").read_text())["rows"]) == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--regime", "cold"],
+        ["--timeout", "300"],
+        ["--tune-budget", "15"],
+        ["--suite", "benchmarks.suites"],
+        ["--impl", "m:f"],
+        ["--no-cudagraph"],
+        ["--cudagraph"],
+        ["--backend", "cpu"],
+        ["--out", "o.jsonl"],
+        ["--list"],
+        ["--launch"],
+        ["--use-cache"],
+        ["--memory-limit", "3"],
+        ["--require-accuracy"],
+    ],
+)
+def test_what_would_be_passed_over_with_a_file_is_refused(arguments, tmp_path):
+    path = write(tmp_path / "rows.jsonl", [make_row()])
+    done = run("bench", "--from", str(path), *arguments)
+    assert done.exit_code == 2
+    assert " does not go with " in done.stderr
+    assert arguments[0] in done.stderr
+
+
+def test_launch_costs_refuse_what_they_do_not_look_at(runs):
+    done = run("bench", "--launch", "--device", "cpu", "--kernel", "gemm")
+    assert done.exit_code == 2
+    assert "--launch does not go with --kernel: it times calls of its own" in done.stderr
+
+
 def test_a_page_and_pictures_are_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "rows.jsonl", [make_row()])
@@ -292,66 +335,3 @@ def test_exit_codes():
     assert exit_code([make_row(), ours]) == 1
     assert exit_code([make_row(), harness]) == 3
     assert exit_code([harness, ours]) == 1
-
-
-@pytest.fixture
-def two_runs(tmp_path) -> tuple[str, str]:
-    before = [make_row(input_id=number, input_label=label) for number, label in enumerate("abcd")]
-    after = [
-        replace(before[0], latency_ms=0.75),
-        replace(before[1], latency_ms=0.25),
-        before[2],
-        fail(before[3], Cause.CRASH, "signal 11 (SIGSEGV)"),
-        make_row(input_id=4, input_label="e"),
-    ]
-    first, second = write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)
-    return str(first), str(second)
-
-
-def test_changes_are_listed(two_runs):
-    done = run("compare", *two_runs)
-    assert done.exit_code == 0, done.stderr
-    lines = done.stdout.splitlines()
-    (slower,) = [line for line in lines if line.split()[:1] == ["slower"]]
-    assert slower.split()[1:] == [
-        *("gemm", "a", "bfloat16", "tilesmith", "0.5", "0.75", "+50.0%", "+50.0%", "±3.0%"),
-    ]
-    assert "fails now: gemm d tilesmith: ours failed: crash: signal 11 (SIGSEGV)" in lines
-    assert "tilesmith: times -9.1% (geometric mean, 3 of 5)" in lines
-    assert lines[-1] == ("1 fails now, 1 slower, 1 faster, 1 within noise, 1 only in the second")
-
-
-def test_disturbed_times_are_listed_and_fail_nothing(tmp_path):
-    before = [make_row(input_id=0, input_label="a"), make_row(input_id=1, input_label="b")]
-    after = [replace(before[0], latency_ms=5.0, is_disturbed=True), before[1]]
-    paths = [str(write(tmp_path / name, rows)) for name, rows in (("a", before), ("b", after))]
-    done = run("compare", "--fail-on-slower", *paths)
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert "+900.0%" in next(line for line in lines if line.split()[:1] == ["disturbed"])
-    assert "tilesmith: times +0.0% (geometric mean, 1 of 2, 1 disturbed)" in lines
-    assert lines[-1] == "the machine was busy: 1 row cannot be compared"
-
-
-def test_all_rows_are_listed_if_asked_for(two_runs):
-    assert "+0.0%" not in run("compare", *two_runs).stdout
-    assert "+0.0%" in run("compare", "--all", *two_runs).stdout
-
-
-def test_regressions_fail_if_asked_for(two_runs):
-    assert run("compare", "--fail-on-slower", *two_runs).exit_code == 1
-    same = (two_runs[0], two_runs[0])
-    assert run("compare", "--fail-on-slower", *same).exit_code == 0
-
-
-def test_the_threshold_is_in_percent(two_runs):
-    done = run("compare", "--threshold", "400", "--json", *two_runs)
-    kinds = [change["kind"] for change in json.loads(done.stdout)["changes"]]
-    assert kinds.count("within noise") == 3
-
-
-def test_a_file_without_rows_is_a_mistake(two_runs, tmp_path):
-    (tmp_path / "empty").write_text("what is this\n")
-    done = run("compare", two_runs[0], str(tmp_path / "empty"))
-    assert done.exit_code == 2
-    assert "has no rows of a benchmark" in done.stderr

@@ -197,9 +197,9 @@ def test_the_only_kernel_of_a_file_needs_no_name(tmp_path, searches, monkeypatch
     ("arguments", "message"),
     [
         (["nowhere:double", *ARGS], "no module nowhere"),
-        (["mime:double", *ARGS], "did you mean mine or "),
+        (["mime:double", *ARGS], "did you mean mine"),
         (["nowhere.py:double", *ARGS], "no file nowhere.py; there are: mine.py"),
-        (["mine.p:double", *ARGS], "no module mine.p"),
+        (["mine.p:double", *ARGS], "no module mine.p; mine is no package"),
         (["mine:duoble", *ARGS], "mine has no duoble; did you mean double?"),
         (
             ["mine:number", *ARGS],

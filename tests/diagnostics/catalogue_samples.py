@@ -36,7 +36,9 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "CuteBackendUnavailable": {},
     "MissingEnableTile": {},
     "NondeterministicKernel": {
+        "deed": "floats are added to",
         "tensor": "out",
+        "harm": "the last bits differ",
         "meeting": "programs that differ along tile_k",
     },
     "ErrorCompilingKernel": {"function": "add", "errors": 2, "warnings": 1},

@@ -59,6 +59,20 @@ def split_rows(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def flat_rows(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    for row in hl.grid(x.size(0)):
+        for tile in hl.tile(x.size(1)):
+            hl.atomic_add(out, [row * x.size(1) + tile.index], x[row, tile])
+    return out
+
+
+def ranks(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x, dtype=torch.int32)
+    for i in hl.grid(x.size(0)):
+        out[i] = hl.atomic_add(count, [0], 1)
+    return out
+
+
 def deterministic(function: Any, **settings: Any) -> Any:
     return helion.kernel(function, deterministic=True, **settings)
 
@@ -122,6 +136,20 @@ def test_exact_atomics_and_elements_of_ones_own_are_fine() -> None:
     assert torch.equal(found, counts.view(10, 10).sum(0))
     y = torch.randn(33, 65)
     assert torch.equal(deterministic(own_elements)(y, torch.zeros(33, 65)), y)
+
+    flat = deterministic(flat_rows)(y, torch.zeros(33 * 65))
+    assert torch.equal(flat.view(33, 65), y)
+
+
+def test_integers_that_come_out_in_any_order_are_refused_with_their_line() -> None:
+    args = (torch.randn(100), torch.zeros(1, dtype=torch.int32))
+    with pytest.raises(exc.NondeterministicKernel) as caught:
+        deterministic(ranks)(*args)
+    text = str(caught.value)
+    assert "previous values are taken from `count` in any order: they differ from run to" in text
+    assert "out[i] = hl.atomic_add(count, [0], 1)" in text
+    assert "programs that differ along i meet in one element" in text
+    assert sorted(helion.kernel(ranks)(*args).tolist()) == list(range(100))
 
 
 def test_split_k_is_left_to_one_program() -> None:

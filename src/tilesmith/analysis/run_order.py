@@ -1,25 +1,45 @@
-"""Float sums that several programs add to: their last bits depend on the order programs run in.
+"""Atomics whose outcome depends on the order in which programs, and lanes of one, come.
 
-An atomic add of floats is safe when every program adds to elements of its own. Axes of the grid
-along which that cannot be shown must have one program only.
+Sums of floats do, in their last bits; so do exchanges, and previous values that are used. All are
+safe where every program, and every lane, updates elements of its own. Axes of the grid along which
+that cannot be shown must have one program only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
-from tilesmith.analysis.affine import AffineIndex
-from tilesmith.analysis.memory_conflicts import Access, Definitions, find_accesses
+from tilesmith.analysis.affine import AffineIndex, find_affine
+from tilesmith.analysis.index_digits import Steps, Surroundings, find_told_apart
+from tilesmith.analysis.memory_conflicts import (
+    Iterations,
+    find_accesses,
+    is_disjoint,
+    is_same_place,
+)
+from tilesmith.analysis.scopes import values_defined_in
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, AtomicKind
-from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.traversal import count_uses, definitions, walk
 from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
 
-_INEXACT = (AtomicKind.ADD.value,)
 _LAST_COMES_OUT = (AtomicKind.XCHG.value, AtomicKind.CAS.value)
+_UNCHANGED_BY_ZERO = (AtomicKind.ADD.value, AtomicKind.OR.value, AtomicKind.XOR.value)
+
+
+class Deed(Enum):
+    """What is done in any order: to a tensor, and to its results."""
+
+    SUM = "floats are added to", "the last bits differ"
+    EXCHANGE = "elements are exchanged in", "what stays differs"
+    PREVIOUS = "previous values are taken from", "they differ"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,29 +47,35 @@ class SharedUpdate:
     """An atomic whose outcome depends on the order of programs."""
 
     op: Atomic
-    axes: tuple[str, ...]
+    deed: Deed
+    axes: tuple[str, ...] = ()
     """Axes of the grid along which several programs meet, in the user's names."""
     do_lanes_meet: bool = False
     """Whether lanes of one program may, too: then fewer programs are no remedy."""
+    other: Atomic | None = None
+    """The atomic it meets, where that is not itself."""
 
     @property
     def tensor(self) -> str:
-        """What is added to."""
+        """What is updated."""
         return self.op.tensor.name
 
     @property
     def meeting(self) -> str:
         """Who meets in one element."""
+        if self.other is not None:
+            return f"this atomic and that of {self.other.loc}"
         if self.do_lanes_meet:
-            return "lanes of a program, and programs,"
+            return "lanes of a program, and programs," if self.axes else "lanes of a program"
         return f"programs that differ along {' and '.join(self.axes)}"
 
     def __str__(self) -> str:
-        return f"{self.meeting} add floats to `{self.tensor}` in any order ({self.op.loc})"
+        what = f"{self.deed.value[0]} `{self.tensor}` in any order"
+        return f"{what}: {self.meeting} meet in one element ({self.op.loc})"
 
 
 def find_shared_updates(function: Function, sizes: Mapping[str, int]) -> tuple[SharedUpdate, ...]:
-    """Atomics on floats whose outcome depends on the run order, with tiles of these sizes.
+    """Atomics whose outcome depends on the run order, with tiles of these sizes.
 
     ``sizes`` gives blocks that are not fixed; one that is missing is taken for the smallest.
     """
@@ -58,70 +84,119 @@ def find_shared_updates(function: Function, sizes: Mapping[str, int]) -> tuple[S
     found: list[SharedUpdate] = []
     for grid in walk(function.body):
         if isinstance(grid, Grid):
-            found += _updates_in(_Counts(grid, {**sizes, **fixed}, known))
+            found += _Programs(grid, _surroundings(grid, known, {**sizes, **fixed})).updates()
     return tuple(found)
 
 
-def _updates_in(counts: _Counts) -> Iterator[SharedUpdate]:
-    for op in walk(counts.grid.body):
-        if not isinstance(op, Atomic) or not _depends_on_order(op):
-            continue
-        (access,) = find_accesses(op, counts.definitions)
-        axes = tuple(_shared_axes(access, counts))
-        do_lanes_meet = any(form is None for form in access.forms)
-        if axes or do_lanes_meet:
-            yield SharedUpdate(op, axes, do_lanes_meet)
+def _surroundings(
+    grid: Grid, known: Mapping[Value, Operation], sizes: Mapping[str, int]
+) -> Surroundings:
+    steps: dict[Value, Steps] = {}
+    where = Surroundings(known, frozenset(values_defined_in(grid.body)), steps, sizes)
+    for op in (grid, *walk(grid.body)):
+        if isinstance(op, (Grid, Loop)):
+            for arg, begin, end, block in zip(op.body.args, op.begins, op.ends, op.blocks):
+                parent = begin if _ends_with_tile(begin, end, where) else None
+                steps[arg] = Steps(block, _extent(known.get(begin), known.get(end)), parent)
+    return where
 
 
-def _depends_on_order(op: Atomic) -> bool:
-    is_float = op.tensor.tensor.dtype.is_float
-    return is_float and (op.kind in _INEXACT or op.kind in _LAST_COMES_OUT)
-
-
-@dataclass(frozen=True)
-class _Counts:
-    """How many programs there are along the axes of a grid."""
-
-    grid: Grid
-    sizes: Mapping[str, int]
-    definitions: Definitions
-
-    def is_one(self, axis: int) -> bool:
-        block = self.grid.blocks[axis]
-        extent = self._extent(axis)
-        size = self.sizes.get(block, 1) if block else 1
-        return extent is not None and extent <= size
-
-    def _extent(self, axis: int) -> int | None:
-        """Only what is constant counts: other extents are those of the first call."""
-        begin, end = (self.definitions.get(x[axis]) for x in (self.grid.begins, self.grid.ends))
-        if isinstance(begin, Full) and isinstance(end, Full):
-            return int(end.value) - int(begin.value)
-        return None
-
-
-def _shared_axes(access: Access, counts: _Counts) -> Iterator[str]:
-    grid = counts.grid
-    for axis, arg in enumerate(grid.body.args):
-        if not counts.is_one(axis) and not _moves_with(access, grid, axis):
-            yield grid.blocks[axis] or arg.name or f"axis {axis}"
-
-
-def _moves_with(access: Access, grid: Grid, axis: int) -> bool:
-    """Whether programs that differ along an axis touch different elements."""
-    forms = [form for form in access.forms if form is not None]
-    return any(_steps_over(form, grid, axis) for form in forms)
-
-
-def _steps_over(form: AffineIndex, grid: Grid, axis: int) -> bool:
-    arg = grid.body.args[axis]
-    coefficient = dict(form.base).get(arg, 0)
-    others = [value for value, _ in form.base if value is not arg]
-    if coefficient == 0 or any(value in grid.body.args for value in others):
+def _ends_with_tile(begin: Value, end: Value, where: Surroundings) -> bool:
+    """Whether a loop ends with the tile that it begins with, or before."""
+    outer, op = where.steps.get(begin), where.definitions.get(end)
+    if outer is None or not outer.block:
         return False
-    if form.axis is None:
-        return not others
-    block = grid.blocks[axis]
-    if not block or others:
+    if isinstance(op, Elementwise) and op.fn == "minimum":
+        return any(_ends_with_tile(begin, arg, where) for arg in op.args)
+    form = find_affine(end, where.definitions)
+    others = dict(form.base) if form else {}
+    if form is None or others.pop(begin, 0) != 1:
         return False
-    return form.dim == Dim.of(block) and form.scale == coefficient
+    if not others:
+        return form.offset <= where.sizes.get(outer.block, 1)
+    sizes = [where.definitions.get(value) for value, factor in others.items() if factor == 1]
+    blocks = [size.block for size in sizes if isinstance(size, BlockSize)]
+    return form.offset <= 0 and len(others) == 1 and blocks == [outer.block]
+
+
+def _extent(begin: Operation | None, end: Operation | None) -> int | None:
+    """Only what is constant counts: other extents are those of the first call."""
+    if isinstance(begin, Full) and isinstance(end, Full):
+        return int(end.value) - int(begin.value)
+    return None
+
+
+class _Programs:
+    """The programs of one grid, and what they update."""
+
+    def __init__(self, grid: Grid, where: Surroundings) -> None:
+        self._grid = grid
+        self._where = where
+        self._within = where.within(grid.body.args)
+        self._uses = count_uses(grid.body)
+
+    def updates(self) -> Iterator[SharedUpdate]:
+        """Those that depend on the order."""
+        atomics = [op for op in walk(self._grid.body) if isinstance(op, Atomic)]
+        for place, op in enumerate(atomics):
+            deed = self._find_deed(op)
+            if deed is None:
+                continue
+            told = self._told_apart(op)
+            axes = tuple(self._shared_axes(told))
+            do_lanes_meet = any(
+                axis not in told and not self._is_single(dim)
+                for axis, dim in enumerate(op.value.tile.shape)
+            )
+            if axes or do_lanes_meet:
+                yield SharedUpdate(op, deed, axes, do_lanes_meet)
+            for other in (*atomics[:place], *atomics[place + 1 :]):
+                if self._may_cross(op, other):
+                    yield SharedUpdate(op, deed, other=other)
+
+    def _find_deed(self, op: Atomic) -> Deed | None:
+        if op.kind == AtomicKind.ADD.value and op.tensor.tensor.dtype.is_float:
+            return Deed.SUM
+        if op.kind in _LAST_COMES_OUT:
+            return Deed.EXCHANGE
+        is_taken = self._uses.get(op.result, 0) > 0
+        return Deed.PREVIOUS if is_taken and not self._is_read(op) else None
+
+    def _is_read(self, op: Atomic) -> bool:
+        """Whether it only reads: zero is added, as a way to wait for others."""
+        added = find_affine(op.value, self._where.definitions)
+        return op.kind in _UNCHANGED_BY_ZERO and added == AffineIndex()
+
+    def _told_apart(self, op: Atomic) -> set[Value | int]:
+        """Arguments of loops and axes of the update that its elements tell apart."""
+        found: set[Value | int] = set()
+        for index, stride in zip(op.indices, op.tensor.tensor.strides):
+            if stride == 0:
+                continue
+            missing = op.value.tile.rank - index.tile.rank
+            told = find_told_apart(index, self._where) | find_told_apart(index, self._within)
+            found |= {one + missing if isinstance(one, int) else one for one in told}
+        return found
+
+    def _shared_axes(self, told: set[Value | int]) -> Iterator[str]:
+        grid = self._grid
+        for axis, arg in enumerate(grid.body.args):
+            if arg not in told and not self._has_one_program(axis):
+                yield grid.blocks[axis] or arg.name or f"axis {axis}"
+
+    def _has_one_program(self, axis: int) -> bool:
+        steps = self._where.steps[self._grid.body.args[axis]]
+        size = self._where.sizes.get(steps.block, 1)
+        return steps.extent is not None and steps.extent <= size
+
+    def _is_single(self, dim: Dim) -> bool:
+        return dim.is_one or self._where.sizes.get(dim.symbol or "") == 1
+
+    def _may_cross(self, op: Atomic, other: Atomic) -> bool:
+        """Whether another atomic may update an element of this one, from another program."""
+        (first,), (second,) = (find_accesses(o, self._where.definitions) for o in (op, other))
+        if first.group != second.group or self._is_read(other):
+            return False
+        apart = Iterations(self._grid, self._where.varying, self._where.definitions)
+        # In the same place the same lanes meet, and a lane keeps its own order.
+        return not (is_same_place(first, second) or is_disjoint(first, second, apart))

@@ -116,8 +116,10 @@ def judge(before: Row | None, after: Row | None, threshold: float = THRESHOLD) -
     """What happened to one implementation of one input."""
     if before is None or after is None:
         return Change(Kind.ADDED if before is None else Kind.REMOVED, before, after)
-    if before.latency_ms is None or after.latency_ms is None:
+    if not (_is_timed(before) and _is_timed(after)):
         return Change(_kind_without_times(before, after), before, after)
+    assert before.latency_ms is not None
+    assert after.latency_ms is not None
     ratio = after.latency_ms / before.latency_ms
     change = Change(
         Kind.DISTURBED,
@@ -139,11 +141,15 @@ def _noise(
 
 
 def _kind_without_times(before: Row, after: Row) -> Kind:
-    if after.latency_ms is not None:
+    if _is_timed(after):
         return Kind.WORKS_NOW if before.blame else Kind.ADDED
-    if before.latency_ms is not None:
+    if _is_timed(before):
         return Kind.FAILS_NOW if after.blame else Kind.REMOVED
     return Kind.STILL_FAILS if before.blame or after.blame else Kind.SAME
+
+
+def _is_timed(row: Row) -> bool:
+    return row.latency_ms is not None and row.latency_ms > 0.0
 
 
 def _kind_of(change: Change) -> Kind:

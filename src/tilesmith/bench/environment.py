@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import torch
 
 from tilesmith.runtime.device import describe_device, target_of
 
 PACKAGES = ("tilesmith", "triton", "helion")
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
 def software() -> dict[str, str]:
@@ -33,4 +37,17 @@ def environment(device: torch.device) -> dict[str, str]:
     if device.type == "cpu" and sys.platform != "win32":
         # Times on a machine that does other things say little.
         limits["load"] = f"{os.getloadavg()[0]:.1f}"
+    driver = driver_version() if target.is_gpu else ""
+    if driver:
+        limits["driver"] = driver
     return {"device": describe_device(target), **limits, **software()}
+
+
+def driver_version(places: Iterable[Path] = DRIVERS) -> str:
+    """The version of the kernel's driver for GPUs; empty where the system does not tell."""
+    for place in places:
+        with suppress(OSError):
+            found = re.search(r"(?:^|\s)(\d+(?:\.\d+)+)\b", place.read_text())
+            if found is not None:
+                return found[1]
+    return ""

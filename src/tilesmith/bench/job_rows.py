@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilesmith.bench.plan import Job
+from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.processes.failures import ChildDied, ChildError, ChildTimeout
@@ -66,9 +67,24 @@ def raised_while_timing(row: Row, error: BaseException) -> Row:
     return raised(row, error)
 
 
-def died(row: Row, failure: ChildError, status: Status) -> Row:
-    """The process crashed or hung; the reason ends with what it had printed."""
-    return replace(row, status=status, cause=_cause(failure), reason=str(failure))
+def died(progress: Progress, failure: ChildError, moment: float) -> Row:
+    """The process crashed or hung; the reason says while doing what, and ends with its output."""
+    stage, seconds = progress.stage, max(0.0, moment - progress.began)
+    first, *rest = str(failure).splitlines()
+    return replace(
+        progress.row,
+        status=Status.HARNESS_FAILED if _is_harness(stage, failure) else Status.FAILED,
+        cause=_cause(failure),
+        reason="\n".join([f"{first} while {stage.value} ({seconds:.1f} s)", *rest]),
+        stage=stage.value,
+        stage_s=seconds,
+    )
+
+
+def _is_harness(stage: Stage, failure: ChildError) -> bool:
+    """Whether an implementation has no part in it; memory that it spoiled may crash a judge."""
+    is_hang = isinstance(failure, ChildTimeout)
+    return stage in (Stage.START, Stage.PREPARE) or (is_hang and stage is Stage.JUDGE)
 
 
 def _where(error: BaseException) -> list[str]:

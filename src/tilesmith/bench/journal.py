@@ -60,9 +60,19 @@ def _read_line(line: bytes) -> Row | dict[str, Any] | None:
         found: Any = json.loads(line)
         if not isinstance(found, dict):
             return None
-        return found[RUN] if RUN in found else Row.from_json(line.decode())
-    except (ValueError, TypeError):
+        return _checked_run(found[RUN]) if RUN in found else Row.from_json(line.decode())
+    except (ValueError, TypeError, RecursionError):
         return None
+
+
+def _checked_run(found: Any) -> dict[str, Any]:
+    """What is known of a run; ValueError if it is something else."""
+    if not isinstance(found, dict):
+        raise ValueError(f"{RUN} is {type(found).__name__}")
+    run: dict[str, Any] = found
+    if not all(isinstance(run.get(part, {}), dict) for part in ("software", "options")):
+        raise ValueError("its parts have other forms")
+    return run
 
 
 def check_is_ordinary(path: Path) -> None:

@@ -33,5 +33,5 @@ def limit_memory(device: torch.device, limit_gb: float) -> None:
     limit = limit_gb or SHARE * total_gb(device) if device.type == "cpu" else float("inf")
     if sys.platform == "win32" or limit == float("inf"):
         return
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))

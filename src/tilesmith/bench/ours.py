@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
+from tilesmith.bench.progress import Stage
+from tilesmith.bench.row import INTERPRETED
+from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.errors import ConfigReplaced
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.kernel import Kernel
+from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.tune.autotune import Autotuner
@@ -24,10 +32,18 @@ class NoConfigWorksError(RuntimeError):
 class ObservedTuner:
     """What kernels ask at a first call: no search and nothing stored, or a search."""
 
-    def __init__(self, budget_s: float | None, *, is_forced: bool = True) -> None:
+    def __init__(
+        self,
+        budget_s: float | None,
+        *,
+        is_forced: bool = True,
+        announce: Callable[[Stage], object] = lambda stage: None,
+    ) -> None:
         self._budget_s = budget_s
         self._is_forced = is_forced
+        self._announce = announce
         self._configs: dict[str, Config] = {}
+        self._fallbacks: dict[str, str] = {}
         self.tune_s = 0.0
         self.results: list[TuneResult] = []
 
@@ -50,12 +66,14 @@ class ObservedTuner:
     ) -> Config | None:
         """Search, and remember what it took."""
         history = History()
+        self._announce(Stage.TUNE)
         start = perf_counter()
         try:
             return Autotuner([history]).tune(bound, args, request)
         finally:
             self.tune_s += perf_counter() - start
             self.results += [history.result] if history.result is not None else []
+            self._announce(Stage.BUILD)
 
     def tune_multi(
         self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
@@ -63,9 +81,14 @@ class ObservedTuner:
         """As any kernel does."""
         return Autotuner().tune_multi(cases, request)
 
+    def replaced(self, name: str, problem: object, used: Config) -> None:
+        """The default of a kernel does not build, and another config runs."""
+        self._configs[name] = used
+        self._fallbacks.setdefault(name, str(problem))
+
     def facts(self) -> dict[str, Any]:
         """Fields of a row."""
-        found: dict[str, Any] = {"config": self._text()}
+        found: dict[str, Any] = {"config": self._text(), "fallback": self._fallback_text()}
         if self._budget_s is not None:
             found["tune_s"] = self.tune_s
             found["num_configs"] = sum(result.num_tried for result in self.results)
@@ -73,16 +96,42 @@ class ObservedTuner:
                 found["reason"] = "the search measured nothing; the default config was used"
         return found
 
+    def _fallback_text(self) -> str:
+        if not self._configs and any(
+            is_interpreted(kernel.settings) for kernel in _loaded_kernels()
+        ):
+            return INTERPRETED
+        return "; ".join(
+            f"the default config of {name} does not build: {problem}"
+            for name, problem in self._fallbacks.items()
+        )
+
     def _text(self) -> str:
         if len(self._configs) == 1:
             return str(next(iter(self._configs.values())))
         return "; ".join(f"{name}: {config}" for name, config in self._configs.items())
 
 
+class ReplacementLog(WarningLog):
+    """The warnings of a kernel, of which one is news for a tuner, whether it is printed or not."""
+
+    def __init__(self, definition: KernelDefinition, tuner: ObservedTuner) -> None:
+        super().__init__(definition.warnings.ignore)
+        self._name = definition.name
+        self._tuner = tuner
+
+    def warn(self, warning: type[BaseWarning], *, loc: SourceLocation, **details: Any) -> None:
+        """Print it as usual."""
+        if issubclass(warning, ConfigReplaced):
+            self._tuner.replaced(self._name, details["problem"], details["used"])
+        super().warn(warning, loc=loc, **details)
+
+
 def observe_kernels(tuner: ObservedTuner) -> None:
     """Have all kernels of all loaded modules ask this tuner: a function may call any of them."""
     for kernel in _loaded_kernels():
         kernel.definition.tuner = tuner
+        kernel.definition.warnings = ReplacementLog(kernel.definition, tuner)
 
 
 def _loaded_kernels() -> Iterator[Kernel]:

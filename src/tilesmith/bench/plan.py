@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from tilesmith.bench.row import Owner
 
 METRICS = ("latency", "speedup", "tflops", "gbps", "accuracy", "compile_time", "tune_time")
 DEFAULT_SUITE = "benchmarks.suites"
+RETRIES = {"retry_failed": "--retry-failed", "retry_disturbed": "--retry-disturbed"}
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -113,6 +115,8 @@ class Options:
     retry_disturbed: bool = False
 
     def __post_init__(self) -> None:
+        if not self.metrics:
+            raise PlanError(f"--metrics: expected some of {', '.join(METRICS)}")
         for metric in self.metrics:
             _known("--metrics", metric, METRICS)
         _known("--regime", self.regime, ("cold", "warm"))
@@ -125,11 +129,17 @@ class Options:
                 "--num-inputs must be at least 1",
             ),
             (min(self.input_ids, default=0) < 0, f"--input-id {min(self.input_ids, default=0)}"),
-            (self.timeout_s <= 0, "--timeout must be more than 0 seconds"),
-            (self.tune_budget_s < 0, "--tune-budget must not be negative"),
-            (self.resume and self.path is None, "--resume needs the file to go on with"),
-            (self.retry_failed and not self.resume, "--retry-failed goes with --resume"),
-            (self.retry_disturbed and not self.resume, "--retry-disturbed goes with --resume"),
+            (not 0 < self.timeout_s < inf, "--timeout must be more than 0 seconds, and finite"),
+            (not 0 <= self.tune_budget_s < inf, "--tune-budget must be 0 seconds or more, finite"),
+            (not 0 <= self.memory_limit_gb < inf, "--memory-limit must be 0 GB or more, finite"),
+            (
+                self.resume and self.path is None,
+                "--resume needs the file to go on with; name it with --out",
+            ),
+            *(
+                (getattr(self, name) and not self.resume, f"{flag} goes with --resume --out FILE")
+                for name, flag in RETRIES.items()
+            ),
         ):
             if is_wrong:
                 raise PlanError(problem)
@@ -142,7 +152,7 @@ class Options:
     def check_device(self) -> None:
         """PlanError if it is not there: a list can be made without it, but nothing can run."""
         if self.place == "cuda" and not torch.cuda.is_available():
-            raise PlanError("--device cuda: PyTorch finds no GPU here")
+            raise PlanError("--device cuda: PyTorch finds no GPU here; run with --device cpu")
 
 
 @dataclass(frozen=True)
@@ -198,7 +208,7 @@ def choose_operators(suite: Suite, names: Sequence[str]) -> list[Operator]:
     known = [operator.name for operator in suite.operators]
     for name in names:
         if not any(fnmatchcase(other, name) for other in known):
-            raise PlanError(f"--kernel {name}: {_suggest(name, known)}")
+            raise PlanError(f"--kernel {name}: {suggest(name, known)}")
     return [
         operator
         for operator in suite.operators
@@ -254,7 +264,7 @@ def _check_only(only: Sequence[str], wanted: dict[str, list[Implementation]]) ->
     known = list(dict.fromkeys(entry.name for entry in entries))
     for name in only:
         if not any(entry.answers_to(name) for entry in entries):
-            raise PlanError(f"--only {name}: {_suggest(name, known)}")
+            raise PlanError(f"--only {name}: {suggest(name, known)}")
 
 
 def _check_ids(options: Options, operators: Sequence[Operator]) -> None:
@@ -270,21 +280,39 @@ def _check_impls(suite: Suite, impls: Sequence[str]) -> None:
     for text in impls:
         owner, sign, target = text.rpartition("=")
         module, _, function = target.partition(":")
-        if not module or not function:
+        if not is_dotted_name(module) or not is_dotted_name(function):
             raise PlanError(f"--impl {text}: expected [operator=]module:function")
         if sign and owner not in known:
-            raise PlanError(f"--impl {text}: {_suggest(owner, known)}")
+            raise PlanError(f"--impl {text}: {suggest(owner, known)}")
         name = owner + sign + plugin_name(target)
         if names.setdefault(name, target) != target:
-            raise PlanError(f"--impl {text}: {names[name]} is called {plugin_name(target)} too")
+            raise PlanError(
+                f"--impl {text}: {names[name]} is called {plugin_name(target)} too; rename one"
+            )
 
 
 def _known(option: str, value: str, values: Sequence[str]) -> None:
     if value not in values:
-        raise PlanError(f"{option} {value}: {_suggest(value, values)}")
+        raise PlanError(f"{option} {value}: {suggest(value, values)}")
 
 
-def _suggest(name: str, known: Sequence[str]) -> str:
+def is_dotted_name(text: str) -> bool:
+    """Whether it can be the name of a module, or of something in it.
+
+    Example:
+        >>> is_dotted_name("os.path"), is_dotted_name("../x"), is_dotted_name("")
+        (True, False, False)
+    """
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """What may have been meant instead of a name that is not known.
+
+    Example:
+        >>> suggest("gem", ["gemm", "add"]), suggest("x", ["gemm", "add"])
+        ('did you mean gemm?', 'there are gemm, add')
+    """
     near = get_close_matches(name, known, n=3)
     if near:
         return f"did you mean {' or '.join(near)}?"

@@ -67,6 +67,7 @@ def _variables(options: Options, folder: Path) -> Mapping[str, str]:
     """Settings of workers: the backend, threads, caches in which nothing is found from before."""
     threads = str(torch.get_num_threads())
     found: dict[str, Any] = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    found["TMPDIR"] = str(folder)
     if options.backend:
         found["TILESMITH_BACKEND"] = options.backend
     if not options.use_cache:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from time import monotonic
 
 from tilesmith.bench.row import Row
 
@@ -13,30 +14,37 @@ from tilesmith.bench.row import Row
 class Stage(str, Enum):
     """What a worker does; who is to blame for a death depends on it."""
 
+    START = "starting"
     PREPARE = "making the arguments"
-    CHECK = "building the implementation, calling it, judging its results"
+    BUILD = "building it and calling it for the first time"
+    TUNE = "searching for a config"
+    CALL = "calling it a second time"
+    JUDGE = "judging its results"
     BASELINE = "calling the eager form"
     MEASURE = "timing"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The stage that was begun last and the row before it."""
+    """The stage that was begun last, the row before it, and when it was begun."""
 
     stage: Stage
     row: Row
+    began: float = field(default_factory=monotonic)
+    """By ``time.monotonic``, whose clock is the machine's."""
 
     def save(self, path: Path) -> None:
         """Leave it; a reader never sees half of it."""
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({"stage": self.stage.value, "row": self.row.to_json()}))
+        left = {"stage": self.stage.value, "row": self.row.to_json(), "began": self.began}
+        partial.write_text(json.dumps(left))
         partial.replace(path)
 
     @classmethod
-    def load(cls, path: Path, row: Row) -> Progress:
+    def load(cls, path: Path, row: Row, began: float) -> Progress:
         """What was left; where nothing was, the given row before anything was done."""
         try:
             found = json.loads(path.read_text())
-            return cls(Stage(found["stage"]), Row.from_json(found["row"]))
+            return cls(Stage(found["stage"]), Row.from_json(found["row"]), float(found["began"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return cls(Stage.PREPARE, row)
+            return cls(Stage.START, row, began)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
+from math import isfinite
 from typing import Any
+
+NoneType = type(None)
+
+INTERPRETED = "nothing was compiled: the reference interpreter ran"
+"""A row's fallback where that is so."""
 
 
 class Owner(str, Enum):
@@ -55,6 +61,10 @@ class Row:
     cause: Cause = Cause.NONE
     reason: str = ""
     """In words, with the last lines of what it printed if it died."""
+    stage: str = ""
+    """What its process was doing when it died or was ended."""
+    stage_s: float | None = None
+    """For how long it had been doing that."""
     latency_ms: float | None = None
     """Median of one call."""
     spread: float | None = None
@@ -80,7 +90,9 @@ class Row:
     tune_s: float | None = None
     num_configs: int | None = None
     config: str = ""
-    """As it can be pasted."""
+    """As it can be pasted; the one that ran."""
+    fallback: str = ""
+    """Why that is not the first choice, or why nothing was compiled."""
     timer: str = ""
     """How it was timed: graph or events, cold or warm, or on the host."""
     roofline_ms: float | None = None
@@ -115,11 +127,28 @@ class Row:
 
     @classmethod
     def from_json(cls, line: str) -> Row:
-        """Read a line; fields of later versions are passed over."""
+        """Read a line; fields of later versions are passed over. ValueError for other forms."""
         found: dict[str, Any] = json.loads(line)
-        names = {item.name for item in fields(cls)}
-        known = {name: value for name, value in found.items() if name in names}
+        known = {item.name: found[item.name] for item in fields(cls) if item.name in found}
+        for name, value in known.items():
+            is_number = not isinstance(value, float) or isfinite(value)
+            if not is_number or not isinstance(value, _FORMS[_KINDS[name]]):
+                raise ValueError(f"{name} is {value!r}")
+        if not all(isinstance(text, str) for text in known.get("environment", {}).values()):
+            raise ValueError("the environment is not of words")
         for name, kind in (("owner", Owner), ("status", Status), ("cause", Cause)):
             if name in known:
                 known[name] = kind(known[name])
         return cls(**known)
+
+
+_FORMS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "float | None": (float, int, NoneType),
+    "int | None": (int, NoneType),
+    "dict[str, str]": (dict,),
+    **dict.fromkeys(("str", "Owner", "Status", "Cause"), (str,)),
+}
+"""How values are read from JSON, by annotation."""
+_KINDS = {item.name: str(item.type) for item in fields(Row)}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from tilesmith.bench.journal import JournalWriter
 from tilesmith.bench.listener import Listener, SafeListener
@@ -13,6 +11,7 @@ from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.processes import WorkerProcesses
 from tilesmith.bench.resume import describe_run, kept_rows
 from tilesmith.bench.row import Row
+from tilesmith.bench.scratch import scratch_folder
 from tilesmith.bench.supervisor import Supervisor
 
 
@@ -39,11 +38,8 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
 
 @contextmanager
 def _supervisor(options: Options) -> Iterator[Supervisor]:
-    with (
-        tempfile.TemporaryDirectory(prefix="tilesmith_bench_") as name,
-        WorkerProcesses(options, Path(name)) as processes,
-    ):
-        yield Supervisor(options, processes, Path(name))
+    with scratch_folder() as folder, WorkerProcesses(options, folder) as processes:
+        yield Supervisor(options, processes, folder)
 
 
 @contextmanager

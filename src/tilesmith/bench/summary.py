@@ -19,7 +19,7 @@ from tilesmith.bench.averages import (
     is_speedup_disturbed,
 )
 from tilesmith.bench.columns import Column, columns_for
-from tilesmith.bench.row import Owner, Row, Status
+from tilesmith.bench.row import INTERPRETED, Owner, Row, Status
 from tilesmith.tune.report.wording import counted, first_line
 
 PIPED_WIDTH = 160
@@ -49,7 +49,7 @@ def summary(
     if "speedup" in metrics:
         yield from _average_parts(operators, rows)
     yield from _failure_parts(failures(rows))
-    yield from map(Text, absence_texts(rows))
+    yield from map(Text, (*fallback_texts(rows), *absence_texts(rows)))
     yield Text(counts_text(rows))
     warning = disturbance_text(rows)
     if warning:
@@ -68,6 +68,21 @@ def absence_texts(rows: Sequence[Row]) -> list[str]:
     return [
         f"{name} was not available: {reason} ({counted(count, 'row')})"
         for (name, reason), count in reasons.items()
+    ]
+
+
+def fallback_texts(rows: Sequence[Row]) -> list[str]:
+    """Which times are not those of a first choice, and why: a line for each reason.
+
+    Example:
+        >>> fallback_texts([])
+        []
+    """
+    reasons = Counter((row.operator, row.implementation, row.fallback) for row in rows)
+    return [
+        f"{operator} {name} fell back: {first_line(reason)} ({counted(count, 'row')})"
+        for (operator, name, reason), count in reasons.items()
+        if reason
     ]
 
 
@@ -110,7 +125,8 @@ def row_line(row: Row) -> str:
     if row.status is not Status.OK or row.latency_ms is None:
         return f"{name}: {ending_text(row)}"
     shown = [column.text(row) for column in columns_for([row], ("latency", "speedup"))]
-    return f"{name}: {shown[0]} ms {' '.join(shown[1:])}".rstrip()
+    remark = f"({_remark(row)})" if row.fallback else ""
+    return f"{name}: {shown[0]} ms {' '.join([*shown[1:], remark])}".rstrip()
 
 
 def ending_text(row: Row) -> str:
@@ -126,7 +142,7 @@ def short_ending(row: Row) -> str:
 def fitting_columns(rows: Sequence[Row], columns: Sequence[Column], width: int) -> list[Column]:
     """Those that fit beside the names of the rows, and beside what is said of failures."""
     names = [f"{_input_text(row)}{row.implementation}" for row in rows]
-    endings = [short_ending(row) for row in rows if row.status is not Status.OK]
+    endings = list(map(_remark, rows))
     used = _longest(names) + 2 * GAP + _longest(endings) + GAP
     fitting: list[Column] = []
     for column in columns:
@@ -169,8 +185,16 @@ def _new_table(title: str) -> Table:
 
 
 def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
-    ending = "" if row.status is Status.OK else short_ending(row)
-    return [row.implementation, *(column.text(row) for column in columns), ending]
+    return [row.implementation, *(column.text(row) for column in columns), _remark(row)]
+
+
+def _remark(row: Row) -> str:
+    """What stands behind the numbers of a row."""
+    if row.status is not Status.OK:
+        return short_ending(row)
+    if row.fallback == INTERPRETED:
+        return "interpreted"
+    return "fallback config" if row.fallback else ""
 
 
 def _row_style(row: Row) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from tilesmith.bench.implementations import Kind
@@ -11,7 +12,7 @@ from tilesmith.bench.job_rows import blank_row, died, harness_failed, unavailabl
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.processes import WorkerProcesses
 from tilesmith.bench.progress import Progress, Stage
-from tilesmith.bench.row import Cause, Row, Status
+from tilesmith.bench.row import Cause, Row
 from tilesmith.bench.worker import MakeReference, Measure
 from tilesmith.tune.processes.failures import ChildError
 from tilesmith.tune.processes.messages import ErrorReply
@@ -41,7 +42,8 @@ class References:
     def _make(self, job: Job) -> str:
         reply = self._processes.ask(MakeReference(job, self._path), self._timeout_s).reply
         if isinstance(reply, ChildError):
-            return "" if self._path.exists() else str(reply).splitlines()[0]
+            how = str(reply).splitlines()[0]
+            return "" if self._path.exists() else f"{how} while working out the reference"
         return reply.reason if isinstance(reply, ErrorReply) else ""
 
 
@@ -84,8 +86,10 @@ class Supervisor:
         """The row and, if the process died, the stage in which it did."""
         self._progress.unlink(missing_ok=True)
         outcome = self._processes.ask(request, self._timeout_s(request.job))
-        progress = Progress.load(self._progress, blank_row(request.job))
-        row, stage = _read(outcome.reply, progress)
+        moment = outcome.moment or monotonic()
+        started = moment - outcome.seconds
+        progress = Progress.load(self._progress, blank_row(request.job), started)
+        row, stage = _read(outcome.reply, progress, moment)
         return replace(row, seconds=outcome.seconds), stage
 
     def _timeout_s(self, job: Job) -> float:
@@ -93,13 +97,11 @@ class Supervisor:
         return self._options.timeout_s + TUNING_FACTOR * self._options.tune_budget_s * is_tuned
 
 
-def _read(reply: Any, progress: Progress) -> tuple[Row, Stage | None]:
+def _read(reply: Any, progress: Progress, moment: float) -> tuple[Row, Stage | None]:
     if isinstance(reply, Row):
         return reply, None
     if isinstance(reply, ChildError):
-        is_ours = progress.stage is Stage.PREPARE
-        status = Status.HARNESS_FAILED if is_ours else Status.FAILED
-        return died(progress.row, reply, status), progress.stage
+        return died(progress, reply, moment), progress.stage
     reason = f"unexpected reply {reply!r}"
     if isinstance(reply, ErrorReply):
         reason = f"{reply.reason}\n{reply.traceback_tail}".rstrip()

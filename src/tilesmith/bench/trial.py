@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -22,6 +23,7 @@ from tilesmith.bench.job_rows import (
 from tilesmith.bench.ours import ObservedTuner, observe_kernels
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.poison import poison_free_memory, poison_results
+from tilesmith.bench.progress import Stage
 from tilesmith.bench.rates import Work as AmountOfWork
 from tilesmith.bench.reference import Judge, Judgement, Reference
 from tilesmith.bench.row import Cause, Owner, Row, Status
@@ -62,11 +64,14 @@ class Setting:
 
 
 class Trial:
-    """Keeps the row so far; every step returns it."""
+    """Keeps the row so far; every step returns it. ``announce`` is told of stages that begin."""
 
-    def __init__(self, setting: Setting, row: Row) -> None:
+    def __init__(
+        self, setting: Setting, row: Row, announce: Callable[[Stage, Row], object] | None = None
+    ) -> None:
         self.row = row
         self._setting = setting
+        self._announce = announce
         self._fingerprint = fingerprint(setting.arguments)
         reference = setting.reference
         if reference is not None and reference.arguments != self._fingerprint:
@@ -86,6 +91,7 @@ class Trial:
     def check(self) -> Row:
         """Build, call twice over poisoned memory, judge both results."""
         implementation = self._setting.job.implementation
+        self._begin(Stage.BUILD)
         try:
             function = load_function(implementation, self._setting.operator)
             observe_kernels(self._tuner)
@@ -103,6 +109,7 @@ class Trial:
     def try_baseline(self) -> Row:
         """Call the eager form; if it fails there is no speedup, and the row says why."""
         arguments, eager = self._setting.arguments, self._setting.operator.eager
+        self._begin(Stage.BASELINE)
         try:
             result = eager(*arguments)
             self._synchronize()
@@ -117,6 +124,7 @@ class Trial:
         """Time it, in turns with the baseline where there is one."""
         assert self._work is not None
         assert self._amount is not None
+        self._begin(Stage.MEASURE)
         try:
             fields = self._time(self._work)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -134,7 +142,7 @@ class Trial:
         options = self._setting.options
         is_tuned = self._setting.job.implementation.kind is Kind.TUNED
         budget = options.tune_budget_s if is_tuned else None
-        return ObservedTuner(budget, is_forced=not options.use_cache)
+        return ObservedTuner(budget, is_forced=not options.use_cache, announce=self._begin)
 
     def _call_and_judge(self, work: Work) -> None:
         arguments = self._setting.arguments
@@ -148,8 +156,10 @@ class Trial:
         kept = [tensor.detach().clone() for tensor in tensors_in(first)]
         poison_results(first, arguments)
         del first
+        self._begin(Stage.CALL)
         second = work()
         self._synchronize()
+        self._begin(Stage.JUDGE)
         self._accept(self._judged(kept), "")
         self._accept(self._judged(second), "a second call: ")
         if fingerprint(arguments) != self._fingerprint:
@@ -216,6 +226,14 @@ class Trial:
     def _synchronize(self) -> None:
         if self._setting.device.type != "cpu":
             torch.cuda.synchronize(self._setting.device)
+
+    def _begin(self, stage: Stage) -> None:
+        if self._announce is None:
+            return
+        try:
+            self._announce(stage, self.row)
+        except OSError as error:
+            raise HarnessError(f"no file can be left behind: {error}") from error
 
     def _update(self, **fields: Any) -> None:
         self.row = replace(self.row, **fields)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
@@ -59,17 +60,14 @@ def answer(request: Measure | MakeReference) -> Row | None:
 
 
 def measure(request: Measure) -> Row:
-    """All stages of one job, each announced before it begins."""
+    """All stages of one job, each announced before it begins by a file for the supervisor."""
     found = prepare(request)
     if isinstance(found, Row):
         return found
-    Progress(Stage.CHECK, found.row).save(request.progress)
     row = found.check()
     if row.status is Status.OK and request.with_baseline:
-        Progress(Stage.BASELINE, row).save(request.progress)
         row = found.try_baseline()
     if row.status is Status.OK:
-        Progress(Stage.MEASURE, row).save(request.progress)
         row = found.measure()
     return row
 
@@ -77,6 +75,7 @@ def measure(request: Measure) -> Row:
 def prepare(request: Measure) -> Trial | Row:
     """The trial with its arguments made, or a row that says why there is none."""
     job, options = request.job, request.options
+    Progress(Stage.PREPARE, blank_row(job)).save(request.progress)
     device = torch.device(job.device)
     operator = find_operator(job)
     row = replace(blank_row(job), environment=environment(device))
@@ -87,7 +86,11 @@ def prepare(request: Measure) -> Trial | Row:
     arguments = make_arguments(operator, job)
     path = request.reference
     reference = Reference.load(path, device) if path is not None else None
-    return Trial(Setting(job, options, operator, arguments, reference), row)
+    return Trial(
+        Setting(job, options, operator, arguments, reference),
+        row,
+        lambda stage, known: Progress(stage, known).save(request.progress),
+    )
 
 
 def find_operator(job: Job) -> Operator:
@@ -98,4 +101,9 @@ def find_operator(job: Job) -> Operator:
 def make_arguments(operator: Operator, job: Job) -> Arguments:
     """The arguments of a job, on its device and in its type."""
     chosen = operator.inputs_on(job.device)[job.input_id]
-    return chosen.make(torch.device(job.device), getattr(torch, job.dtype))
+    made: Any = chosen.make(torch.device(job.device), getattr(torch, job.dtype))
+    if not isinstance(made, (tuple, list)):
+        raise TypeError(
+            f"make() of input {chosen.label} returned {type(made).__name__}, expected a tuple"
+        )
+    return tuple(cast("Arguments", made))

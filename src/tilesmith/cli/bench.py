@@ -6,7 +6,7 @@ Standard output has the results alone; what happens meanwhile goes to standard e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -21,14 +21,19 @@ from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError
 from tilesmith.bench.report.files import write_page, write_pictures
 from tilesmith.bench.report.html import Results
 from tilesmith.bench.row import Row, Status
+from tilesmith.bench.row_choice import choose_rows
 from tilesmith.bench.run import run_plan
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.summary import print_summary
+from tilesmith.cli.bench_modes import check_modes
 from tilesmith.cli.bench_progress import BarListener, make_listener
 from tilesmith.cli.forms import UsageError, add_command
+from tilesmith.cli.output import SideConsole, is_shown, tell
 from tilesmith.tune.report.canvas import PictureError
 from tilesmith.tune.report.wording import counted
 
+BUDGET_S, TIMEOUT_S = Options.tune_budget_s, Options.timeout_s
+EXPECTED = "expected a file as tilesmith bench --out writes it"
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
 
@@ -52,13 +57,19 @@ class BenchForm:
         str,
         typer.Option(help=f"what is shown; default: {', '.join(METRICS)}", show_default=False),
     ] = ",".join(METRICS)
-    regime: Annotated[str, typer.Option(help="caches before each call: cold or warm")] = "cold"
-    cudagraph: Annotated[bool, typer.Option(help="time replays of CUDA graphs")] = True
+    regime: Annotated[str, typer.Option(help="caches before each call: cold (default), warm")] = ""
+    cudagraph: Annotated[
+        bool | None, typer.Option(help="time replays of CUDA graphs; default: where possible")
+    ] = None
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp64; default: each input's")] = ""
     backend: Annotated[str, typer.Option(help="of our kernels; default: by device")] = ""
     device: Annotated[str, typer.Option(help="cpu or cuda; default: a GPU if there is one")] = ""
-    tune_budget: Annotated[float, typer.Option(help="seconds of each search", min=0.0)] = 15.0
-    timeout: Annotated[float, typer.Option(help="seconds for each row", min=1.0)] = 300.0
+    tune_budget: Annotated[
+        float | None, typer.Option(help=f"seconds of each search; default: {BUDGET_S:g}", min=0.0)
+    ] = None
+    timeout: Annotated[
+        float | None, typer.Option(help=f"seconds for each row; default: {TIMEOUT_S:g}", min=1.0)
+    ] = None
     use_cache: Annotated[
         bool, typer.Option("--use-cache", help="take tuned configs from the cache")
     ] = False
@@ -71,7 +82,9 @@ class BenchForm:
     memory_limit: Annotated[
         float, typer.Option(help="GB of a process on the CPU; 0: most of the machine", min=0.0)
     ] = 0.0
-    suite: Annotated[str, typer.Option(help="module with a function suite()")] = DEFAULT_SUITE
+    suite: Annotated[
+        str, typer.Option(help=f"module with a function suite(); default: {DEFAULT_SUITE}")
+    ] = ""
     out: Annotated[
         Path | None, typer.Option(help="file of rows; default bench-<date>-<time>.jsonl")
     ] = None
@@ -101,21 +114,21 @@ class BenchForm:
     def options(self) -> Options:
         """What runs and how; PlanError for what does not exist."""
         return Options(
-            suite=self.suite,
-            kernels=_words(self.kernel),
+            suite=self.suite or DEFAULT_SUITE,
+            kernels=_words("--kernel", self.kernel),
             shard=Shard.parse(self.input_shard) if self.input_shard else None,
             num_inputs=self.num_inputs,
             input_ids=_numbers(self.input_id),
-            only=_words(self.only),
+            only=_words("--only", self.only),
             impls=tuple(self.impl or ()),
-            metrics=_words(self.metrics),
-            regime=self.regime,
-            use_graph=self.cudagraph,
+            metrics=_words("--metrics", self.metrics),
+            regime=self.regime or "cold",
+            use_graph=self.cudagraph is not False,
             dtype=self.dtype,
             backend=self.backend,
             device=self.device,
-            tune_budget_s=self.tune_budget,
-            timeout_s=self.timeout,
+            tune_budget_s=BUDGET_S if self.tune_budget is None else self.tune_budget,
+            timeout_s=TIMEOUT_S if self.timeout is None else self.timeout,
             use_cache=self.use_cache,
             use_fresh_processes=self.fresh_processes,
             require_accuracy=self.require_accuracy,
@@ -130,6 +143,7 @@ class BenchForm:
 def bench(form: BenchForm) -> int:
     """Run kernels against eager, torch.compile and others. Each has its own process."""
     try:
+        check_modes(form)
         options = form.options()
         if form.launch:
             options.check_device()
@@ -137,20 +151,29 @@ def bench(form: BenchForm) -> int:
             return 0
         if form.load is not None:
             results = load_results(form.load)
+            results = replace(results, rows=choose_rows(results.rows, options))
         elif form.is_list:
-            typer.echo("\n".join(list_lines(_plan(options))))
-            return 0
+            listed = "\n".join(list_lines(_plan(options)))
+            return 0 if is_shown(lambda: typer.echo(listed)) else HARNESS_FAILED
         else:
             results = _run(form, options)
     except PlanError as error:
         raise UsageError(str(error)) from None
     except JournalError as error:
-        typer.echo(f"error: {error}; --resume goes on with what is there", err=True)
+        tell(f"error: {error}; --resume goes on with what is there")
         return HARNESS_FAILED
-    if not form.quiet:
-        print_summary(results.rows, options.metrics, Console())
-    _write(form, results)
-    return exit_code(results.rows)
+    return _report(form, options, results)
+
+
+def _report(form: BenchForm, options: Options, results: Results) -> int:
+    """Print and write; files are written even if the reader of the results has gone."""
+    has_printed = True
+    try:
+        if not form.quiet:
+            has_printed = is_shown(lambda: print_summary(results.rows, options.metrics, Console()))
+    finally:
+        _write(form, results, options.path)
+    return exit_code(results.rows) if has_printed else HARNESS_FAILED
 
 
 def load_results(path: Path) -> Results:
@@ -158,12 +181,12 @@ def load_results(path: Path) -> Results:
     try:
         journal = read_journal(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path}: {error.strerror}; {EXPECTED}") from None
     if not journal.rows:
-        raise UsageError(f"{path} has no rows of a benchmark")
+        raise UsageError(f"{path} has no rows of a benchmark; {EXPECTED}")
     if journal.num_unreadable:
         lines = counted(journal.num_unreadable, "line")
-        typer.echo(f"warning: {lines} of {path} cannot be read", err=True)
+        tell(f"warning: {lines} of {path} cannot be read")
     return Results(journal.rows, journal.run)
 
 
@@ -205,15 +228,14 @@ def _plan(options: Options) -> Sequence[Job]:
 def _run(form: BenchForm, options: Options) -> Results:
     jobs = _plan(options)
     options.check_device()
-    console = Console(stderr=True)
+    console = SideConsole()
     if not form.quiet:
-        rows = counted(len(jobs), "row")
-        console.print(f"{rows} to {options.path}", highlight=False, soft_wrap=True)
+        tell(f"{counted(len(jobs), 'row')} to {options.path}")
     listener = make_listener(jobs, console, is_quiet=form.quiet)
     try:
         rows = run_plan(jobs, options, listener)
     except KeyboardInterrupt:
-        typer.echo(f"what has run is in {options.path}; --resume goes on from there", err=True)
+        tell(f"what has run is in {options.path}; --resume goes on from there")
         raise
     finally:
         if isinstance(listener, BarListener):
@@ -222,7 +244,7 @@ def _run(form: BenchForm, options: Options) -> Results:
     return Results(rows, run)
 
 
-def _write(form: BenchForm, results: Results) -> None:
+def _write(form: BenchForm, results: Results, rows_path: Path | None) -> None:
     written: list[Path] = []
     try:
         for path, text in ((form.csv, csv_text(results.rows)), (form.json, _json(results))):
@@ -235,25 +257,31 @@ def _write(form: BenchForm, results: Results) -> None:
             written.append(form.html)
         if form.png is not None:
             written += write_pictures(results, form.png)
-    except (OSError, PictureError) as error:
-        raise UsageError(f"a report cannot be written: {error}") from None
+    except (OSError, PictureError, ValueError, ArithmeticError) as error:
+        again = f"; the rows are in {rows_path}, and --from makes reports of them"
+        raise UsageError(
+            f"a report cannot be written: {error}{again if rows_path else ''}"
+        ) from None
     if written and not form.quiet:
-        typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
+        tell(f"wrote {', '.join(map(str, written))}")
 
 
 def _json(results: Results) -> str:
     return json_text(results.rows, results.run)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+def _words(option: str, text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if text and not words:
+        raise PlanError(f"{option} {text!r}: expected names with commas between them")
+    return words
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    words = _words(text)
-    wrong = [word for word in words if not word.isdecimal()]
+    words = _words("--input-id", text)
+    wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
     if wrong:
-        raise PlanError(f"--input-id {text}: {wrong[0]} is no number")
+        raise PlanError(f"--input-id {text}: {wrong[0]} is no number; expected such as 0,3")
     return tuple(map(int, words))
 
 

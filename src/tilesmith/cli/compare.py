@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,14 +16,16 @@ from rich.text import Text
 
 from tilesmith.bench.columns import plus_minus
 from tilesmith.bench.compare import THRESHOLD, Change, Comparison, Kind, compare
+from tilesmith.bench.run_differences import Differences, differences_text, run_differences
 from tilesmith.bench.summary import PIPED_WIDTH, ending_text
 from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
+from tilesmith.cli.output import is_shown
 from tilesmith.tune.report.tables import json_line
 from tilesmith.tune.report.wording import counted, number_text
 
-WORSE = 1
-"""Exit code with ``--fail-on-slower``."""
+WORSE, UNPRINTED = 1, 3
+"""Exit codes, beside 0: the first with ``--fail-on-slower``."""
 _STYLES = {Kind.SLOWER: "red", Kind.FASTER: "green", Kind.FAILS_NOW: "bold red"}
 _TIMED = (Kind.SLOWER, Kind.FASTER, Kind.MACHINE, Kind.DISTURBED)
 
@@ -47,20 +50,31 @@ def run_compare(form: CompareForm) -> int:
     """Say what got faster or slower beyond noise. Also what fails now or works now."""
     before, after = load_results(form.before), load_results(form.after)
     found = compare(before.rows, after.rows, form.threshold / 100)
-    if form.json:
-        typer.echo(json_line({"changes": [change_record(change) for change in found.changes]}))
-    else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = PIPED_WIDTH
-        for part in comparison_parts(found, has_all=form.every):
-            console.print(part, soft_wrap=isinstance(part, Text))
+    differences = run_differences(before, after, found)
+    show = _print_json if form.json else partial(_print_parts, has_all=form.every)
+    if not is_shown(lambda: show(found, differences)):
+        return UNPRINTED
     return WORSE if form.fail_on_slower and found.regressions else 0
 
 
 def add_compare_command(app: typer.Typer) -> None:
     """Make ``tilesmith compare`` known."""
     add_command(app, "compare", CompareForm, run_compare)
+
+
+def _print_json(found: Comparison, differences: Differences) -> None:
+    changes = [change_record(change) for change in found.changes]
+    typer.echo(json_line({"differences": differences, "changes": changes}))
+
+
+def _print_parts(found: Comparison, differences: Differences, *, has_all: bool) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    if differences:
+        console.print(Text(differences_text(differences), style="yellow"), soft_wrap=True)
+    for part in comparison_parts(found, has_all=has_all):
+        console.print(part, soft_wrap=isinstance(part, Text))
 
 
 def change_record(change: Change) -> dict[str, object]:

@@ -22,6 +22,8 @@ MOVED = {
     "helion.runtime.settings": "tilesmith.settings",
 }
 """Modules that stand elsewhere here."""
+WHOLE = "tilesmith.tune.decorator"
+"""Loads every part that a kernel needs."""
 
 
 def install_helion_names() -> None:
@@ -31,6 +33,8 @@ def install_helion_names() -> None:
     for name in MOVED:
         # Scripts write `helion.runtime.config` after `import helion` alone.
         importlib.import_module(name)
+    # Now, before files next to a script can hide the libraries that we need.
+    importlib.import_module(WHOLE)
 
 
 class _AliasFinder(MetaPathFinder):

@@ -70,8 +70,11 @@ def _find_attribute(module: ModuleType, place: str, name: str, known: Iterable[s
 
 
 def _load(place: str) -> ModuleType:
-    """Import a module, or a file under the name of its stem."""
+    """Import a module, or a file: as part of its package, else under the name of its stem."""
     install_helion_names()
+    if "" not in sys.path:
+        # As `python -m` does: modules of the working folder can be named.
+        sys.path.insert(0, "")
     path = Path(place)
     try:
         return _load_file(path) if path.suffix == ".py" else _load_module(place)
@@ -81,32 +84,83 @@ def _load(place: str) -> ModuleType:
 
 
 def _load_module(place: str) -> ModuleType:
-    if "" not in sys.path:
-        # As `python -m` does: modules of the working directory can be named.
-        sys.path.insert(0, "")
+    if Path(f"{place}.py").is_file() and not place.isidentifier():
+        raise ReferenceNotFoundError(f"{place} is no name of a module; did you mean {place}.py?")
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
         # A module that exists and fails to import another one is not a wrong reference.
         if not error.name or not f"{place}.".startswith(f"{error.name}."):
             raise
-        raise ReferenceNotFoundError(f"no module {place}; {_near_modules(place)}") from None
+        raise ReferenceNotFoundError(_no_module(place, error.name)) from None
     except (TypeError, ValueError):
         raise ReferenceNotFoundError(f"{place!r} is neither a module nor a .py file") from None
 
 
+def _no_module(place: str, missing: str) -> str:
+    """What was looked for, where, and what helps."""
+    parent = missing.rpartition(".")[0]
+    folders = _folders_of(parent)
+    if not folders:
+        return f"no module {place}; {parent} is no package"
+    file = f"{place.replace('.', '/')}.py"
+    return "\n".join(
+        [
+            f"no module {place}; {_near_modules(missing, parent)}",
+            f"{missing} was looked for in",
+            *(f"  {folder}" for folder in folders),
+            f"go to the folder that has {file}, or name the file: path/to/{file}:NAME",
+        ]
+    )
+
+
+def _folders_of(package: str) -> list[str]:
+    """Where the modules of a package are looked for; of no package, where Python begins."""
+    if package:
+        return list(getattr(sys.modules.get(package), "__path__", ()))
+    folders = dict.fromkeys(folder or str(Path.cwd()) for folder in sys.path)
+    return [folder for folder in folders if Path(folder).is_dir()]
+
+
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        beside = path.parent.glob("*.py") if path.parent.is_dir() else ()
-        raise ReferenceNotFoundError(f"no file {path}; {_near(str(path), map(str, beside))}")
-    known = sys.modules.get(path.stem)
-    if (
-        known is not None
-        and Path(getattr(known, "__file__", None) or "").resolve() == path.resolve()
-    ):
+        raise ReferenceNotFoundError(_no_file(path))
+    whole = path.resolve()
+    root, name = _package_of(whole)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    if "." in name:
+        return importlib.import_module(name)
+    known = sys.modules.get(name)
+    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == whole:
         return known
-    sys.path.insert(0, str(path.resolve().parent))
-    name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_command_line"
+    try:
+        return _execute(path, name if known is None else f"{name}_of_command_line")
+    except ModuleNotFoundError as error:
+        folder = _folder_named(whole, error.name or "")
+        if folder is None:
+            raise
+        raise ReferenceNotFoundError(
+            f"{path} imports {error.name}: run this in {folder.parent}, which has {folder.name}"
+        ) from None
+
+
+def _package_of(path: Path) -> tuple[Path, str]:
+    """The folder to import a file from, and its name from there."""
+    root, names = path.parent, [path.stem]
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        names.insert(0, root.name)
+        root = root.parent
+    return root, ".".join(names)
+
+
+def _folder_named(path: Path, module: str) -> Path | None:
+    """The folder around a file that a module is named after."""
+    top = module.partition(".")[0]
+    return next((folder for folder in path.parents if top and folder.name == top), None)
+
+
+def _execute(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ReferenceNotFoundError(f"{path} cannot be imported")
@@ -121,14 +175,18 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _near_modules(place: str) -> str:
-    parent, _, _ = place.rpartition(".")
-    try:
-        paths = list(importlib.import_module(parent).__path__) if parent else None
-    except (ImportError, AttributeError):
-        return f"{parent} is no package either"
-    prefix = f"{parent}." if parent else ""
-    return _near(place, (prefix + found.name for found in pkgutil.iter_modules(paths)))
+def _no_file(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"no file {path}; there is no folder {folder.absolute()}"
+    beside = _near(path.name, (found.name for found in folder.glob("*.py")))
+    return f"no file {path}; {beside}\n{path.name} was looked for in {folder.absolute()}"
+
+
+def _near_modules(missing: str, parent: str) -> str:
+    names = {found.name for found in pkgutil.iter_modules(_folders_of(parent))}
+    # Modules of Python itself hold no kernels.
+    return _near(missing.rpartition(".")[2], names - sys.stdlib_module_names)
 
 
 def _near(name: str, known: Iterable[str]) -> str:

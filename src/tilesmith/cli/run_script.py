@@ -1,4 +1,4 @@
-"""Runs a Python script as ``python script.py`` would, with Helion's names resolving to ours."""
+"""``tilesmith run``: a script as ``python`` would run it, with Helion's names resolving to ours."""
 
 from __future__ import annotations
 
@@ -6,8 +6,27 @@ import runpy
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated
+
+import typer
 
 from tilesmith.cli.helion_names import install_helion_names
+
+SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+"""Options after the script are the script's."""
+
+
+def add_run_command(app: typer.Typer) -> None:
+    """Make ``tilesmith run`` known."""
+    app.command(context_settings=SETTINGS)(run)
+
+
+def run(
+    script: Annotated[Path, typer.Argument(help="a Python file", exists=True, dir_okay=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(help="what the script is given")] = None,
+) -> None:
+    """Run a script, also one written for Helion. Its `import helion` finds Tilesmith."""
+    run_script(script, arguments or [])
 
 
 def run_script(script: Path, arguments: list[str]) -> None:

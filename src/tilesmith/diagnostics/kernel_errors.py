@@ -192,9 +192,9 @@ class ErrorCompilingKernel(BaseError):
 
 
 class NondeterministicKernel(BaseError):
-    """``deterministic=True``, and programs that add floats to one element."""
+    """``deterministic=True``, and programs that update one element in any order."""
 
-    message = "floats are added to `{tensor}` in any order: the last bits differ from run to run"
+    message = "{deed} `{tensor}` in any order: {harm} from run to run"
     found = "{meeting} meet in one element"
     note = "deterministic=True asks for the same bits in every run"
     fix = (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -100,7 +99,7 @@ class BoundKernel:
         """How to get the values that host code turned into constants from the arguments."""
         return [origin for origin, _ in self._variants.default.trace.session.specialized]
 
-    @cached_property
+    @property
     def written_arguments(self) -> frozenset[int]:
         """Positions of arguments whose memory the kernel stores into."""
         trace = self._variants.default.trace

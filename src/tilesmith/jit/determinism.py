@@ -1,7 +1,7 @@
 """``deterministic=True``: the same bits every time, however programs are ordered.
 
-Schedules under which programs add floats to one element are refused; where the source itself wants
-that, an error says so.
+Schedules under which programs add floats to one element, or do to it what else depends on their
+order, are refused; where the source itself wants that, an error says so.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def check_deterministic(function: Function, config: Config, settings: Settings) 
     """Raise if it is asked for, and results depend on the order of programs under the Config."""
     update = find_order_dependence(function, config) if settings.deterministic else None
     if update is not None:
+        deed, harm = update.deed.value
         raise NondeterministicKernel(
-            tensor=update.tensor, meeting=update.meeting, loc=update.op.loc
+            deed=deed, tensor=update.tensor, harm=harm, meeting=update.meeting, loc=update.op.loc
         )
 
 

@@ -17,7 +17,8 @@ from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.result import TuneResult
 from tilesmith.tune.store.journal import Journal
-from tilesmith.tune.store.key import StoreKey, digest_text, join_keys, make_key
+from tilesmith.tune.store.kernel_key import make_key
+from tilesmith.tune.store.key import StoreKey, digest_text, join_keys
 from tilesmith.tune.store.winner import Winner
 from tilesmith.tune.store.winners import Winners
 

@@ -105,6 +105,11 @@ def test_everything_from_outside_is_escaped(no_pictures):
     Reader(page)
 
 
+def test_a_fallback_is_shown_with_its_row(no_pictures):
+    page = make_page(Results([make_row(fallback="the default config does not build: too large")]))
+    assert "the default config does not build: too large</td>" in page
+
+
 def test_a_remark_on_a_good_row_is_shown(no_pictures):
     page = make_page(Results([make_row(reason="eager failed: out of memory", speedup=None)]))
     assert "eager failed: out of memory" in section_of(page, "gemm")

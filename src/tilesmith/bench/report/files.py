@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,12 @@ def write_pictures(results: Results, folder: Path) -> list[Path]:
     for name, draw in draws.items():
         content = draw()
         if content is not None:
-            path = folder / f"{name}.png"
+            path = folder / f"{_file_name(name)}.png"
             path.write_bytes(content)
             written.append(path)
     return written
+
+
+def _file_name(text: str) -> str:
+    """Operators may be called anything."""
+    return re.sub(r"[^-.+\w]", "_", text)

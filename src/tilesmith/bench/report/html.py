@@ -207,7 +207,7 @@ def _lines(item: Row, columns: Sequence[Column], most: float) -> list[str]:
         return [name + _spanning(ending_text(item), len(columns) + 1, style)]
     numbers = "".join(number_cell(column.text(item)) for column in columns)
     made = [f"{text_cell(item.implementation)}{numbers}<td>{_bar(item, most)}</td>"]
-    remark = first_line(item.reason)
+    remark = "; ".join(filter(None, (item.fallback, first_line(item.reason))))
     return made + ([_spanning(remark, len(columns) + 2, "soft")] if remark else [])
 
 

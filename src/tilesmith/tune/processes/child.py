@@ -43,8 +43,8 @@ STACK_DUMP_S = 0.1
 class ChildProcess:
     """Runs ``module``, which ends in ``serve(handler)``, and asks it.
 
-    ``environment`` is added to this process's. ``is_bare`` leaves out the package's ``__init__``
-    in the child: it then starts in a fraction of a second unless the module itself needs torch.
+    ``environment`` is added to this process's; the child's own temporary folder is made in its
+    ``TMPDIR``. ``is_bare`` leaves out the package's ``__init__``: it starts sooner without torch.
     ``arguments`` stand in its ``sys.argv`` from position 2.
     """
 
@@ -257,10 +257,10 @@ class _Life:
         if not sys.executable:
             raise ChildError("no child process can be started: sys.executable is not known")
         self.log = OutputLog()
-        scratch = _make_scratch()
+        scratch = _make_scratch(environment.get("TMPDIR"))
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        changes = {**_scratch_variables(scratch), **environment, "PYTHONPATH": _python_path()}
+        changes = {**environment, **_scratch_variables(scratch), "PYTHONPATH": _python_path()}
         try:
             self.process = _spawn(command, theirs, self.log, changes)
         except OSError as error:
@@ -353,9 +353,9 @@ def _python_path() -> str:
     return os.pathsep.join(folders)
 
 
-def _make_scratch() -> str:
+def _make_scratch(parent: str | None) -> str:
     try:
-        return tempfile.mkdtemp(prefix="tilesmith_")
+        return tempfile.mkdtemp(prefix="tilesmith_", dir=parent)
     except OSError:
         return ""
 

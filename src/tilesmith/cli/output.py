@@ -1,0 +1,41 @@
+"""Output that nobody takes any more, because of a closed pipe or a full disk, is no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import typer
+from rich.console import Console
+
+
+class SideConsole(Console):
+    """Standard error: when its reader goes, nothing more is printed there, and all else goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(stderr=True)
+
+    def on_broken_pipe(self) -> None:
+        """Unlike rich, which ends the program and takes standard output away too."""
+        self.quiet = True
+
+
+def tell(text: str) -> None:
+    """A line on standard error, for whoever still reads it."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
+
+
+def is_shown(show: Callable[[], object]) -> bool:
+    """Print results by a function; False, and a message, if standard output does not take them.
+
+    A reader that has seen enough and closed its pipe ends the command, as is usual.
+    """
+    try:
+        show()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        tell(f"error: standard output cannot be written: {error.strerror}")
+        return False
+    return True
