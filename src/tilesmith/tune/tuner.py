@@ -10,6 +10,8 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
+from math import inf
 
 from tilesmith.schedule.config import Config
 from tilesmith.tune.deadline import Deadline
@@ -58,6 +60,8 @@ class Tuner:
         self._interrupts = Interrupts()
         limits = Limits(options.run_timeout_s, max(0.2, options.budget_s / 50))
         self._trials = Trials(stations.bench, deadline, limits, find_fault=stations.find_fault)
+        most = options.max_generations
+        self._last_generation = inf if most is None else most
         self._generation = 0
         self._early: list[Outcome] | None = []
         """Outcomes before the search was announced."""
@@ -134,8 +138,7 @@ class Tuner:
             return StopReason.INTERRUPTED
         if self._deadline.is_over:
             return StopReason.BUDGET
-        most = self._options.max_generations
-        if most is not None and self._search.generation > most and self._is_idle:
+        if self._search.generation > self._last_generation and self._is_idle:
             return StopReason.GENERATIONS
         goal, best = self._options.stop_at_roofline, self.tally.best
         if goal is not None and self.roofline_ms and best is not None:
@@ -151,21 +154,19 @@ class Tuner:
         builder, has_asked = self._at.builder, False
         started, capacity = self._deadline.elapsed_s, builder.num_jobs * QUEUE_PER_JOB
         while (room := capacity - builder.num_pending - len(self._ready)) > 0:
-            is_long = self._deadline.elapsed_s - started > POLL_S
-            if self._find_stop() is not None or (is_long and not self._is_idle):
-                # Where hardly any candidate fits the device, asking must not take all the time.
+            # Where hardly any candidate fits the device, asking must not take all the time.
+            is_long = self._deadline.elapsed_s - started > POLL_S and not self._is_idle
+            if is_long or self._find_stop() is not None:
                 return has_asked
             self._note_generation()
-            most = self._options.max_generations
-            if most is not None and self._search.generation > most:
+            if self._search.generation > self._last_generation:
                 return has_asked
             candidates = self._search.ask(room)
             if not candidates:
                 return has_asked
             has_asked = True
-            for candidate in candidates:
-                for outcome in self._intake.admit(candidate):
-                    self._record(outcome)
+            for outcome in chain.from_iterable(map(self._intake.admit, candidates)):
+                self._record(outcome)
         return has_asked
 
     def _collect(self) -> None:
@@ -199,18 +200,15 @@ class Tuner:
             self._early.append(outcome)
 
     def _report(self, outcome: Outcome) -> None:
-        in_flight = self._at.builder.num_pending + len(self._ready)
-        self._listener.on_outcome(
-            outcome,
-            Progress(
-                self._deadline.elapsed_s,
-                self._options.budget_s,
-                len(self.tally.outcomes),
-                self._generation,
-                self.tally.best_entry,
-                in_flight,
-            ),
+        progress = Progress(
+            self._deadline.elapsed_s,
+            self._options.budget_s,
+            len(self.tally.outcomes),
+            self._generation,
+            self.tally.best_entry,
+            self._at.builder.num_pending + len(self._ready),
         )
+        self._listener.on_outcome(outcome, progress)
         self._note_generation()
 
     def _note_generation(self) -> None:
