@@ -35,7 +35,7 @@ def copy_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_native(function: Function, arguments: Mapping[str, Any], blocks: Mapping[str, int]) -> None:
     """Compile with these block sizes, and run."""
-    sized = tuple(replace(block, fixed=blocks[block.name]) for block in function.blocks)
+    sized = tuple(replace(block, fixed=blocks[block.name], slot=None) for block in function.blocks)
     optimised = optimise(replace(function, blocks=sized))
     spec = ConfigSpec(optimised, host_target(), {})
     settings = Settings()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from tilesmith.targets import Target
+
+
+def _listed(sizes: int | Sequence[int]) -> Sequence[int]:
+    return (sizes,) if isinstance(sizes, int) else sizes
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,21 @@ class LaunchParameter:
 
     @property
     def is_made_at_launch(self) -> bool:
-        """Whether each launch makes it anew, all zero: a counter of arrivals at barriers."""
+        """Whether each launch makes it anew: a counter at barriers, scratch between phases."""
+        return self.is_zeroed or self.source.startswith("torch.empty(")
+
+    @property
+    def made_form(self) -> tuple[str, int]:
+        """Of one that is made at launch: its element type as torch spells it, and how many."""
+        call = ast.parse(self.source, mode="eval").body
+        assert isinstance(call, ast.Call)
+        (dtype,) = [word.value for word in call.keywords if word.arg == "dtype"]
+        sizes = ast.literal_eval(call.args[0])
+        return ast.unparse(dtype).removeprefix("torch."), prod(_listed(sizes))
+
+    @property
+    def is_zeroed(self) -> bool:
+        """Whether it is all zero at each launch."""
         return self.source.startswith("torch.zeros(")
 
 

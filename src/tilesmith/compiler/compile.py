@@ -34,6 +34,7 @@ def compile_to_native(spec: ConfigSpec, config: Config, settings: Settings) -> A
 
 
 def _schedule(spec: ConfigSpec, config: Config, settings: Settings) -> tuple[Function, Schedule]:
+    spec, config = spec.of(config)
     function, schedule = schedule_function(spec.function, spec, config)
     options = {
         **schedule.backend_options,

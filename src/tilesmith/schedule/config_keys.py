@@ -67,6 +67,9 @@ RANGE_KEYS = (
     "range_flattens",
 )
 
+STRUCTURE = "structure"
+"""Which form of the kernel the other keys are about."""
+
 PORTABLE_KEYS = ("advanced_controls_file", "num_ctas", "occupancy")
 """Known to tuned configs from elsewhere, without effect here: accepted and dropped."""
 
@@ -86,7 +89,8 @@ def is_foreign(name: str) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Whether a user tunable must not have this name."""
-    return name in KEYS_BY_NAME or name in PLURALS or name in PORTABLE_KEYS or is_foreign(name)
+    is_ours = name in KEYS_BY_NAME or name in PLURALS or name == STRUCTURE
+    return is_ours or name in PORTABLE_KEYS or is_foreign(name)
 
 
 def applies_to(name: str, target: Target) -> bool:

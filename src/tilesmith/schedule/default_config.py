@@ -22,6 +22,7 @@ from tilesmith.schedule.heuristics.pointwise import pointwise_seeds
 from tilesmith.schedule.heuristics.reduction import reduction_seeds
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.heuristics.several_grids import several_grids_seeds
+from tilesmith.schedule.heuristics.split_rows import row_panel_seeds, two_phase_seeds
 from tilesmith.schedule.slots import Entries
 from tilesmith.schedule.structure import Structure
 from tilesmith.targets import Target
@@ -38,6 +39,7 @@ class AnySeed(Protocol):
 AnySeedT = TypeVar("AnySeedT", bound=AnySeed)
 Heuristic = Callable[[Situation], Sequence[AnySeed]]
 HEURISTICS: tuple[tuple[str, Callable[[Situation], Sequence[Seed]]], ...] = (
+    ("product of a panel, then its rows", row_panel_seeds),
     ("matmul with reduction epilogue", reduction_epilogue_seeds),
     ("attention with more products", attention_gradient_seeds),
     ("attention", attention_seeds),
@@ -84,6 +86,9 @@ def find_heuristic(situation: Situation) -> tuple[str, Sequence[AnySeed]]:
     if not situation.target.is_gpu:
         return _first_answer(CPU_HEURISTICS, situation)
     if len(situation.structure.grids) > 1:
+        split = two_phase_seeds(situation, _gpu_seeds)
+        if split:
+            return "product, then its rows", split
         return "each loop", several_grids_seeds(situation, _gpu_seeds)
     return _first_answer(HEURISTICS, situation)
 

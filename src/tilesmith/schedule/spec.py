@@ -96,6 +96,14 @@ class ConfigSpec:
         lists = [key for key, slots in self.lists.items() if slots]
         return tuple(key for key in (*lists, *self.scalars) if applies_to(key, self.target))
 
+    def structures(self) -> dict[str, ConfigSpec]:
+        """All forms that the kernel has, by the name that a Config gives to them; "": as it is."""
+        return {"": self}
+
+    def of(self, config: Config | Mapping[str, Any]) -> tuple[ConfigSpec, Config]:
+        """The specification of the form that a Config is about, and what it says about it."""
+        return self, Config.from_dict(dict(config))
+
     def normalize(self, config: Config | Mapping[str, Any]) -> Config:
         """The same choice with every key in full; raises ``InvalidConfig`` when it does not fit.
 

@@ -23,6 +23,10 @@ class PlainSpace:
             if fragment.cardinality > 1
         )
 
+    def structures(self) -> dict[str, PlainSpace]:
+        """There is only one."""
+        return {"": self}
+
     def default_config(self) -> Config:
         """Every tunable at its default."""
         return Config.from_dict({n: fragment.default for n, fragment in self._fragments.items()})

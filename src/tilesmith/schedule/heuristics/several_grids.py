@@ -5,8 +5,8 @@ Warps and stages are the kernel's; the loop with the most work names them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilesmith.schedule.device_model import device_of
@@ -40,6 +40,8 @@ class SeveralGridsSeed:
     parts: tuple[GridSeed, ...]
     num_warps: int
     num_stages: int
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further keys, of all loops together."""
 
     @staticmethod
     def of(parts: Sequence[GridSeed]) -> SeveralGridsSeed:
@@ -51,7 +53,7 @@ class SeveralGridsSeed:
         """The same with another seed of one loop, and its warps and stages."""
         parts = list(self.parts)
         parts[position] = replace(parts[position], seed=seed)
-        return SeveralGridsSeed(tuple(parts), seed.num_warps, seed.num_stages)
+        return SeveralGridsSeed(tuple(parts), seed.num_warps, seed.num_stages, self.options)
 
     def values(self, situation: Situation) -> dict[str, Any]:
         """The keys of a Config."""
@@ -68,6 +70,7 @@ class SeveralGridsSeed:
             "l2_groupings": [self._grouping(grid) for grid in situation.entries.grouped],
             "loop_orders": [self._order(loop) for loop in situation.entries.ordered],
             **{key: options[key] for key in OF_ALL_LOOPS if key in options},
+            **self.options,
         }
 
     def _grouping(self, grid: AnyLoop) -> int:
@@ -101,7 +104,7 @@ def several_grids_seeds(situation: Situation, heuristic: Heuristic) -> list[Seve
     grids = sorted(
         each_grid(situation), key=lambda grid: least_ms(grid.facts, device), reverse=True
     )
-    answers = [_plain_seeds(heuristic(grid)) or [_spread(grid)] for grid in grids]
+    answers = [plain_seeds(heuristic(grid)) or [_spread(grid)] for grid in grids]
     first = SeveralGridsSeed.of([GridSeed(grid, seeds[0]) for grid, seeds in zip(grids, answers)])
     others = [
         first.with_seed(i, seed) for i, seeds in enumerate(answers) for seed in seeds[bool(not i) :]
@@ -109,7 +112,7 @@ def several_grids_seeds(situation: Situation, heuristic: Heuristic) -> list[Seve
     return [first, *others]
 
 
-def _plain_seeds(seeds: Sequence[Seed]) -> list[Seed]:
+def plain_seeds(seeds: Sequence[Seed]) -> list[Seed]:
     """Those of forms that kernels with several loops can have."""
     plain = [seed for seed in seeds if not any(key in seed.options for key in OF_ONE_LOOP)]
     return plain or list(seeds)

@@ -68,7 +68,8 @@ def launch_arguments(artifact: Artifact, binding: Binding) -> Mapping[str, Launc
 
 def _launch_argument(parameter: LaunchParameter, value: Argument | None) -> LaunchArgument:
     if parameter.is_made_at_launch:
-        return Pointer("int32", 0, 4)
+        dtype, count = parameter.made_form
+        return Pointer(dtype, 0, count * DTYPES_BY_NAME[parameter.dtype].itemsize)
     if value is None:
         raise ValueError(f"no value for the parameter {parameter.name!r}")
     if isinstance(value, TensorRef):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact
+from tilesmith.runtime.launch_tensors import make_launch_tensor
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
@@ -54,7 +55,9 @@ def make_launch(artifact: Artifact, values: Mapping[str, Any], place: Place) -> 
     """A launch of the artifact; ``values`` gives a tensor or number to each parameter."""
     slots = [f"value_{position}" for position in range(len(artifact.parameters))]
     ordered = tuple(
-        _counter(place) if parameter.is_made_at_launch else values[parameter.name]
+        make_launch_tensor(parameter, place.device)
+        if parameter.is_made_at_launch
+        else values[parameter.name]
         for parameter in artifact.parameters
     )
     renamed = replace(
@@ -69,7 +72,7 @@ def make_launch(artifact: Artifact, values: Mapping[str, Any], place: Place) -> 
         return Launch(lambda: native(*ordered), lambda: UNKNOWN_RESOURCES)
     options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
     launcher = TritonLauncher(renamed, slots, (), options)
-    counters = [x for x, p in zip(ordered, artifact.parameters) if p.is_made_at_launch]
+    counters = [x for x, p in zip(ordered, artifact.parameters) if p.is_zeroed]
 
     def run() -> None:
         for counter in counters:
@@ -77,10 +80,6 @@ def make_launch(artifact: Artifact, values: Mapping[str, Any], place: Place) -> 
         launcher.launch(*ordered)
 
     return Launch(run, lambda: _resources(launcher))
-
-
-def _counter(place: Place) -> torch.Tensor:
-    return torch.zeros(1, dtype=torch.int32, device=place.device)
 
 
 def _resources(launcher: TritonLauncher) -> Resources:

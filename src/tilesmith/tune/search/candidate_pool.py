@@ -14,10 +14,13 @@ from typing import Any
 
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.config_keys import STRUCTURE
 from tilesmith.schedule.dimensions import Dimension
 from tilesmith.tune.outcome import Candidate, Outcome
 from tilesmith.tune.search.interface import SearchSpace
 
+AS_IT_IS = ""
+"""The structure of Configs that name none."""
 MAX_DRAWS = 64
 """Random Configs in a row that may be known already before the space is taken for exhausted."""
 MAX_LISTED = 2000
@@ -32,15 +35,22 @@ class CandidatePool:
         self.spec = space.spec
         self.rng = Random(seed)
         self.overrides = dict(space.overrides)
-        self.dimensions = tuple(
-            item for item in self.spec.dimensions() if item.key not in self.overrides
-        )
+        self.dimensions_by_structure = {
+            name: tuple(item for item in spec.dimensions() if item.key not in self.overrides)
+            for name, spec in self.spec.structures().items()
+        }
+        self.dimensions = self.dimensions_by_structure[AS_IT_IS]
         self.is_exhausted = False
         self._known: set[Config] = set()
         self._predictions: dict[Config, float | None] = {}
         self._listed: list[Config] | None = None
         if self.overrides:
             self._check_overrides()
+
+    def movable(self, config: Config) -> list[Dimension]:
+        """The dimensions along which a Config can be varied with an effect."""
+        active = self.spec.active_dimensions(config)
+        return [dimension for dimension in active if dimension.key not in self.overrides]
 
     def _check_overrides(self) -> None:
         """Raise at overrides that no Config can have, rather than search nothing."""
@@ -131,6 +141,11 @@ class CandidatePool:
         combinations = product(*choices)
         found = (self.vary(start, dict(zip(self.dimensions, each))) for each in combinations)
         return list(dict.fromkeys(config for config in found if config is not None))
+
+
+def structure_of(config: Config) -> str:
+    """Which form of the kernel a Config is about."""
+    return config.get(STRUCTURE) or AS_IT_IS
 
 
 def _members(dimension: Dimension) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.dimensions import Dimension
 from tilesmith.tune.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import CandidatePool
+from tilesmith.tune.search.candidate_pool import CandidatePool, structure_of
 from tilesmith.tune.search.interface import SearchSpace
 
 MAX_ATTEMPTS = 8
@@ -141,8 +141,10 @@ class DifferentialEvolutionSearch:
 
     def _cross(self, parent: int) -> dict[Dimension, Any]:
         """Choices of another member, moved by the difference of two more."""
-        rng, dimensions = self._pool.rng, self._pool.dimensions
-        others = [item.config for i, item in enumerate(self.population) if i != parent]
+        own = structure_of(self.population[parent].config)
+        rng, dimensions = self._pool.rng, self._pool.dimensions_by_structure[own]
+        configs = [item.config for i, item in enumerate(self.population) if i != parent]
+        others = [config for config in configs if structure_of(config) == own]
         if not others or not dimensions:
             return {}
         a, b, c = rng.sample(others, 3) if len(others) >= 3 else rng.choices(others, k=3)

@@ -17,7 +17,7 @@ from tilesmith.tune.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.neighbourhood import jump, neighbours
-from tilesmith.tune.search.time_model import TimeModel
+from tilesmith.tune.search.structured_model import StructuredTimeModel
 
 NUM_CENTRES = 3
 """Configs whose neighbours are considered at a time."""
@@ -51,7 +51,7 @@ class ModelFirstSearch:
         self._further_seeds = [candidate.config for candidate in seeds[max_seeds:]]
         self._generation_size = generation_size
         self._max_generations = max_generations
-        self.model = TimeModel(self._pool.dimensions, self._pool.predict)
+        self.model = StructuredTimeModel(self._pool.dimensions_by_structure, self._pool.predict)
         self._pending: dict[Config, None] = {}
         self._times: dict[Config, float] = {}
         self._num_told = 0

@@ -15,11 +15,9 @@ TRADED_KEYS = ("block_sizes", "reduction_loops")
 
 
 def _steps(pool: CandidatePool, config: Config) -> Iterator[Mapping[Dimension, Any]]:
-    active = set(pool.spec.active_dimensions(config))
     moves = {
         dimension: dimension.fragment.neighbours(dimension.get(config))
-        for dimension in pool.dimensions
-        if dimension in active
+        for dimension in pool.movable(config)
     }
     for dimension, values in moves.items():
         for value in values:
@@ -38,8 +36,7 @@ def neighbours(pool: CandidatePool, config: Config) -> list[Config]:
 
 def jump(pool: CandidatePool, config: Config) -> Config | None:
     """A random Config two or three steps away: over a neighbour that fails, or that is slower."""
-    active = set(pool.spec.active_dimensions(config)).intersection(pool.dimensions)
-    moved = [dimension for dimension in pool.dimensions if dimension in active]
+    moved = pool.movable(config)
     chosen = pool.rng.sample(moved, min(len(moved), pool.rng.choice((2, 3))))
     near = {item: item.fragment.neighbours(item.get(config)) for item in chosen}
     return pool.vary(

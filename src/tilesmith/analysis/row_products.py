@@ -1,0 +1,303 @@
+"""Products whose rows are reduced in the same program, so that both can be tiled on their own.
+
+Only what is certain is found: a loop over products with an accumulator of whole rows, then ops that
+treat each row alike and store it. The columns of the product are told apart by dataflow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilesmith.analysis.effects import alias_group, is_elsewhere, is_pure
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.types import Dim, Shape, TileType
+from tilesmith.ir.values import Value
+
+_LANE_WISE = (Elementwise, Cast, Mask, Broadcast, ExpandDims, Permute, Full, TileIndex, Load, Store)
+"""Ops that treat every row alike, whichever rows stand beside it."""
+_ALONG_AXIS = (Reduce, Scan, ReduceWith, ScanWith, Sort, Gather, Select)
+"""Ops that mix the lanes of one axis only."""
+_ELSE_ALLOWED = (Arange, BlockSize, Join, Reshape, Dot, Loop, Yield, ProgramBarrier)
+_ALLOWED = (*_LANE_WISE, *_ALONG_AXIS, *_ELSE_ALLOWED)
+_REDUCING = (Reduce, ReduceWith)
+_RANDOM = "mulhi"
+"""What random numbers are made with: which lane draws which number may hang on the tiling."""
+
+_Place = tuple[Value, int]
+"""An axis of a value."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowProduct:
+    """The parts of a function: what the loop needs from before it, and what comes of its result."""
+
+    grid: Grid
+    loop: Loop
+    dot: Dot
+    acc: Value
+    num_rows: int
+    before: tuple[Operation, ...]
+    """Ops of the grid that the loop needs."""
+    after: tuple[Operation, ...]
+    """Ops of the grid that its stores need, less the loop; barriers are not among them."""
+    columns: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    """The values before and in the loop that have the axis of columns, and which axis it is."""
+
+    @property
+    def row_block(self) -> str:
+        """The block that the grid tiles rows by."""
+        return self.grid.blocks[0]
+
+    @property
+    def row_begin(self) -> Value:
+        """The first row of a program's tile."""
+        return self.grid.body.args[0]
+
+    @property
+    def num_columns(self) -> int:
+        """The length of a row."""
+        size = self.acc.tile.shape[1].constant
+        assert size is not None
+        return size
+
+
+def find_row_product(function: Function) -> RowProduct | None:
+    """The product whose rows a function reduces, where it has one and does little else."""
+    site = _find_loop(function)
+    if site is None or not _is_row_wise(site):
+        return None
+    columns = _find_columns((*site.before, site.loop, *site.loop.body.ops), site.acc)
+    if columns is None or site.dot.result not in columns:
+        return None
+    return replace(site, columns=columns)
+
+
+def _find_loop(function: Function) -> RowProduct | None:
+    grid = next(reversed(function.body.ops), None)
+    if not isinstance(grid, Grid) or not all(map(is_pure, function.body.ops[:-1])):
+        return None
+    num_rows = _count_rows(function, grid)
+    loops = [op for op in grid.body.ops if isinstance(op, Loop)]
+    dots = [op for op in walk(grid.body) if isinstance(op, Dot)]
+    if num_rows is None or len(loops) != 1 or len(dots) != 1:
+        return None
+    if not all(map(_is_allowed, grid.body.ops)):
+        return None
+    site = _collect(grid, loops[0], dots[0], num_rows)
+    return site if site is not None and _is_row_tile(site.acc, grid.blocks[0]) else None
+
+
+def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | None:
+    position = grid.body.ops.index(loop)
+    before, after = grid.body.ops[:position], grid.body.ops[position + 1 :]
+    used = _values_used(after)
+    results = [value for value in loop.results if value in used]
+    inside = (*before, *loop.body.ops)
+    if len(results) != 1 or dot not in loop.body.ops:
+        return None
+    if any(isinstance(op, (Store, Loop)) or not _is_allowed(op) for op in inside):
+        return None
+    stores = [op for op in after if isinstance(op, Store)]
+    needed = _needed((*before, *after), stores)
+    return RowProduct(grid, loop, dot, results[0], num_rows, _needed(before, [loop]), needed)
+
+
+def _is_row_tile(value: Value, block: str) -> bool:
+    """Whether a value has whole rows of constant length for a tile of rows."""
+    shape = value.tile.shape
+    if len(shape) != 2 or shape[0] != Dim.of(block):
+        return False
+    return shape[1].constant is not None and len(shape[1].factors) == 1
+
+
+def _count_rows(function: Function, grid: Grid) -> int | None:
+    """The constant end of a grid over tiles of one block from 0 on."""
+    if len(grid.blocks) != 1 or not grid.blocks[0]:
+        return None
+    defined_by = definitions(function.body)
+    begin, end = (defined_by.get(value) for value in (*grid.begins, *grid.ends))
+    if not isinstance(begin, Full) or not isinstance(end, Full) or begin.value != 0:
+        return None
+    return int(end.value) or None
+
+
+def _is_allowed(op: Operation) -> bool:
+    if isinstance(op, Elementwise) and op.fn == _RANDOM:
+        return False
+    # Nothing in a combination of two elements knows about tiles.
+    return isinstance(op, _ALLOWED) and not is_elsewhere(op)
+
+
+def _values_used(ops: Iterable[Operation]) -> set[Value]:
+    """The operands of ops and of everything inside them."""
+    everything = walk(Region((), tuple(ops)))
+    return {value for op in everything for value in op.operand_values()}
+
+
+def _needed(ops: tuple[Operation, ...], roots: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The ops that the roots use, directly or not, and those roots that are among them."""
+    wanted = _values_used(roots)
+    kept: list[Operation] = []
+    for op in reversed(ops):
+        if op in roots or any(result in wanted for result in op.results):
+            kept.append(op)
+            wanted |= _values_used([op])
+    return tuple(reversed(kept))
+
+
+def _find_columns(ops: tuple[Operation, ...], acc: Value) -> dict[Value, int] | None:
+    """The values with the accumulator's axis of columns, and which of their axes that is.
+
+    None where an axis cannot be told from it: constant dimensions of one length share indices.
+    """
+    links: defaultdict[_Place, list[_Place]] = defaultdict(list)
+    for op in ops:
+        for one, other in _SAME_AXES.get(type(op), _no_axes)(op):
+            links[one].append(other)
+            links[other].append(one)
+    found: dict[Value, int] = {}
+    waiting: list[_Place] = [(acc, 1)]
+    while waiting:
+        value, axis = waiting.pop()
+        if found.get(value, axis) != axis:
+            return None
+        if value not in found:
+            found[value] = axis
+            waiting.extend(links[value, axis])
+    unknown = (op for op in ops if type(op) not in _SAME_AXES)
+    touched = (value for op in unknown for value in (*op.operand_values(), *op.results))
+    return None if any(value in found for value in touched) else found
+
+
+_Pairs = Iterator[tuple[_Place, _Place]]
+
+
+def _no_axes(op: Operation) -> _Pairs:
+    yield from ()
+
+
+def _same(one: Value, *others: Value) -> _Pairs:
+    for other in others:
+        yield from (((one, axis), (other, axis)) for axis in range(one.tile.rank))
+
+
+def _spread(target: Value, *parts: Value | None) -> _Pairs:
+    """The axes of values that broadcast to a target."""
+    for part in filter(None, parts):
+        offset = target.tile.rank - part.tile.rank
+        for axis, dim in enumerate(part.tile.shape):
+            if not dim.is_one:
+                yield (part, axis), (target, axis + offset)
+
+
+def _of_expand_dims(op: ExpandDims) -> _Pairs:
+    kept = [axis for axis in range(op.result.tile.rank) if axis not in op.axes]
+    yield from (((op.x, axis), (op.result, place)) for axis, place in enumerate(kept))
+
+
+def _of_dot(op: Dot) -> _Pairs:
+    last = op.result.tile.rank - 1
+    if op.acc is not None:
+        yield from _same(op.result, op.acc)
+    yield (op.lhs, last), (op.rhs, last - 1)
+    yield (op.result, last), (op.rhs, last)
+    yield from (((op.result, axis), (op.lhs, axis)) for axis in range(last))
+    yield from (((op.result, axis), (op.rhs, axis)) for axis in range(last - 1))
+
+
+def _of_loop(op: Loop) -> _Pairs:
+    for values in zip(op.results, op.init, op.carried, op.body.yielded):
+        yield from _same(*values)
+
+
+_SAME_AXES: Mapping[type[Operation], Callable[..., _Pairs]] = {
+    Elementwise: lambda op: _same(op.result, *op.args),
+    Cast: lambda op: _same(op.result, op.x),
+    Mask: lambda op: _same(op.result, op.x),
+    Broadcast: lambda op: _spread(op.result, op.x),
+    Load: lambda op: _spread(op.result, op.mask, *op.indices),
+    Permute: lambda op: iter([((op.result, i), (op.x, axis)) for i, axis in enumerate(op.order)]),
+    ExpandDims: _of_expand_dims,
+    Dot: _of_dot,
+    Loop: _of_loop,
+    Full: _no_axes,
+    Arange: _no_axes,
+    Yield: _no_axes,
+}
+"""Which axes of an op's values are one axis."""
+
+
+def _is_row_wise(site: RowProduct) -> bool:
+    """Whether what follows the loop reduces over columns, and rows may be tiled in any way."""
+    written = {alias_group(op.tensor) for op in site.after if isinstance(op, Store)}
+    before_loop = site.grid.body.ops[: site.grid.body.ops.index(site.loop)]
+    again = [op for op in site.after if isinstance(op, Load) and op in before_loop]
+    if any(alias_group(op.tensor) in written for op in again):
+        return False
+    reductions = [op for op in _dependents(site.after, site.acc) if isinstance(op, _REDUCING)]
+    if not any(_mixes(op, site.acc.tile.shape[1]) for op in reductions):
+        return False
+    return all(_keeps_rows(op, site) for op in site.after)
+
+
+def _dependents(ops: Iterable[Operation], value: Value) -> Iterator[Operation]:
+    """The ops that use a value, directly or not."""
+    reached = {value}
+    for op in ops:
+        if any(operand in reached for operand in op.operand_values()):
+            reached.update(op.results)
+            yield op
+
+
+def _mixes(op: Operation, dim: Dim) -> bool:
+    """Whether an op combines lanes along this dimension."""
+    first = next(op.operand_values(), None)
+    return isinstance(op, _ALONG_AXIS) and first is not None and first.tile.shape[op.axis] == dim
+
+
+def _keeps_rows(op: Operation, site: RowProduct) -> bool:
+    """Whether each row comes out of an op the same in whatever tile it stands."""
+    rows = Dim.of(site.row_block)
+    operands = tuple(op.operand_values())
+    tiles = [v.type for v in (*operands, *op.results) if isinstance(v.type, TileType)]
+    # Rows beside themselves, or in one dimension with others, depend on how many there are.
+    if any(_is_entangled(tile.shape, rows) for tile in tiles):
+        return False
+    if isinstance(op, TileIndex) and op.block == site.row_block:
+        return op.begin is site.row_begin
+    if site.row_begin in operands:
+        return False
+    if not any(rows in tile.shape for tile in tiles):
+        # Programs that all write the same place would do so in another order.
+        return not isinstance(op, Store) and not _is_size_of(op, site.row_block)
+    if isinstance(op, Reshape):
+        return all(_leads(rows, tile.shape) for tile in tiles)
+    return isinstance(op, (*_LANE_WISE, *_ALONG_AXIS, Join)) and not _mixes(op, rows)
+
+
+def _is_entangled(shape: Shape, rows: Dim) -> bool:
+    symbols = [symbol for dim in shape for symbol in dim.symbols]
+    return symbols.count(rows.symbol or "") > min(1, shape.count(rows))
+
+
+def _is_size_of(op: Operation, block: str) -> bool:
+    return isinstance(op, BlockSize) and op.block == block
+
+
+def _leads(dim: Dim, shape: Shape) -> bool:
+    """Whether nothing but ones stands before a dimension, so that a reshape leaves it whole."""
+    return dim in shape and all(before.is_one for before in shape[: shape.index(dim)])

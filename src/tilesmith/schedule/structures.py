@@ -1,0 +1,208 @@
+"""Configs of kernels that can be run in more than one structure.
+
+Products whose rows are reduced can have their rows split: ``structure="two_phases"`` or
+``"row_panels"`` in a Config says so, and it then has the keys and lengths of that form of the
+function. Without the key it is about the function as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from typing_extensions import override
+
+from tilesmith.diagnostics.errors import InvalidConfigValue
+from tilesmith.passes.split_rows import split_rows
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.config_keys import STRUCTURE
+from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.prediction import Prediction
+from tilesmith.schedule.ranking import RankedConfig
+from tilesmith.schedule.resources import ResourceUse
+from tilesmith.schedule.spec import ConfigSpec, Values
+from tilesmith.schedule.tile_sizes import TileSizes
+
+TWO_PHASES, ROW_PANELS = "two_phases", "row_panels"
+LEAST_GAIN = 1.6
+"""How many times faster another structure must promise to be: the model errs most between them."""
+OTHER_SHARE = 0.25
+"""Of random Configs, those of other structures."""
+Given = Config | Mapping[str, Any]
+
+
+def _plain(config: Given) -> Config:
+    return Config.from_dict({key: config[key] for key in config if key != STRUCTURE})
+
+
+def _marked(values: Mapping[str, Any], name: str) -> Config:
+    return Config.from_dict({**values, STRUCTURE: name})
+
+
+class StructuredSpec(ConfigSpec):
+    """A ConfigSpec that also knows the Configs of other forms of the function, if it has any."""
+
+    @cached_property
+    def others(self) -> dict[str, ConfigSpec]:
+        """The specifications of the function's other forms, by name."""
+        if not self.target.is_gpu or self.facts.epilogue is None:
+            return {}
+        split = {
+            TWO_PHASES: split_rows(self.function),
+            ROW_PANELS: split_rows(self.function, by_panels=True),
+        }
+        return {
+            name: ConfigSpec(function, self.target, self.tunables)
+            for name, function in split.items()
+            if function is not None
+        }
+
+    @override
+    def structures(self) -> dict[str, ConfigSpec]:
+        return super().structures() | self.others
+
+    @override
+    def of(self, config: Given) -> tuple[ConfigSpec, Config]:
+        other = self._other(config)
+        return (self, self._portable(config)) if other is None else (other, _plain(config))
+
+    def _other(self, config: Given) -> ConfigSpec | None:
+        """The specification that a Config is about, if it is another one."""
+        name = config.get(STRUCTURE)
+        if name is None or not self.target.is_gpu:
+            return None
+        if name not in self.others:
+            choices = " or ".join(f'"{name}"' for name in self.others)
+            allowed = f"{choices}, or nothing" if choices else "nothing: the kernel has one form"
+            raise InvalidConfigValue(key=STRUCTURE, value=repr(name), allowed=allowed)
+        return self.others[name]
+
+    def _portable(self, config: Given) -> Config:
+        """A Config of another target's structure has more tiles; the first are the kernel's own."""
+        plain = _plain(config)
+        if config.get(STRUCTURE) is None:
+            return plain
+        return Config(block_sizes=plain.block_sizes[: len(self.lists["block_sizes"])])
+
+    @override
+    def normalize(self, config: Given) -> Config:
+        other = self._other(config)
+        if other is None:
+            return super().normalize(self._portable(config))
+        return _marked(other.normalize(_plain(config)), config[STRUCTURE])
+
+    @override
+    def settle(self, values: Given) -> Values:
+        other = self._other(values)
+        if other is None:
+            return super().settle(self._portable(values))
+        return {**other.settle(_plain(values)), STRUCTURE: values[STRUCTURE]}
+
+    @override
+    def sizes(self, values: Given) -> TileSizes:
+        other = self._other(values)
+        return super().sizes(values) if other is None else other.sizes(values)
+
+    @override
+    def resources(self, values: Given) -> ResourceUse:
+        other = self._other(values)
+        return super().resources(values) if other is None else other.resources(values)
+
+    @override
+    def fit(self, values: Given) -> Config:
+        other = self._other(values)
+        if other is None:
+            return super().fit(values)
+        return _marked(other.fit(_plain(values)), values[STRUCTURE])
+
+    @override
+    def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
+        other = self._other(config)
+        if other is None:
+            return super().active_dimensions(config)
+        return other.active_dimensions(_plain(config))
+
+    @override
+    def feasibility(self, config: Given) -> str | None:
+        other = self._other(config)
+        return super().feasibility(config) if other is None else other.feasibility(_plain(config))
+
+    @override
+    def predict(self, config: Given) -> Prediction:
+        other = self._other(config)
+        return super().predict(config) if other is None else other.predict(_plain(config))
+
+    @override
+    def seed_configs(self) -> tuple[Config, ...]:
+        others = (
+            _marked(config, name)
+            for name, other in self.others.items()
+            for config in other.seed_configs()
+        )
+        return (*super().seed_configs(), *others)
+
+    @override
+    def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
+        default = self.default_config()
+        lists = [super().ranked_configs(count)]
+        for name, other in self.others.items():
+            ranked = other.ranked_configs(count)
+            lists.append(tuple(_marked_rank(item, name) for item in ranked))
+        # The first of each structure comes early: between structures the model errs most.
+        early = [item for ranked in lists for item in ranked[:1]]
+        late = [item for ranked in lists for item in ranked[1:]]
+        early.sort(key=lambda item: (item.config != default, item.predicted.total_ms))
+        late.sort(key=lambda item: item.predicted.total_ms)
+        return tuple([*early, *late][:count])
+
+    @override
+    def default_config(self) -> Config:
+        return self._first
+
+    @cached_property
+    def _first(self) -> Config:
+        """Rows are split where they fit no registers, or where that promises to be much faster."""
+        own = super().default_config()
+        if not self.others:
+            return own
+        splits = [_marked(spec.default_config(), name) for name, spec in self.others.items()]
+        split = min(splits, key=lambda config: self.predict(config).total_ms)
+        if super().feasibility(own) is not None:
+            return split
+        gain = super().predict(own).total_ms / self.predict(split).total_ms
+        # Of products of 32-bit words with whole rows the model thinks too little.
+        is_known = all(fact.itemsize == 2 for fact in self.facts.matmuls)
+        return split if is_known and gain >= LEAST_GAIN else own
+
+    @override
+    def fallback_configs(self) -> tuple[Config, ...]:
+        return tuple(dict.fromkeys([self.default_config(), *super().fallback_configs()]))
+
+    @override
+    def flatten(self, config: Config) -> dict[Dimension, Any]:
+        other = self._other(config)
+        return super().flatten(config) if other is None else other.flatten(_plain(config))
+
+    @override
+    def random_config(self, rng: Random) -> Config:
+        if not self.others or rng.random() >= OTHER_SHARE:
+            return super().random_config(rng)
+        name = rng.choice(list(self.others))
+        return _marked(self.others[name].random_config(rng), name)
+
+    @override
+    def fingerprint(self) -> str:
+        own = super().fingerprint()
+        if not self.others:
+            return own
+        parts = [own, *(f"{name} {spec.fingerprint()}" for name, spec in self.others.items())]
+        return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _marked_rank(item: RankedConfig, name: str) -> RankedConfig:
+    reason = f"{item.reason}, {name.replace('_', ' ')}"
+    return replace(item, config=_marked(item.config, name), reason=reason)

@@ -1,0 +1,40 @@
+"""Products with reduced rows on a GPU in every structure: right at odd sizes, twice the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.passes.test_split_rows import FAMILY
+from tilesmith.numerics.compare import check_against
+from tilesmith.schedule.structures import ROW_PANELS, TWO_PHASES
+
+pytestmark = [
+    pytest.mark.device,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+SHAPES = [(1, 64, 2), (127, 129, 1000), (1024, 1024, 1024), (4096, 512, 4096)]
+NUM_CONFIGS = 4
+
+
+@pytest.mark.parametrize("structure", [TWO_PHASES, ROW_PANELS])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", FAMILY)
+def test_structure_agrees_with_fp64(name, dtype, shape, structure):
+    kernel, reference, make = FAMILY[name]
+    named = {
+        key: value.to("cuda", dtype) if isinstance(value, torch.Tensor) else value
+        for key, value in make(*shape).items()
+    }
+    args = kernel.normalize_args(*named.values())
+    bound = kernel.bind(args)
+    exact = reference(*named.values())
+    ranked = bound.config_spec.others[structure].ranked_configs(NUM_CONFIGS)
+    assert ranked
+    for config in [item.config.updated(structure=structure) for item in ranked]:
+        run = bound.compile_config(config)
+        found = [run(*args) for _ in range(3)]
+        # Sums of k products in fp32, then a few sums of n of those.
+        check_against(found[0], exact, reduction_length=shape[1] * 4 + shape[2])
+        assert all(torch.equal(found[0], other) for other in found[1:])

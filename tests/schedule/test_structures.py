@@ -1,0 +1,117 @@
+"""Configs of kernels with more than one structure, and which structure is the default."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.schedule import programs
+from tilesmith.diagnostics.errors import InvalidConfig, InvalidConfigValue, TunableNameConflict
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.fragments import PowerOfTwoFragment
+from tilesmith.schedule.lower import schedule_function
+from tilesmith.schedule.structures import ROW_PANELS, TWO_PHASES, StructuredSpec
+from tilesmith.targets import parse_target
+
+
+def row_product(n: int = 2048, m: int = 131072, target: str = "cuda:90") -> StructuredSpec:
+    return StructuredSpec(programs.matmul_row_norm(m, n, 512), parse_target(target))
+
+
+def test_rows_are_split_by_default_where_they_fit_no_registers():
+    assert row_product(4096).default_config().get("structure") == TWO_PHASES
+    assert row_product(512).default_config().get("structure") is None
+
+
+def test_products_of_words_are_split_by_default_only_where_they_must_be():
+    function = programs.matmul_row_norm(2048, 2048, 2048, "f32")
+    spec = StructuredSpec(function, parse_target("cuda:90"))
+    assert spec.default_config().get("structure") is None
+    assert {config.get("structure") for config in spec.seed_configs()} >= {TWO_PHASES}
+
+
+def test_a_config_without_the_key_is_about_the_kernel_as_it_is():
+    spec = row_product()
+    config = spec.normalize({"block_sizes": [16, 32], "num_warps": 8})
+    assert config.block_sizes == [16, 32]
+    assert "structure" not in config
+    assert spec.of(config) == (spec, config)
+
+
+def test_a_config_of_the_other_structure_has_that_ones_keys():
+    spec = row_product()
+    split = spec.others[TWO_PHASES]
+    given = Config(structure=TWO_PHASES, block_sizes=[128, 64, 256, 4], num_warps=8)
+    full = spec.normalize(given)
+    assert spec.normalize(full) == full
+    assert (full.block_sizes, full.pid_type) == ([128, 64, 256, 4], "persistent_blocked")
+    assert full["structure"] == TWO_PHASES
+    other, plain = spec.of(full)
+    assert other is split
+    assert plain == split.normalize(plain)
+    assert spec.predict(full).total_ms == split.predict(plain).total_ms
+    assert spec.feasibility(full) == split.feasibility(plain)
+    assert spec.resources(spec.settle(full)) == split.resources(split.settle(plain))
+    assert set(spec.flatten(full)) == set(split.dimensions())
+
+
+@pytest.mark.parametrize("name", ["two_phase", 2])
+def test_unknown_structures_are_refused(name):
+    with pytest.raises(InvalidConfigValue, match="two_phases"):
+        row_product().normalize(Config(structure=name, block_sizes=[16, 32]))
+
+
+def test_kernels_with_one_structure_say_so():
+    spec = StructuredSpec(programs.matmul(512, 512, 512), parse_target("cuda:90"))
+    assert list(spec.structures()) == [""]
+    with pytest.raises(InvalidConfigValue, match="one form"):
+        spec.normalize(Config(structure=TWO_PHASES, block_sizes=[16, 32, 32]))
+
+
+def test_lengths_are_those_of_the_structure():
+    with pytest.raises(InvalidConfig, match="block_sizes"):
+        row_product().normalize(Config(structure=TWO_PHASES, block_sizes=[16, 32]))
+
+
+def test_cpus_take_the_tiles_that_they_know():
+    spec = row_product(target="cpu:avx2")
+    given = Config(structure=TWO_PHASES, block_sizes=[128, 64, 256, 4], num_warps=8)
+    assert spec.normalize(given) == spec.normalize(Config(block_sizes=[128, 64]))
+
+
+def test_searches_see_all_structures():
+    spec = row_product()
+    every = {None, TWO_PHASES, ROW_PANELS}
+    assert {config.get("structure") for config in spec.seed_configs()} == every
+    ranked = spec.ranked_configs(8)
+    assert ranked[0].config == spec.default_config()
+    assert {item.config.get("structure") for item in ranked[:3]} == every
+    rng = Random(0)
+    drawn = [spec.random_config(rng) for _ in range(60)]
+    assert {config.get("structure") for config in drawn} == every
+    assert all(spec.normalize(config) == config for config in drawn)
+
+
+def test_where_the_default_is_split_the_plain_forms_are_the_last_resort():
+    spec = row_product(4096)
+    first, *others = spec.fallback_configs()
+    assert first == spec.default_config()
+    assert any("structure" not in config for config in others)
+
+
+def test_all_structures_are_scheduled():
+    spec = row_product()
+    for config in [item.config for item in spec.ranked_configs(3)]:
+        structure, plain = spec.of(config)
+        function, schedule = schedule_function(structure.function, structure, plain)
+        assert schedule.num_warps == config.num_warps
+        has_scratch = any(p.source.startswith("torch.empty(") for p in function.parameters)
+        assert has_scratch is (config.get("structure") is not None)
+
+
+def test_the_key_is_no_name_for_tunables():
+    with pytest.raises(TunableNameConflict):
+        StructuredSpec(
+            programs.matmul(), parse_target("cuda:90"), {"structure": PowerOfTwoFragment(1, 4)}
+        )
