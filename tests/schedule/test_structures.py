@@ -115,3 +115,12 @@ def test_the_key_is_no_name_for_tunables():
         StructuredSpec(
             programs.matmul(), parse_target("cuda:90"), {"structure": PowerOfTwoFragment(1, 4)}
         )
+
+
+@pytest.mark.parametrize("n", [512, 2048, 4096])
+def test_short_forms_stand_for_the_same(n):
+    spec = row_product(n)
+    for item in spec.ranked_configs(6):
+        short = item.config.minimize(spec)
+        assert spec.normalize(short) == item.config
+        assert short.get("structure") == item.config.get("structure")

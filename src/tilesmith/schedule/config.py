@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cas
 
 from typing_extensions import Self, override
 
-from tilesmith.schedule.config_keys import KEYS_BY_NAME
+from tilesmith.schedule.config_keys import KEYS_BY_NAME, STRUCTURE
 
 Value_co = TypeVar("Value_co", covariant=True)
 
@@ -27,8 +27,8 @@ class Specification(Protocol):
         """The same choice with every key in full."""
         ...
 
-    def fill(self, block_sizes: list[int]) -> Mapping[str, Any]:
-        """The values that a Config with only these block sizes stands for."""
+    def fill(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values that a Config with only these stands for."""
         ...
 
 
@@ -194,10 +194,11 @@ class Config(Mapping[str, Any]):
     def minimize(self, spec: Specification) -> Config:
         """Leave out every key that the kernel's specification would fill in by itself."""
         full = spec.normalize(self)
-        defaults = spec.fill(full.get("block_sizes", []))
+        needed = {name: full[name] for name in ("block_sizes", STRUCTURE) if name in full}
+        defaults = spec.fill(needed)
         kept = {
             name: value
             for name, value in full.items()
-            if name == "block_sizes" or name not in defaults or defaults[name] != value
+            if name in needed or name not in defaults or defaults[name] != value
         }
         return Config.from_dict(kept)

@@ -163,9 +163,9 @@ class ConfigSpec:
         launch = launch_of(self, values) if self.target.is_gpu else None
         return self.resource_model.estimate(self.sizes(values), launch)
 
-    def fill(self, block_sizes: list[int]) -> Values:
-        """The values that a Config with only these block sizes stands for."""
-        return in_order(self.settle({"block_sizes": block_sizes}))
+    def fill(self, values: Mapping[str, Any]) -> Values:
+        """The values that a Config with only these stands for."""
+        return in_order(self.settle(values))
 
     def fit(self, values: Mapping[str, Any]) -> Config:
         """The Config, with blocks and stages reduced until it can be expected to build."""

@@ -46,10 +46,15 @@ def _marked(values: Mapping[str, Any], name: str) -> Config:
 class StructuredSpec(ConfigSpec):
     """A ConfigSpec that also knows the Configs of other forms of the function, if it has any."""
 
+    @property
+    def may_split(self) -> bool:
+        """Whether other forms are looked for: on CPUs caches do what they are for."""
+        return self.target.is_gpu
+
     @cached_property
     def others(self) -> dict[str, ConfigSpec]:
         """The specifications of the function's other forms, by name."""
-        if not self.target.is_gpu or self.facts.epilogue is None:
+        if not self.may_split or self.facts.epilogue is None:
             return {}
         split = {
             TWO_PHASES: split_rows(self.function),
@@ -73,7 +78,7 @@ class StructuredSpec(ConfigSpec):
     def _other(self, config: Given) -> ConfigSpec | None:
         """The specification that a Config is about, if it is another one."""
         name = config.get(STRUCTURE)
-        if name is None or not self.target.is_gpu:
+        if name is None or not self.may_split:
             return None
         if name not in self.others:
             choices = " or ".join(f'"{name}"' for name in self.others)
