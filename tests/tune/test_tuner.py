@@ -26,7 +26,7 @@ from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, StopReason, TuneResult
-from tilesmith.tune.stations import Stations
+from tilesmith.tune.stations import Entrant, Stations
 from tilesmith.tune.tuner import Tuner
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -371,3 +371,62 @@ def test_the_one_candidate_that_fits_is_measured_meanwhile():
     assert (result.config, result.stop) == (config(16), StopReason.BUDGET)
     first = next(i for i, o in enumerate(setup.search.told) if o.config == config(16))
     assert first < 1000
+
+
+class FirstOthers(FakeBuilder):
+    """Builds the default last of what it has."""
+
+    def collect(self, timeout_s: float) -> list[tuple[Entrant, BuildReply]]:
+        self.queue.sort(key=lambda entrant: entrant.candidate.origin == "default")
+        return list(super().collect(timeout_s))
+
+
+def with_slow_default(budget_s: float) -> Setup:
+    """The default (size 8) is submitted first, and built last."""
+    setup = Setup(budget_s=budget_s)
+    setup.builder = FirstOthers(setup.clock, num_jobs=4)
+    origins = [(8, "default"), *((size, "model") for size in (1, 2, 4, 32, 64, 128))]
+    setup.search = ListSearch([Candidate(config(size), origin) for size, origin in origins], 8)
+    return setup
+
+
+def test_the_default_is_measured_before_all_others():
+    setup = with_slow_default(60.0)
+    assert setup.run().config == config(8)
+    assert setup.search.told[0].config == config(8)
+
+
+def test_nothing_wins_against_a_default_that_was_not_measured():
+    setup = with_slow_default(60.0)
+    tuner = setup.make()
+    tuner._ready.note_submitted(Candidate(config(8), "default"))
+    tuner._record(Outcome(Candidate(config(1)), Verdict.OK, "", (2.0,), 2.0, 2.0, 2.0))
+    assert tuner._best_as_final() is None
+    tuner._record(Outcome(Candidate(config(8)), Verdict.BUILD_ERROR, "too large"))
+    final = tuner._best_as_final()
+    assert final is not None
+    assert final.winner.config == config(1)
+
+
+class NeverDefault(FakeBuilder):
+    """Is not done with the default before the end."""
+
+    def collect(self, timeout_s: float) -> list[tuple[Entrant, BuildReply]]:
+        stuck = [entrant for entrant in self.queue if entrant.candidate.origin == "default"]
+        self.queue = [entrant for entrant in self.queue if entrant not in stuck]
+        built = list(super().collect(timeout_s))
+        self.queue += stuck
+        return built
+
+
+def test_others_wait_for_the_default_only_half_of_the_budget():
+    setup = with_slow_default(4.0)
+    setup.builder = NeverDefault(setup.clock, num_jobs=4)
+    result = setup.run()
+    sizes = [outcome.config.block_sizes[0] for outcome in setup.search.told]
+    assert sorted(sizes) == [1, 2, 4, 32, 64, 128]
+    first = setup.spy.all("outcome")[0][1]
+    assert 2.0 <= first.elapsed_s < 3.0
+    # Which of them would have beaten the default nobody knows.
+    assert result.config == config(0)
+    assert not setup.records.committed

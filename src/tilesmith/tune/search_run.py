@@ -160,8 +160,10 @@ class _Run:
         )
         if final is not None:
             return self._with_winner(result, final)
-        nothing = f"{stop.value} before a candidate was measured"
-        cause = describe_total_failure(tally.failures) if tally.failures else nothing
+        missing = "a candidate" if tally.best is None else "the default config"
+        cause = f"{stop.value} before {missing} was measured"
+        if tally.failures and tally.best is None:
+            cause = describe_total_failure(tally.failures)
         return replace(result, problem=problem or cause)
 
     def _with_winner(self, result: TuneResult, final: Final) -> TuneResult:

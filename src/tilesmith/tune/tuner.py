@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import deque
 from collections.abc import Callable
-from itertools import chain
 from math import inf
 
 from tilesmith.schedule.config import Config
+from tilesmith.tune.announcer import Announcer
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.final_race import FinalRace
 from tilesmith.tune.finals import choose_finalists, final_of
 from tilesmith.tune.intake import Intake
 from tilesmith.tune.interrupts import Interrupts
-from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.listener import Listener, Progress
+from tilesmith.tune.listener import Listener
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Outcome
+from tilesmith.tune.ready import ReadyQueue
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.search.interface import Search
 from tilesmith.tune.stations import BenchLostError, Entrant, Stations, TrialFailedError
@@ -62,13 +61,10 @@ class Tuner:
         self._trials = Trials(stations.bench, deadline, limits, find_fault=stations.find_fault)
         most = options.max_generations
         self._last_generation = inf if most is None else most
-        self._generation = 0
-        self._early: list[Outcome] | None = []
-        """Outcomes before the search was announced."""
         self.tally = Tally()
+        self._announcer = Announcer(search, self.tally, listener, deadline)
         self._intake = Intake(stations, self.tally)
-        self._ready: deque[tuple[Entrant, BuildReply]] = deque()
-        """Built, to be tried."""
+        self._ready = ReadyQueue(deadline)
         self.roofline_ms: float | None = None
 
     def run(self, finish: Callable[[StopReason, Final | None, str], TuneResult]) -> TuneResult:
@@ -82,8 +78,9 @@ class Tuner:
             except KeyboardInterrupt:
                 self._commit(finish(StopReason.INTERRUPTED, self._best_as_final(), ""))
                 raise
-            result = self._commit(finish(stop, self._best_as_final(), problem))
-            if self.tally.best is None:
+            best = self._best_as_final()
+            result = self._commit(finish(stop, best, problem))
+            if best is None:
                 return result
             final = self._run_finals()
             if final is not None:
@@ -110,11 +107,7 @@ class Tuner:
     def _prepare(self) -> None:
         """Make the bench ready; builds go on meanwhile, and outcomes that are known now wait."""
         self._refill()
-        start = self._at.prepare()
-        early, self._early = self._early or [], None
-        self._listener.on_start(start)
-        for outcome in early:
-            self._report(outcome)
+        self._announcer.start(self._at.prepare())
 
     def _loop(self) -> StopReason:
         try:
@@ -125,12 +118,12 @@ class Tuner:
         while (stop := self._find_stop()) is None:
             self._refill()
             self._collect()
-            if self._ready:
+            if self._ready and not self._is_held:
                 self._try_next()
             elif not self._at.builder.num_pending and not self._refill():
-                self._close_generation()
+                self._announcer.close_generation()
                 return self._find_stop() or StopReason.FINISHED
-        self._close_generation()
+        self._announcer.close_generation()
         return stop
 
     def _find_stop(self) -> StopReason | None:
@@ -146,6 +139,10 @@ class Tuner:
         return None
 
     @property
+    def _is_held(self) -> bool:
+        return self._ready.is_held and self._at.builder.num_pending > 0
+
+    @property
     def _is_idle(self) -> bool:
         return not self._ready and not self._at.builder.num_pending
 
@@ -158,30 +155,34 @@ class Tuner:
             is_long = self._deadline.elapsed_s - started > POLL_S and not self._is_idle
             if is_long or self._find_stop() is not None:
                 return has_asked
-            self._note_generation()
+            self._announcer.note_generation()
             if self._search.generation > self._last_generation:
                 return has_asked
             candidates = self._search.ask(room)
             if not candidates:
                 return has_asked
             has_asked = True
-            for outcome in chain.from_iterable(map(self._intake.admit, candidates)):
-                self._record(outcome)
+            for candidate in candidates:
+                outcomes = self._intake.admit(candidate)
+                if not outcomes:
+                    self._ready.note_submitted(candidate)
+                for outcome in outcomes:
+                    self._record(outcome)
         return has_asked
 
     def _collect(self) -> None:
         """Take over what is built; wait only when there is nothing else to do."""
         builder = self._at.builder
-        must_wait = not self._ready or not self._at.overlaps
+        must_wait = not self._ready or not self._at.overlaps or self._is_held
         while builder.num_pending:
             wait_s = self._deadline.cap(POLL_S) if must_wait else 0.0
             self._ready.extend(builder.collect(wait_s))
             is_done = self._ready and (self._at.overlaps or not builder.num_pending)
-            if is_done or not must_wait or self._find_stop() is not None:
+            if (is_done and not self._is_held) or not must_wait or self._find_stop() is not None:
                 return
 
     def _try_next(self) -> None:
-        entrant, built = self._ready.popleft()
+        entrant, built = self._ready.pop()
         self._at.timeline.note("tried", self._deadline.elapsed_s)
         outcome = self._trials.run(entrant, built)
         if outcome is not None:
@@ -194,35 +195,13 @@ class Tuner:
         if not outcome.is_recalled:
             self._at.records.append(outcome)
         self._search.tell([outcome])
-        if self._early is None:
-            self._report(outcome)
-        else:
-            self._early.append(outcome)
-
-    def _report(self, outcome: Outcome) -> None:
-        progress = Progress(
-            self._deadline.elapsed_s,
-            self._options.budget_s,
-            len(self.tally.outcomes),
-            self._generation,
-            self.tally.best_entry,
-            self._at.builder.num_pending + len(self._ready),
-        )
-        self._listener.on_outcome(outcome, progress)
-        self._note_generation()
-
-    def _note_generation(self) -> None:
-        if self._search.generation != self._generation:
-            self._close_generation()
-            self._generation = self._search.generation
-
-    def _close_generation(self) -> None:
-        if self.tally.num_in_generation:
-            summary = self.tally.close_generation(self._generation, self._deadline.elapsed_s)
-            self._listener.on_generation(summary)
+        self._announcer.tell(outcome, self._at.builder.num_pending + len(self._ready))
 
     def _best_as_final(self) -> Final | None:
-        return final_of(self.tally.best) if self.tally.best else None
+        """The best, once it is known to be no worse than the default."""
+        default, best = self._ready.default, self.tally.best
+        is_known = default is None or self.tally.find(default) is not None
+        return final_of(best) if best and is_known else None
 
     def _commit(self, result: TuneResult) -> TuneResult:
         if result.is_measured:
