@@ -24,6 +24,13 @@ def test_rows_are_split_by_default_where_they_fit_no_registers():
     assert row_product(512).default_config().get("structure") is None
 
 
+def test_nobody_is_made_to_have_a_lot_of_memory():
+    assert row_product(4096, m=1 << 18).default_config().get("structure") == TWO_PHASES
+    large = row_product(4096, m=1 << 20)
+    assert large.default_config().get("structure") is None
+    assert {config.get("structure") for config in large.seed_configs()} >= {TWO_PHASES}
+
+
 def test_products_of_words_are_split_by_default_only_where_they_must_be():
     function = programs.matmul_row_norm(2048, 2048, 2048, "f32")
     spec = StructuredSpec(function, parse_target("cuda:90"))
