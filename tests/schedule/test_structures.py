@@ -19,23 +19,11 @@ def row_product(n: int = 2048, m: int = 131072, target: str = "cuda:90") -> Stru
     return StructuredSpec(programs.matmul_row_norm(m, n, 512), parse_target(target))
 
 
-def test_rows_are_split_by_default_where_they_fit_no_registers():
-    assert row_product(4096).default_config().get("structure") == TWO_PHASES
-    assert row_product(512).default_config().get("structure") is None
-
-
-def test_nobody_is_made_to_have_a_lot_of_memory():
-    assert row_product(4096, m=1 << 18).default_config().get("structure") == TWO_PHASES
-    large = row_product(4096, m=1 << 20)
-    assert large.default_config().get("structure") is None
-    assert {config.get("structure") for config in large.seed_configs()} >= {TWO_PHASES}
-
-
-def test_products_of_words_are_split_by_default_only_where_they_must_be():
-    function = programs.matmul_row_norm(2048, 2048, 2048, "f32")
-    spec = StructuredSpec(function, parse_target("cuda:90"))
-    assert spec.default_config().get("structure") is None
-    assert {config.get("structure") for config in spec.seed_configs()} >= {TWO_PHASES}
+@pytest.mark.parametrize("n", [512, 2048, 4096])
+def test_the_default_is_the_form_that_the_kernel_is_written_in(n):
+    spec = row_product(n)
+    assert all("structure" not in config for config in spec.fallback_configs())
+    assert "structure" not in spec.default_config()
 
 
 def test_a_config_without_the_key_is_about_the_kernel_as_it_is():
@@ -98,13 +86,6 @@ def test_searches_see_all_structures():
     drawn = [spec.random_config(rng) for _ in range(60)]
     assert {config.get("structure") for config in drawn} == every
     assert all(spec.normalize(config) == config for config in drawn)
-
-
-def test_where_the_default_is_split_the_plain_forms_are_the_last_resort():
-    spec = row_product(4096)
-    first, *others = spec.fallback_configs()
-    assert first == spec.default_config()
-    assert any("structure" not in config for config in others)
 
 
 def test_all_structures_are_scheduled():

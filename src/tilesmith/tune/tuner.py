@@ -21,7 +21,7 @@ from tilesmith.tune.interrupts import Interrupts
 from tilesmith.tune.listener import Listener
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Outcome
-from tilesmith.tune.ready import ReadyQueue
+from tilesmith.tune.ready_queue import ReadyQueue
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.search.interface import Search
 from tilesmith.tune.stations import BenchLostError, Entrant, Stations, TrialFailedError
