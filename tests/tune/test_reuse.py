@@ -33,12 +33,12 @@ print("left", *children(os.getpid()))
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
+    process_standby().close()
     yield
     process_standby().close()
 
 
 def test_a_second_search_uses_the_processes_of_the_first():
-    process_standby().close()
     others = set(children(os.getpid()))
     first, _ = search(make_add(), (X, Y), [256, 128])
     kept = set(children(os.getpid())) - others

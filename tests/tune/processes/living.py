@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -14,9 +15,18 @@ PLAYFUL = "tests.tune.processes.children.playful"
 BUILD = "tests.tune.processes.children.builds:build"
 
 
-def num_fds() -> int:
-    """How many descriptors this process has open."""
-    return len(os.listdir("/proc/self/fd"))
+def holdings() -> set[tuple[str, str]]:
+    """The open descriptors and the children of this process.
+
+    What a test leaked is what it holds more than before. Counts would not tell: a process that
+    an earlier test left may end at any time, and its descriptors with it.
+    """
+    found = {("child", str(pid)) for pid in children(os.getpid())}
+    for entry in Path("/proc/self/fd").iterdir():
+        # The descriptor by which the folder was listed is gone again.
+        with suppress(FileNotFoundError):
+            found.add((f"descriptor {entry.name}", str(entry.readlink())))
+    return found
 
 
 def is_alive(pid: int) -> bool:
@@ -42,8 +52,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def eventually(claim: Callable[[], bool], seconds: float = 3.0) -> bool:
-    """Whether something comes true soon."""
+def eventually(claim: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something comes true soon, or at all on a machine that is busy otherwise."""
     deadline = time.monotonic() + seconds
     while not claim():
         if time.monotonic() > deadline:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.tune.processes.living import BUILD, children, eventually, is_alive, num_fds
+from tests.tune.processes.living import BUILD, children, eventually, holdings, is_alive
 from tilesmith.tune.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.tune.processes.failures import ChildDied, ChildTimeout
 from tilesmith.tune.processes.messages import ErrorReply
@@ -208,14 +208,14 @@ def test_a_build_function_that_is_not_there_fails_every_job(make_pool: MakePool)
 def test_a_machine_without_room_for_a_process_fails_the_jobs(
     make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
 ):
-    before = num_fds()
+    before = holdings()
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     pool = make_pool()
     pool.submit("a", None)
     (outcome,) = pool.wait(5.0)
     assert outcome.key == "a"
     assert "no child process can be started" in str(outcome.reply)
-    assert num_fds() == before
+    assert not holdings() - before
     monkeypatch.undo()
     pool.submit("b", ("double", 1))
     assert all_outcomes(pool)["b"].reply[0] == 2
@@ -260,7 +260,7 @@ def test_closing_leaves_nothing_behind():
     with BuildPool(BUILD, jobs=2, timeout_s=60.0) as pool:
         pool.submit("warm", ("double", 1))
         all_outcomes(pool)
-    before = num_fds(), children(os.getpid())
+    before = holdings()
     with BuildPool(BUILD, jobs=2, timeout_s=60.0) as pool:
         pool.submit("0", ("hang", None))
         pool.submit("1", ("slow", 60.0))
@@ -270,4 +270,4 @@ def test_closing_leaves_nothing_behind():
         pool.close()
         pool.close()
     assert not [pid for pid in (server, *builds) if is_alive(pid)]
-    assert (num_fds(), children(os.getpid())) == before
+    assert not holdings() - before

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tune.processes.living import PLAYFUL, children, eventually, is_alive, num_fds
+from tests.tune.processes.living import PLAYFUL, eventually, holdings, is_alive
 from tilesmith.tune.processes.child import ChildProcess
 from tilesmith.tune.processes.failures import ChildDied, ChildError, ChildTimeout
 from tilesmith.tune.processes.messages import ErrorReply
@@ -262,7 +262,7 @@ def test_a_child_outlives_the_thread_that_started_it(child: ChildProcess):
 def test_no_descriptor_process_or_file_is_leaked():
     with ChildProcess(PLAYFUL, is_bare=True) as child:
         child.await_ready()
-    before = num_fds(), children(os.getpid())
+    before = holdings()
     scratch: list[Path] = []
     for job in ("echo", "segfault", "leave", "fail"):
         with ChildProcess(PLAYFUL, is_bare=True) as child:
@@ -273,7 +273,7 @@ def test_no_descriptor_process_or_file_is_leaked():
                 child.request((job, 1), 5.0)
             except ChildDied:
                 child.request(("echo", 1), 5.0)
-    assert (num_fds(), children(os.getpid())) == before
+    assert not holdings() - before
     assert not [folder for folder in scratch if folder.exists()]
 
 

@@ -96,15 +96,20 @@ def test_interrupt_ends_the_wait_and_not_the_search(parents: list[subprocess.Pop
 def test_children_of_a_killed_parent_end(parents: list[subprocess.Popen[str]], body: str):
     parent = start_parent(parents, WAITING_PARENT + body)
     assert first_line(parent) == "waiting"
-    assert eventually(lambda: len(descendants(parent.pid)) == 5)
+    assert eventually(lambda: len(descendants(parent.pid)) == 5 and len(helpers_of(parent)) == 1)
     # The program that a build waits for has no tie to it of its own; compilers end by themselves.
-    everyone = [pid for pid in descendants(parent.pid) if "sleep" not in name_of(pid)]
-    helpers = set(descendants(parent.pid)) - set(everyone)
+    helpers = helpers_of(parent)
+    everyone = set(descendants(parent.pid)) - helpers
     parent.kill()
     parent.wait()
     assert eventually(lambda: not any(map(is_alive, everyone)))
     for pid in helpers:
         os.kill(pid, signal.SIGKILL)
+
+
+def helpers_of(parent: subprocess.Popen[str]) -> set[int]:
+    """The programs that builds wait for; one has its name only some time after it was forked."""
+    return {pid for pid in descendants(parent.pid) if "sleep" in name_of(pid)}
 
 
 def name_of(pid: int) -> str:
