@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
-from tilesmith.jit import call_finder
+from tilesmith.jit import call_finder, definition
+from tilesmith.runtime.calls.reader import process_readers
+from tilesmith.settings import Settings
 
 
 @helion.kernel
@@ -28,8 +32,14 @@ def scale_into(x, y, alpha=2.0, beta=0.5):
     return y
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
+@pytest.fixture(autouse=True, params=["native", "python"])
+def fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that know no call, on a machine with and without a native reader of tensors."""
+    if request.param == "python":
+        store = SimpleNamespace(get=lambda cache_dir: None)
+        monkeypatch.setattr(definition, "process_readers", lambda: store)
+    elif process_readers().get(Path(Settings().cache_dir)) is None:
+        pytest.skip(process_readers().obstacle)
     add.reset()
     scale_into.reset()
 
@@ -49,6 +59,43 @@ def test_shapes_strides_types_and_alignments_alternate(traces: list[str]):
         for x, y in (*pairs, *reversed(pairs)):
             check_add(x, y)
     assert len(traces) <= len(pairs)
+
+
+def test_forms_are_learned_whoever_bound_the_kernel(monkeypatch):
+    """Later calls with a form do not make its key, also where ``bind`` came before."""
+    pairs = [(torch.randn(n, 3), torch.randn(n, 3)) for n in (2, 4, 6)]
+    for pair in pairs:
+        add.bind(pair)
+    check_add(*pairs[0])
+    for pair in pairs:
+        check_add(*pair)
+    monkeypatch.setattr(add._finder, "_learn", None)
+    monkeypatch.setattr(type(add._keys), "key", None)
+    found = [add._finder.find(*pair) for pair in pairs]
+    assert len(set(map(id, found))) == 3
+    assert None not in found
+    assert len(add._finder._learned) == 3
+    is_native = add._finder._native is not None
+    assert is_native or len(add._finder._forms[(torch.Tensor, torch.Tensor)]) == 3
+
+
+def test_more_forms_than_are_known(monkeypatch, traces: list[str]):
+    monkeypatch.setattr(call_finder, "MAX_FORMS", 3)
+    for _ in range(3):
+        for size in range(1, 9):
+            check_add(torch.randn(size), torch.randn(size))
+    assert len(traces) == 8
+    assert len(add._finder._learned) <= 3
+
+
+def test_a_form_found_under_older_rules_is_not_learned():
+    x, y = torch.randn(5), torch.randn(5)
+    check_add(x, y)
+    key = add.specialization_key((x, y))
+    add.reset()
+    add._finder._learn(key, x, y)
+    assert not add._finder._learned
+    assert add._finder._native is None
 
 
 def test_classes_of_tensors_alternate():

@@ -11,8 +11,10 @@ import torch
 
 from tests.runtime.native.programs import ECHO, TEAM, artifact, scalar, tensor
 from tilesmith.diagnostics import errors
+from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.runtime.launchers import cpu
 from tilesmith.runtime.launchers.cpu import NativeOptions, make_caller, native_launcher
+from tilesmith.settings import Settings
 
 KEYED = frozenset({"x", "n"})
 LARGE = torch.empty(4 << 20, dtype=torch.uint8)
@@ -37,6 +39,22 @@ def record(*parameters, captured: tuple[str, ...], values: tuple, **options) -> 
     make_caller(kernel, entry, captured, (), NativeOptions(Path(), **options))(*values)
     ((packed, _),) = entry.calls
     return packed
+
+
+def test_the_native_reader_lays_out_the_same():
+    reader = process_readers().get(Path(Settings().cache_dir))
+    if reader is None:
+        pytest.skip(process_readers().obstacle)
+    x, y = torch.zeros(3), torch.zeros(4, 5).t()[1:]
+    cases = [
+        ((tensor("x"), tensor("y", source="ys[0]"), tensor("x")), ("x", "ys"), (x, [y])),
+        ((tensor("x"), scalar("n", "i64")), ("x", "n"), (x, 7)),
+        ((), ("x",), (x,)),
+    ]
+    for parameters, captured, values in cases:
+        expected = record(*parameters, captured=captured, values=values)
+        assert record(*parameters, captured=captured, values=values, reader=reader) == expected
+        assert len(expected) == 8 * len(parameters)
 
 
 @pytest.mark.parametrize(

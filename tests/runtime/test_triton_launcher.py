@@ -16,9 +16,11 @@ import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription
 from tilesmith.diagnostics import errors
+from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.runtime.launchers import descriptions, gpu_call, triton
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
+from tilesmith.settings import Settings
 
 DEVICE = torch.device("cuda", 1)
 MODULE = '''
@@ -90,8 +92,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return made
 
 
+@pytest.fixture(params=["native", "python"])
+def reader(request: pytest.FixtureRequest) -> TensorReader | None:
+    """Reads addresses; None where it could not be built."""
+    if request.param == "python":
+        return None
+    found = process_readers().get(Path(Settings().cache_dir))
+    return found or pytest.skip(process_readers().obstacle)
+
+
 @pytest.fixture
-def make(gpu: Gpu, tmp_path: Path):
+def make(gpu: Gpu, tmp_path: Path, reader: TensorReader | None):
     """Makes launchers whose captured names are, unless said, those of the parameters."""
 
     def make_launcher(
@@ -107,7 +118,7 @@ def make(gpu: Gpu, tmp_path: Path):
         kernel = Artifact("k", MODULE, parameters, constexprs, grid, {"num_warps": 4})
         object.__setattr__(kernel, "descriptions", described)
         names = captured or tuple(parameter.name for parameter in parameters)
-        options = GpuOptions(device, tmp_path, keyed)
+        options = GpuOptions(device, tmp_path, keyed, reader)
         launcher = TritonLauncher(kernel, names, (), options, plain)
         launcher._function.make = gpu.make
         return launcher

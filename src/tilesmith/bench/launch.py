@@ -21,6 +21,7 @@ from rich.table import Table
 from tilesmith.artifacts import Artifact
 from tilesmith.jit.kernel import Kernel
 from tilesmith.measure.timer import Conditions, time_on_cpu
+from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.native.loader import load_artifact
 
@@ -88,6 +89,13 @@ def print_launch_costs(console: Console, device: str = "") -> None:
             *(f"{cost.us:.2f}", f"{cost.spread:.0%}", above),
         )
     console.print(table)
+    console.print(f"Arguments are recognised by {how_arguments_are_read()}.")
+
+
+def how_arguments_are_read() -> str:
+    """What reads the tensors of a call in this process, for people to read."""
+    obstacle = process_readers().obstacle
+    return f"Python code ({obstacle})" if obstacle else "native code"
 
 
 def make_kernel(count: int, directory: Path) -> Kernel:

@@ -1,16 +1,26 @@
-"""From the arguments of a call to the kernel bound for them, in one generated function.
+"""From the arguments of a call to the kernel bound for them.
 
-It tells combinations of argument types apart one after the other. For each it first tries a form
-that was seen before, then the key.
+Native code compares them with the forms seen before, where it can be had. A generated function does
+the rest: it tells combinations of argument types apart one after the other, and for each it first
+tries a form that was seen before, then the key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from tilesmith.jit.call_keys import CallKeys, Types
-from tilesmith.jit.call_matches import Match, compile_match, first_tensor, share_storage
+from tilesmith.jit.call_matches import (
+    Match,
+    compile_match,
+    first_tensor,
+    is_readable,
+    share_storage,
+)
+from tilesmith.jit.specialization import INT32_RANGE
+from tilesmith.runtime.calls.reader import Forms, TensorReader
 
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
@@ -34,45 +44,93 @@ def _find_nothing(*args: Any) -> None:
 class CallFinder:
     """Looks arguments up in a table that is filled by key."""
 
-    def __init__(self, keys: CallKeys, table: Mapping[Hashable, Bound]) -> None:
+    def __init__(
+        self,
+        keys: CallKeys,
+        table: Mapping[Hashable, Bound],
+        lock: AbstractContextManager[Any],
+        find_reader: Callable[[], TensorReader | None],
+    ) -> None:
         self._keys = keys
         self._table = table
+        self._lock = lock
+        """Held by those who change the table or the rules of keys."""
+        self._find_reader = find_reader
+        """Called when there is a form to add: it may have to compile."""
         self.find: Callable[..., Any] = _find_nothing
         """A function of all arguments: what the table has for them, None if nothing is found."""
+        self._find_by_types: Callable[..., Any] = _find_nothing
+        """The same without native code."""
+        self._native: Forms | None = None
         self._forms: dict[Types, dict[Hashable, tuple[Match, Any]]] = {}
         """By the shape of the first tensor, a test of all arguments and what it stands for."""
+        self._learned: set[Hashable] = set()
+        """Keys of arguments whose form was looked at."""
 
     def forget(self) -> None:
         """Start anew: keys are made by other rules, or the table is empty."""
-        self.find = _find_nothing
+        self.find = self._find_by_types = _find_nothing
+        self._native = None
         self._forms = {}
+        self._learned.clear()
 
     def add(self, args: tuple[Any, ...]) -> None:
         """Find arguments like these from now on; the table has an entry for them."""
         types = tuple(map(type, args))
-        if types not in self._forms:
-            if len(self._forms) == MAX_TYPES:
-                return
+        if types not in self._forms and len(self._forms) < MAX_TYPES:
             self._forms[types] = {}
-            self.find = self._compile(types, self.find)
-        position = self._position(types)
-        if position is not None:
-            self._add_form(args, args[position].shape, self._forms[types])
+            self._find_by_types = self._compile(types, self._find_by_types)
+            self._connect()
+        self._learn(self._keys.key(args), *args)
 
-    def _add_form(
-        self,
-        args: tuple[Any, ...],
-        shape: Hashable,
-        forms: dict[Hashable, tuple[Match, Any]],
-    ) -> None:
-        names, _ = self._keys.expression(tuple(map(type, args)))
-        found = self._table[self._keys.key(args)]
-        match = compile_match(names, args, found.written_arguments)
+    def _connect(self) -> None:
+        if self._native is None:
+            self.find = self._find_by_types
+        else:
+            self._native.otherwise = self._find_by_types
+            self.find = self._native
+
+    def _learn(self, key: Hashable, *args: Any) -> None:
+        """Recognise the form of arguments that were found by their key."""
+        with self._lock:
+            found = self._table.get(key)
+            if found is None or key in self._learned:
+                return  # the rules have changed meanwhile, or another thread was first
+            self._learned.add(key)
+            # Of arguments that share storage the kernel knows; other calls need not pay for that.
+            if not (self._keys.is_alias_sensitive and share_storage(args)):
+                self._add_form(args, found)
+
+    def _add_form(self, args: tuple[Any, ...], found: Bound) -> None:
+        types = tuple(map(type, args))
+        position = self._position(types)
+        if position is None or self._add_native(args, found) or types not in self._forms:
+            return
+        forms = self._forms[types]
         if len(forms) == MAX_FORMS:
             forms.clear()
-        if match(*args) and not (self._keys.is_alias_sensitive and share_storage(args)):
-            # Of arguments that share storage the kernel knows; other calls need not pay for that.
-            forms[shape] = match, found
+            self._learned.clear()
+        names, _ = self._keys.expression(types)
+        match = compile_match(names, args, found.written_arguments)
+        if match(*args):
+            forms[args[position].shape] = match, found
+
+    def _add_native(self, args: tuple[Any, ...], found: Bound) -> bool:
+        """Have native code find them, where it can judge them."""
+        reader = self._find_reader() if is_readable(args) else None
+        if reader is None:
+            return False
+        if self._native is None:
+            self._native = reader.Forms(self._find_by_types, *INT32_RANGE)
+            self._connect()
+        if len(self._native) == MAX_FORMS:
+            self._native.clear()
+            self._learned.clear()
+        try:
+            self._native.add(args, tuple(found.written_arguments), found)
+        except RuntimeError:  # a type that DLPack does not know
+            return False
+        return True
 
     def _position(self, types: Types) -> int | None:
         """Of the tensor whose shape tells forms apart; None where only keys do."""
@@ -85,12 +143,16 @@ class CallFinder:
         scope = self._keys.scope(types) | {f"t{i}": kind for i, kind in enumerate(types)}
         scope |= {"find_form": self._forms[types].get, "find_key": self._table.get}
         scope |= {"otherwise": otherwise, "check": self._keys.check}
+        scope |= {"learned": self._learned, "learn": self._learn}
         lines = [
             f"def find({listed}):",
             f"    if not ({tests or True}): return otherwise({listed})",
             "    try:",
             *self._form_lines(types, names),
-            f"        return find_key({key})",
+            f"        key_of_call = {key}",
+            "        found = find_key(key_of_call)",
+            *self._learn_lines(types, names),
+            "        return found",
             "    except RuntimeError:",
             f"        check({listed})",
             "        raise",
@@ -103,3 +165,8 @@ class CallFinder:
         if position is not None:
             yield f"        known = find_form({names[position]}.shape)"
             yield f"        if known is not None and known[0]({', '.join(names)}): return known[1]"
+
+    def _learn_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
+        if self._position(types) is not None:
+            yield "        if found is not None and key_of_call not in learned:"
+            yield f"            learn(key_of_call, {', '.join(names)})"

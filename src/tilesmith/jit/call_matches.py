@@ -1,7 +1,8 @@
 """A quick test whether arguments have the form of earlier ones, in place of making their key.
 
-It compares with constants and asks tensors for less than a key needs; False only means that the key
-decides. Most calls repeat one of a few forms, which the shape of the first tensor tells apart.
+For arguments, and machines, that the native reader of tensors is not for. It compares with
+constants and asks tensors for less than a key needs; False only means that the key decides. Most
+calls repeat one of a few forms, which the shape of the first tensor tells apart.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ def first_tensor(types: Sequence[type]) -> int | None:
     if not all(issubclass(kind, torch.Tensor) or kind in simple for kind in types):
         return None
     return next((i for i, kind in enumerate(types) if issubclass(kind, torch.Tensor)), None)
+
+
+def is_readable(args: Sequence[Any]) -> bool:
+    """Whether native code can tell arguments of this form from others."""
+    plain = (*PLAIN, torch.Tensor, torch.nn.Parameter)
+    return all(type(argument) in plain for argument in args)
 
 
 def is_short(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -20,6 +21,7 @@ from tilesmith.frontend.tracer import TraceOptions
 from tilesmith.jit.check_definition import check_definition
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import Tuner
+from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
@@ -84,6 +86,10 @@ class KernelDefinition:
             problem = "it was made without a tuner (tilesmith.kernel has one)"
             raise errors.AutotuneError(function=self.name, problem=problem)
         return self.tuner
+
+    def find_reader(self) -> TensorReader | None:
+        """Native code that reads tensors, where it can be had."""
+        return process_readers().get(Path(self.settings.cache_dir))
 
     def constant_positions(self, arguments: tuple[Any, ...]) -> frozenset[int]:
         """Positions of arguments that are compile-time constants."""

@@ -46,8 +46,8 @@ class Kernel:
         """Kernels for the device of their arguments, by key."""
         self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
         """Kernels for another target, by target and key."""
-        self._finder = CallFinder(self._keys, self._bound)
         self._lock = threading.RLock()
+        self._finder = CallFinder(self._keys, self._bound, self._lock, self.definition.find_reader)
 
     @property
     def fn(self) -> Callable[..., Any]:

@@ -71,6 +71,7 @@ class LauncherMaker:
             Path(settings.cache_dir),
             settings.num_threads,
             self._arguments,
+            self._definition.find_reader(),
         )
         self._show(artifact.source)
         return native_launcher(
@@ -85,7 +86,12 @@ class LauncherMaker:
             compile_to_triton(spec, spec.normalize(config), settings),
             self._definition.split.captured,
             variant.trace.constants,
-            GpuOptions(self._device, Path(settings.cache_dir), self._arguments),
+            GpuOptions(
+                self._device,
+                Path(settings.cache_dir),
+                self._arguments,
+                self._definition.find_reader(),
+            ),
             lambda: self._triton(variant, plain),
         )
         self._show(f"# {launcher.path}\n{launcher.artifact.source}")

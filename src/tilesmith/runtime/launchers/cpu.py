@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.runtime.calls.reader import TensorReader
 from tilesmith.runtime.launchers.refusal import refuse
 from tilesmith.runtime.native.huge_pages import WORTHWHILE_BYTES, advise_huge_pages
 from tilesmith.runtime.native.loader import Entry, load_artifact
@@ -31,6 +32,8 @@ class NativeOptions:
     """0: as many as torch uses at the time of the call."""
     arguments: frozenset[str] = frozenset()
     """Captured names that are the kernel's own arguments: their memory is not fresh."""
+    reader: TensorReader | None = None
+    """Reads addresses; without it each tensor is asked for its own."""
 
 
 def native_launcher(
@@ -57,6 +60,7 @@ def make_caller(
         "__constants__": tuple(constants),
         "torch": torch,
         "__entry": entry,
+        "__packed": options.reader and options.reader.packed,
         "__pack": struct.Struct(f"={layout}").pack,
         "__threads": torch.get_num_threads,
         "__huge": advise_huge_pages,
@@ -78,7 +82,6 @@ def _caller_lines(
     parameters = artifact.parameters
     names = [f"__{position}" for position in range(len(parameters))]
     tensors = [name for name, parameter in zip(names, parameters) if parameter.is_tensor]
-    slots = [f"{name}.data_ptr()" if name in tensors else name for name in names]
     written = artifact.options.get("written", ())
     yield f"def __launch({', '.join(captured)}):"
     for name, parameter in zip(names, parameters):
@@ -94,11 +97,22 @@ def _caller_lines(
         if parameter.name in written and name in fresh:
             yield f"    if {name}.nbytes >= {WORTHWHILE_BYTES}:"
             yield f"        __huge({name})"
+    yield from _packing_lines(names, tensors, options)
+    yield f"    __entry(__arguments, {options.num_threads or '__threads()'})"
+
+
+def _packing_lines(
+    names: Sequence[str], tensors: Sequence[str], options: NativeOptions
+) -> Iterator[str]:
+    """Lay the values out one after the other; a number may be too large for its slot."""
+    if options.reader is not None and len(tensors) == len(names):
+        yield f"    __arguments = __packed({', '.join(names)})"
+        return
+    slots = [f"{name}.data_ptr()" if name in tensors else name for name in names]
     yield "    try:"
     yield f"        __arguments = __pack({', '.join(slots)})"
     yield "    except __Overflow:"
     yield f"        __refuse({', '.join(names)})"
-    yield f"    __entry(__arguments, {options.num_threads or '__threads()'})"
 
 
 def _root(source: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, TensorDescription
+from tilesmith.runtime.calls.reader import TensorReader
 from tilesmith.runtime.device import get_num_sm, is_numbered
 
 
@@ -30,6 +31,8 @@ class GpuOptions:
     cache_dir: Path
     arguments: frozenset[str] = frozenset()
     """Captured names that are the kernel's own arguments: the key says where they are."""
+    reader: TensorReader | None = None
+    """Reads addresses; without it each tensor is asked for its own."""
 
     def is_argument(self, source: str) -> bool:
         """Whether a launch expression such as ``xs[1]`` starts from one of them."""
@@ -64,7 +67,9 @@ class CallText:
     @property
     def scope(self) -> dict[str, Any]:
         """The functions that expressions of an artifact may use."""
+        reader = self._options.reader
         return {
+            "__addresses": reader and reader.addresses,
             "cdiv": lambda a, b: -(-a // b),
             "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
             "num_sms": get_num_sm(self._options.device),
@@ -86,8 +91,7 @@ class CallText:
         for parameter in self._artifact.parameters:
             yield f"{self._places[parameter.name]} = {parameter.source}"
         yield from self._checks()
-        for name in self._tensors:
-            yield f"{_address(name)} = {name}.data_ptr()"
+        yield from self._addresses()
         yield from self._assigned("__grid", self._artifact.grid, self._grid)
         sizes = [size for size in self._grid if not size.isdigit()]
         if sizes or "0" in self._grid:
@@ -114,6 +118,18 @@ class CallText:
         if doubts:
             yield f"if {' or '.join(doubts)}:"
             yield f"    __refuse({', '.join(self._places.values())})"
+
+    def _addresses(self) -> Iterator[str]:
+        """Read them, and what tells whether all of them are multiples of 16 (0 if so)."""
+        if not self._tensors:
+            return
+        addresses = [_address(name) for name in self._tensors]
+        if self._options.reader is not None:
+            yield f"__low, {', '.join(addresses)} = __addresses({', '.join(self._tensors)})"
+            return
+        for name, address in zip(self._tensors, addresses):
+            yield f"{address} = {name}.data_ptr()"
+        yield f"__low = {_any_low_bits(addresses)}"
 
     @property
     def _index(self) -> str:
@@ -162,7 +178,7 @@ class CallText:
         if self._tensors:
             addresses = [_address(name) for name in self._tensors]
             each = "".join(f"{address} & 15 == 0, " for address in addresses)
-            parts.append(f"{_any_low_bits(addresses)} and ({each})")
+            parts.append(f"__low and ({each})")
         for parameter in self._artifact.parameters:
             if not parameter.is_tensor and parameter.dtype[0] in "iu":
                 name = self._places[parameter.name]

@@ -1,0 +1,1 @@
+"""Recognising the arguments of a call and reading their addresses, in native code."""

@@ -1,0 +1,57 @@
+/* How tensors are read: by DLPack's C exchange API, which answers in one call what torch's Python
+   API is asked for one by one (sizes, strides, type, device, address). */
+
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+/* The part of DLPack (major version 1) that is used; the layout is fixed by its specification. */
+
+typedef struct {
+    int32_t type, id;
+} Device;
+
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} Element;
+
+typedef struct {
+    void *data;
+    Device device;
+    int32_t num_axes;
+    Element element;
+    int64_t *sizes, *strides;
+    uint64_t byte_offset;
+} Tensor;
+
+typedef struct {
+    uint32_t major, minor;
+    void *older;
+    void *allocate, *export_tensor, *import_tensor;
+    int (*read)(void *object, Tensor *tensor); /* not 0 with a Python exception where it fails */
+    void *find_stream;
+} Exchange;
+
+/* Of the process; set once, before anything is read. */
+
+enum { MAX_TENSOR_TYPES = 4 };
+
+extern const Exchange *exchange;
+extern PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
+extern Py_ssize_t num_tensor_types;
+
+static inline uint64_t address_of(const Tensor *tensor) {
+    return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+}
+
+/* Whether the object may be read; subclasses of tensors decide for themselves what they are. */
+static inline int is_tensor(PyObject *object) {
+    for (Py_ssize_t i = 0; i < num_tensor_types; i++)
+        if (Py_TYPE(object) == tensor_types[i]) return 1;
+    return 0;
+}
+
+extern PyTypeObject forms_type;

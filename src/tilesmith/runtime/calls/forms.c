@@ -1,0 +1,335 @@
+/* The type ``Forms``: recognises the arguments of a call.
+
+   A form is what must be the same for a compiled kernel to be used again. */
+
+#include "exchange.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+enum { MAX_ARGUMENTS = 64 };
+
+typedef enum { ANY, EQUAL, SHORT, LONG, TENSOR } Test;
+
+typedef struct {
+    PyTypeObject *type;
+    Test test;
+    PyObject *value;        /* of EQUAL */
+    int is_written;         /* from here on of TENSOR */
+    Device device;
+    Element element;
+    int32_t num_axes;
+    int64_t *sizes, *strides; /* one allocation */
+    uint64_t num_bytes;     /* from its first to its last element */
+} Place;
+
+typedef struct {
+    PyObject *result;
+    Py_ssize_t num_places;
+    Place places[];
+} Form;
+
+static void free_form(Form *form) {
+    for (Py_ssize_t i = 0; i < form->num_places; i++) {
+        Py_XDECREF(form->places[i].type);
+        Py_XDECREF(form->places[i].value);
+        PyMem_Free(form->places[i].sizes);
+    }
+    Py_XDECREF(form->result);
+    PyMem_Free(form);
+}
+
+typedef struct {
+    long long low, high;
+} Range;
+
+/* Device code has integers of 32 bits where they suffice. Any size is possible, none raises. */
+static Test width_of(PyObject *number, Range is_short) {
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    return !overflow && value >= is_short.low && value <= is_short.high ? SHORT : LONG;
+}
+
+static uint64_t extent_of(const Tensor *tensor) {
+    int64_t last = 0;
+    for (int32_t i = 0; i < tensor->num_axes; i++) {
+        if (tensor->sizes[i] == 0) return 0;
+        last += (tensor->sizes[i] - 1) * tensor->strides[i];
+    }
+    return (uint64_t)(last + 1) * ((tensor->element.bits * tensor->element.lanes + 7) / 8);
+}
+
+static int remember_tensor(Place *place, PyObject *object) {
+    Tensor tensor;
+    if (exchange->read(object, &tensor)) return -1;
+    size_t num_bytes = (size_t)tensor.num_axes * sizeof(int64_t);
+    place->sizes = PyMem_Malloc(num_bytes ? 2 * num_bytes : 1);
+    if (place->sizes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    place->strides = place->sizes + tensor.num_axes;
+    if (num_bytes) {
+        memcpy(place->sizes, tensor.sizes, num_bytes);
+        memcpy(place->strides, tensor.strides, num_bytes);
+    }
+    place->test = TENSOR;
+    place->device = tensor.device;
+    place->element = tensor.element;
+    place->num_axes = tensor.num_axes;
+    place->num_bytes = extent_of(&tensor);
+    return 0;
+}
+
+static int remember(Place *place, PyObject *object, Range is_short) {
+    place->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
+    if (is_tensor(object)) return remember_tensor(place, object);
+    if (PyFloat_CheckExact(object)) return 0;
+    if (PyLong_CheckExact(object)) {
+        place->test = width_of(object, is_short);
+        return 0;
+    }
+    place->test = EQUAL;
+    place->value = Py_NewRef(object);
+    return 0;
+}
+
+static int fits_tensor(const Place *place, const Tensor *tensor) {
+    size_t num_bytes = (size_t)place->num_axes * sizeof(int64_t);
+    return place->num_axes == tensor->num_axes &&
+           memcmp(&place->element, &tensor->element, sizeof(Element)) == 0 &&
+           memcmp(&place->device, &tensor->device, sizeof(Device)) == 0 &&
+           (num_bytes == 0 || (memcmp(place->sizes, tensor->sizes, num_bytes) == 0 &&
+                               memcmp(place->strides, tensor->strides, num_bytes) == 0));
+}
+
+/* 1 if it fits, 0 if not, -1 with an exception if comparing fails. */
+static int fits_place(const Place *place, PyObject *object, const Tensor *tensor,
+                      Range is_short) {
+    if (Py_TYPE(object) != place->type) return 0;
+    switch (place->test) {
+    case ANY:
+        return 1;
+    case EQUAL:
+        return PyObject_RichCompareBool(object, place->value, Py_EQ);
+    case SHORT:
+    case LONG:
+        return width_of(object, is_short) == place->test;
+    case TENSOR:
+        return fits_tensor(place, tensor);
+    }
+    return 0;
+}
+
+static int do_overlap(const Form *form, const Tensor *tensors, Py_ssize_t i, Py_ssize_t j) {
+    uint64_t first = address_of(&tensors[i]), second = address_of(&tensors[j]);
+    uint64_t first_bytes = form->places[i].num_bytes, second_bytes = form->places[j].num_bytes;
+    return first_bytes && second_bytes && first < second + second_bytes &&
+           second < first + first_bytes;
+}
+
+/* Whether no written tensor has memory in common with another argument. */
+static int are_apart(const Form *form, const Tensor *tensors) {
+    for (Py_ssize_t i = 0; i < form->num_places; i++) {
+        if (!form->places[i].is_written) continue;
+        for (Py_ssize_t j = 0; j < form->num_places; j++)
+            if (j != i && form->places[j].test == TENSOR && do_overlap(form, tensors, i, j))
+                return 0;
+    }
+    return 1;
+}
+
+static int fits(const Form *form, PyObject *const *args, const Tensor *tensors, Range is_short) {
+    for (Py_ssize_t i = 0; i < form->num_places; i++) {
+        int fitting = fits_place(&form->places[i], args[i], &tensors[i], is_short);
+        if (fitting != 1) return fitting;
+    }
+    return are_apart(form, tensors);
+}
+
+static int read_all(PyObject *const *args, Py_ssize_t count, Tensor *tensors) {
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (is_tensor(args[i]) && exchange->read(args[i], &tensors[i])) return -1;
+    return 0;
+}
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *otherwise;
+    Range is_short;
+    Form **forms;
+    Py_ssize_t count;
+    Py_ssize_t latest; /* the search begins where it ended: calls repeat, or take turns */
+} Forms;
+
+/* Borrowed, or NULL; exceptions only mean that these arguments are not for this type to judge. */
+static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count) {
+    Tensor tensors[MAX_ARGUMENTS];
+    if (self->count == 0 || count > MAX_ARGUMENTS) return NULL;
+    int is_read = read_all(args, count, tensors) == 0;
+    for (Py_ssize_t step = 0; is_read && step < self->count; step++) {
+        Py_ssize_t index = (self->latest + step) % self->count;
+        if (self->forms[index]->num_places != count) continue;
+        int fitting = fits(self->forms[index], args, tensors, self->is_short);
+        if (fitting < 0) break;
+        if (fitting) {
+            self->latest = index;
+            return self->forms[index];
+        }
+    }
+    PyErr_Clear();
+    return NULL;
+}
+
+static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flags,
+                            PyObject *keywords) {
+    Forms *self = (Forms *)object;
+    Form *found = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags));
+    if (found != NULL) return Py_NewRef(found->result);
+    if (self->otherwise == NULL) { /* of no use any more: its references were cleared */
+        PyErr_SetString(PyExc_RuntimeError, "these forms are being deleted");
+        return NULL;
+    }
+    PyObject *otherwise = Py_NewRef(self->otherwise);
+    PyObject *result = PyObject_Vectorcall(otherwise, args, flags, keywords);
+    Py_DECREF(otherwise);
+    return result;
+}
+
+static int mark_written(Form *form, PyObject *positions) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positions); i++) {
+        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
+        if (position == -1 && PyErr_Occurred()) return -1;
+        if (position < 0 || position >= form->num_places) {
+            PyErr_SetString(PyExc_IndexError, "no argument has the position of a written one");
+            return -1;
+        }
+        form->places[position].is_written = form->places[position].test == TENSOR;
+    }
+    return 0;
+}
+
+static Form *make_form(PyObject *args, PyObject *written, PyObject *result, Range is_short) {
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    size_t num_bytes = sizeof(Form) + (size_t)count * sizeof(Place);
+    Form *form = PyMem_Calloc(1, num_bytes);
+    if (form == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    form->result = Py_NewRef(result);
+    for (; form->num_places < count; form->num_places++) {
+        PyObject *argument = PyTuple_GET_ITEM(args, form->num_places);
+        if (remember(&form->places[form->num_places], argument, is_short)) {
+            form->num_places++; /* what it holds so far is given back too */
+            free_form(form);
+            return NULL;
+        }
+    }
+    if (mark_written(form, written)) {
+        free_form(form);
+        return NULL;
+    }
+    return form;
+}
+
+static PyObject *forms_add(Forms *self, PyObject *given) {
+    PyObject *args, *written, *result;
+    if (!PyArg_ParseTuple(given, "O!O!O", &PyTuple_Type, &args, &PyTuple_Type, &written, &result))
+        return NULL;
+    Form *form = make_form(args, written, result, self->is_short);
+    if (form == NULL) return NULL;
+    Form **forms = PyMem_Realloc(self->forms, (size_t)(self->count + 1) * sizeof(Form *));
+    if (forms == NULL) {
+        free_form(form);
+        return PyErr_NoMemory();
+    }
+    self->forms = forms;
+    self->forms[self->count++] = form;
+    Py_RETURN_NONE;
+}
+
+static int forms_traverse(Forms *self, visitproc visit, void *arg) {
+    Py_VISIT(self->otherwise);
+    for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->forms[i]->result);
+    return 0;
+}
+
+static void forget_forms(Forms *self) {
+    Form **forms = self->forms;
+    Py_ssize_t count = self->count;
+    self->forms = NULL;
+    self->count = self->latest = 0;
+    for (Py_ssize_t i = 0; i < count; i++) free_form(forms[i]);
+    PyMem_Free(forms);
+}
+
+static int forms_clear(Forms *self) {
+    Py_CLEAR(self->otherwise);
+    forget_forms(self);
+    return 0;
+}
+
+static void forms_dealloc(Forms *self) {
+    PyObject_GC_UnTrack(self);
+    forms_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *forms_new(PyTypeObject *type, PyObject *given, PyObject *keywords) {
+    PyObject *otherwise;
+    Range is_short;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "Forms takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(given, "OLL", &otherwise, &is_short.low, &is_short.high)) return NULL;
+    Forms *self = (Forms *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->call = forms_call;
+    self->otherwise = Py_NewRef(otherwise);
+    self->is_short = is_short;
+    return (PyObject *)self;
+}
+
+static PyObject *forms_forget(Forms *self, PyObject *Py_UNUSED(nothing)) {
+    forget_forms(self);
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t forms_length(Forms *self) { return self->count; }
+
+static PyMethodDef forms_methods[] = {
+    {"add", (PyCFunction)forms_add, METH_VARARGS,
+     "add(args, written, result): give the result for arguments like these from now on; tensors at\n"
+     "the written positions must not overlap with others."},
+    {"clear", (PyCFunction)forms_forget, METH_NOARGS, "Forget all forms."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef forms_members[] = {
+    {"otherwise", T_OBJECT_EX, offsetof(Forms, otherwise), 0, "Called where no form fits."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PySequenceMethods forms_sequence = {.sq_length = (lenfunc)forms_length};
+
+PyTypeObject forms_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tensor_reader.Forms",
+    .tp_doc = "Forms(otherwise, low, high): results by the form of arguments; integers from low to high\n"
+              "have 32 bits in device code.",
+    .tp_basicsize = sizeof(Forms),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = forms_new,
+    .tp_dealloc = (destructor)forms_dealloc,
+    .tp_traverse = (traverseproc)forms_traverse,
+    .tp_clear = (inquiry)forms_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Forms, call),
+    .tp_methods = forms_methods,
+    .tp_members = forms_members,
+    .tp_as_sequence = &forms_sequence,
+};

@@ -1,0 +1,175 @@
+"""The native reader of tensors: compiled once by the machine's C compiler, then kept on the disk.
+
+Where that is not possible (no compiler, no headers of Python, a torch without DLPack's C exchange
+API) calls ask tensors one thing after the other in Python, with the same results.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+import torch
+
+from tilesmith.runtime.native.object_cache import ObjectCache, object_key
+
+NAME = "tensor_reader"
+_FOLDER = Path(__file__).parent
+_SOURCES = ("tensor_reader.c", "forms.c")
+_FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+"""Other classes of tensors may hide what they hold."""
+_MAX_SECONDS = 60
+
+
+class Forms(Protocol):
+    """A function of arguments that gives what was added for arguments like them."""
+
+    otherwise: Callable[..., Any]
+    """Called where nothing was."""
+
+    def __call__(self, *args: Any) -> Any:
+        """What was added for such arguments, else the result of ``otherwise``."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, args: tuple[Any, ...], written: tuple[int, ...], result: object) -> None:
+        """Give a result from now on; tensors at ``written`` must not overlap with others.
+
+        Tensors count by sizes, strides, type and device, integers by whether 32 bits hold them,
+        floats not at all, everything else by equality.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Forget everything that was added."""
+        ...
+
+
+class TensorReader(Protocol):
+    """What the compiled module has."""
+
+    def Forms(self, otherwise: Callable[..., Any], low: int, high: int) -> Forms:  # noqa: N802
+        """No forms yet; integers between ``low`` and ``high`` have 32 bits in device code."""
+        ...
+
+    def addresses(self, *tensors: torch.Tensor) -> tuple[int, ...]:
+        """The lowest four bits of all addresses, or-ed, and then each address."""
+        ...
+
+    def packed(self, *tensors: torch.Tensor) -> bytes:
+        """The addresses as 64-bit numbers, one after the other."""
+        ...
+
+
+class CannotBuildError(Exception):
+    """Why there is no native reader here."""
+
+
+class ReaderStore:
+    """The reader of this process: one serves all kernels, wherever their caches are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_tried = False
+        self._reader: TensorReader | None = None
+        self.obstacle = ""
+        """Why there is no reader; empty before the first attempt and where there is one."""
+
+    def get(self, cache_dir: Path) -> TensorReader | None:
+        """The reader, or None where it cannot be built."""
+        with self._lock:
+            if not self._is_tried:
+                self._is_tried = True
+                self._try(cache_dir)
+        return self._reader
+
+    def _try(self, cache_dir: Path) -> None:
+        try:
+            self._reader = build_reader(cache_dir)
+        except CannotBuildError as error:
+            self.obstacle = str(error)
+
+
+@cache
+def process_readers() -> ReaderStore:
+    """The store of this process."""
+    return ReaderStore()
+
+
+def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
+    """The reader, built by that compiler if it is not on the disk; raises CannotBuildError."""
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange is None:
+        raise CannotBuildError(f"torch {torch.__version__} has no C exchange API of DLPack")
+    key = object_key([_text(name) for name in ("exchange.h", *_SOURCES)] + [_abi(), *_FLAGS])
+    content = ObjectCache(cache_dir / "native").get(key, lambda: _compile(compiler))
+    module: Any = _load(content)
+    if not module.use(exchange, _TYPES):
+        raise CannotBuildError("DLPack's C exchange API has another version")
+    return cast("TensorReader", module)
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text()
+
+
+def _abi() -> str:
+    """What machine code is for: the interpreter's version, its build, the machine."""
+    return f"{sys.implementation.cache_tag} {sysconfig.get_config_var('SOABI')} {sys.platform}"
+
+
+def _compile(compiler: str | None) -> bytes:
+    found = compiler or _find_compiler()
+    headers = sysconfig.get_paths()["include"]
+    # An extension finds the interpreter's functions when it is loaded; Apple's linker must be told.
+    extra = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
+    with TemporaryDirectory() as folder:
+        result = Path(folder) / f"{NAME}.so"
+        sources = [str(_FOLDER / name) for name in _SOURCES]
+        command = [found, *_FLAGS, *extra, f"-I{headers}", *sources, "-o", str(result)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=_MAX_SECONDS)
+            return result.read_bytes()
+        except subprocess.CalledProcessError as error:
+            last = error.stderr.decode(errors="replace").strip().splitlines()[:1]
+            raise CannotBuildError(f"{found} failed: {''.join(last)}") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CannotBuildError(f"{found} failed: {error}") from error
+
+
+def _find_compiler() -> str:
+    of_python = str(sysconfig.get_config_var("CC") or "").split()[:1]
+    for name in (*of_python, "cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    raise CannotBuildError("no C compiler is installed")
+
+
+def _load(content: bytes) -> ModuleType:
+    """Import from a file that exists only meanwhile: what is on the disk is checked when read."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{NAME}.so"
+        try:
+            path.write_bytes(content)
+            loader = ExtensionFileLoader(NAME, str(path))
+            spec = spec_from_file_location(NAME, path, loader=loader)
+            assert spec is not None
+            module = module_from_spec(spec)
+            loader.exec_module(module)
+        except (OSError, ImportError) as error:
+            raise CannotBuildError(f"the compiled reader cannot be loaded: {error}") from error
+    return module

@@ -1,0 +1,203 @@
+"""Native code recognises the arguments of earlier calls, and only those."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tilesmith.runtime.calls.reader import Forms, process_readers
+from tilesmith.settings import Settings
+
+CACHE = Path(Settings().cache_dir)
+READER = process_readers().get(CACHE)
+pytestmark = pytest.mark.skipif(READER is None, reason=process_readers().obstacle)
+LOW, HIGH = -100, 1000
+
+
+def make_forms(otherwise: Any = None) -> Forms:
+    assert READER is not None
+    return READER.Forms(otherwise or (lambda *args: None), LOW, HIGH)
+
+
+class Result:
+    """Something that can be watched."""
+
+
+def test_results_come_back_for_arguments_like_those_given():
+    forms = make_forms()
+    results = [Result() for _ in range(5)]
+    shapes = [(4, 5), (5, 4), (4, 5, 1), (), (0, 3)]
+    for shape, result in zip(shapes, results):
+        forms.add((torch.zeros(shape), 1.5), (), result)
+    assert len(forms) == 5
+    for order in (range(5), range(4, -1, -1), (0, 0, 3, 3, 1, 4)):
+        for index in order:
+            assert forms(torch.ones(shapes[index]), 2.5) is results[index]
+    for other in [(torch.zeros(4, 6), 1.5), (torch.zeros(4, 5), 1), (torch.zeros(4, 5),), ()]:
+        assert forms(*other) is None
+
+
+def test_what_does_not_fit_goes_on_with_all_arguments():
+    seen: list[tuple[Any, ...]] = []
+    forms = make_forms(lambda *args: seen.append(args) or "elsewhere")
+    x = torch.zeros(3)
+    assert forms(x, 1, "a") == "elsewhere"
+    forms.add((x, 1, "a"), (), "found")
+    assert forms(x, 1, "a") == "found"
+    assert forms(x, 1, "b") == "elsewhere"
+    assert forms(x.double(), 1, "a") == "elsewhere"
+    assert [args[1:] for args in seen] == [(1, "a"), (1, "b"), (1, "a")]
+    forms.otherwise = lambda *args, **named: (len(args), named)  # pyright: ignore
+    assert forms(x) == (1, {})
+    assert forms(x, 1, mode="a") == (2, {"mode": "a"})  # pyright: ignore
+
+
+def test_exceptions_of_the_other_way_pass():
+    def fail(*args: Any) -> None:
+        raise KeyError(len(args))
+
+    forms = make_forms(fail)
+    forms.add((torch.zeros(3),), (), 1)
+    with pytest.raises(KeyError, match="2"):
+        forms(torch.zeros(3), 2)
+
+
+@pytest.mark.parametrize("number", [LOW - 1, LOW, 0, 1, HIGH, HIGH + 1, 2**63, -(2**63), 2**200])
+def test_integers_count_by_width(number: int):
+    forms = make_forms()
+    forms.add((number,), (), True)
+    for other in (LOW - 1, LOW, 7, HIGH, HIGH + 1, 2**64, -(2**90)):
+        is_same = (LOW <= number <= HIGH) is (LOW <= other <= HIGH)
+        assert (forms(other) is True) is is_same
+
+
+def test_types_count_exactly():
+    values = [torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), 1, 1.0, True, None, "1"]
+    values += [torch.float32, torch.device("cpu")]
+    for one, other in itertools.product(values, values):
+        forms = make_forms()
+        forms.add((one,), (), "same")
+        assert (forms(other) == "same") is (type(one) is type(other))
+
+
+def test_every_position_is_looked_at():
+    args = (torch.zeros(2), 1, torch.zeros(3), None, "a", torch.zeros(4))
+    others = (torch.zeros(2, 1), HIGH + 1, torch.zeros(3).half(), 0, "b", torch.zeros(8)[::2])
+    forms = make_forms()
+    forms.add(args, (), "found")
+    assert forms(*args) == "found"
+    for position, other in enumerate(others):
+        assert forms(*args[:position], other, *args[position + 1 :]) is None
+
+
+def test_more_arguments_than_are_looked_at():
+    forms = make_forms()
+    for count in (64, 65, 200):
+        args = tuple(torch.zeros(2) for _ in range(count))
+        forms.add(args, (), count)
+        assert forms(*args) == (count if count == 64 else None)
+
+
+def test_tensors_that_cannot_be_read():
+    forms = make_forms()
+    strange = [torch.zeros(3, device="meta"), torch.zeros(3, 3).to_sparse()]
+    for tensor in strange:
+        with pytest.raises(RuntimeError):
+            forms.add((torch.zeros(3), tensor), (), 1)
+    assert len(forms) == 0
+    forms.add((torch.zeros(3), torch.zeros(3)), (), "found")
+    for tensor in strange:
+        assert forms(torch.zeros(3), tensor) is None
+    assert forms(torch.zeros(3), torch.zeros(3)) == "found"
+
+
+def test_mistakes_of_the_caller():
+    forms = make_forms()
+    x = torch.zeros(3)
+    for written in ((1,), (-1,), (2**70,)):
+        with pytest.raises((IndexError, OverflowError)):
+            forms.add((x,), written, 1)
+    for given in [((x,), (0,)), ([x], (0,), 1), ((x,), [0], 1), ((x,), ("a",), 1)]:
+        with pytest.raises(TypeError):
+            forms.add(*given)  # pyright: ignore
+    assert len(forms) == 0
+    assert READER is not None
+    for arguments in [(), (print,), (print, 1, "a"), (print, 1, 2**70)]:
+        with pytest.raises((TypeError, OverflowError)):
+            READER.Forms(*arguments)  # pyright: ignore
+    with pytest.raises(TypeError, match="no keywords"):
+        READER.Forms(otherwise=print, low=0, high=1)
+
+
+def test_forms_can_be_forgotten():
+    forms = make_forms()
+    x = torch.zeros(3)
+    for number in range(3):
+        forms.add((x, None, "abc"[number]), (), number)
+    assert forms(x, None, "c") == 2
+    forms.clear()
+    assert len(forms) == 0
+    assert forms(x, None, "c") is None
+    forms.add((x, None, "c"), (), 5)
+    assert forms(x, None, "c") == 5
+
+
+def test_nothing_is_leaked():
+    text, result, x = "a text " + str(id(gc)), Result(), torch.zeros(3)
+    before = sys.getrefcount(text), sys.getrefcount(result), sys.getrefcount(torch.Tensor)
+    forms = make_forms()
+    for _ in range(50):
+        forms = make_forms()
+        forms.add((x, text), (0,), result)
+        forms.add((x, text, 1), (0,), result)
+        with pytest.raises(IndexError):
+            forms.add((x, text), (9,), result)
+        with pytest.raises(RuntimeError):
+            forms.add((x, text, torch.zeros(2, device="meta")), (), result)
+        assert forms(x, text) is result
+        assert forms(x, "b") is None
+    del forms
+    assert (sys.getrefcount(text), sys.getrefcount(result), sys.getrefcount(torch.Tensor)) == before
+
+
+def test_cycles_are_collected():
+    result = Result()
+    forms = make_forms([result].append)
+    result.forms = forms  # pyright: ignore
+    forms.add((torch.zeros(3),), (), result)
+    watched = weakref.ref(result)
+    del result, forms
+    gc.collect()
+    assert watched() is None
+
+
+def test_threads_may_add_forget_and_find():
+    forms = make_forms()
+    tensors = [torch.zeros(size) for size in range(1, 9)]
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        for step in range(2000):
+            index = (seed * 3 + step) % len(tensors)
+            found = forms(tensors[index], 1.0)
+            if found is None:
+                forms.add((tensors[index], 1.0), (0,), index)
+            elif found != index:
+                wrong.append((index, found))
+            if step % 97 == seed:
+                forms.clear()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
