@@ -12,6 +12,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tilesmith.ir.dynamic_layouts import INT32_LIMIT
 from tilesmith.jit.call_matches import (
     MAX_WRITTEN,
     compile_match,
@@ -54,7 +55,7 @@ def make_native_match(args: Sequence[Any], written: Sequence[int]) -> Callable[.
     reader = process_readers().get(Path(Settings().cache_dir))
     if reader is None:
         pytest.skip(process_readers().obstacle)
-    forms = reader.Forms(lambda *args: False, *INT32_RANGE)
+    forms = reader.Forms(lambda *args: False, True, *INT32_RANGE, INT32_LIMIT)
     forms.add(tuple(args), tuple(written), True)
     return forms
 

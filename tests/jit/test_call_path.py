@@ -79,6 +79,29 @@ def test_forms_are_learned_whoever_bound_the_kernel(monkeypatch):
     assert is_native or len(add._finder._forms[(torch.Tensor, torch.Tensor)]) == 3
 
 
+@helion.kernel(static_shapes=False)
+def add_any(x, y):
+    for tile in hl.tile(x.size()):
+        x[tile] = x[tile] + y[tile]
+    return x
+
+
+def test_runtime_sizes_have_one_form_for_all_shapes(traces: list[str]):
+    add_any.reset()
+    memory = torch.randn(40, 50)
+    pairs = [(torch.randn(n, m), torch.randn(n, m)) for n, m in [(3, 4), (5, 9), (64, 2)]]
+    pairs += [(memory[:9, :7], memory[9:18, :7]), (torch.randn(6, 1), torch.randn(6, 1))]
+    pairs.append((memory, memory))
+    for _ in range(3):
+        for x, y in (*pairs, *reversed(pairs)):
+            expected = x.double() + y.double()
+            assert torch.allclose(add_any(x, y).double(), expected, atol=1e-6)
+    assert len(traces) == 3, "all sizes, axes of one element, shared storage"
+    if add_any._finder._native is not None:
+        assert len(add_any._finder._native) == 2, "one for axes of one element, one for all others"
+        assert add_any._finder._native(*pairs[1]) is add_any.bind(pairs[2])
+
+
 def test_more_forms_than_are_known(monkeypatch, traces: list[str]):
     monkeypatch.setattr(call_finder, "MAX_FORMS", 3)
     for _ in range(3):

@@ -49,6 +49,8 @@ def test_the_native_reader_lays_out_the_same():
     cases = [
         ((tensor("x"), tensor("y", source="ys[0]"), tensor("x")), ("x", "ys"), (x, [y])),
         ((tensor("x"), scalar("n", "i64")), ("x", "n"), (x, 7)),
+        ((tensor("x"), scalar("m", "i64", "x.size(0)")), ("x",), (x,)),
+        ((scalar("m", "i64", "y.stride(1)"), tensor("y"), scalar("s", "f32")), ("y", "s"), (y, 2)),
         ((), ("x",), (x,)),
     ]
     for parameters, captured, values in cases:

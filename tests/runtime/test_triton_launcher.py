@@ -163,6 +163,17 @@ def test_each_pattern_of_alignment_has_its_kernel(make, gpu):
         assert run[-2:] == tuple(tensor.data_ptr() for tensor in pair)
 
 
+def test_sizes_and_strides_of_tensors_are_passed(make, gpu):
+    n, m, k = integer("n", "x.size(1)"), integer("m", "x.stride(0)"), integer("k", "y.size(0) + 1")
+    launcher = make(n, X, m, Y, k, grid=("cdiv(n, 2)",), captured=("x", "y"))
+    x, y = torch.zeros(4, 6)[:, :5], torch.zeros(7)
+    for _ in range(2):
+        launcher.launch(x, y)
+    assert launcher._function.compiled[0][0] == (3, 1, 1)
+    assert gpu.runs[0][1:4] == (3, 1, 1)
+    assert gpu.runs[0][-5:] == (5, x.data_ptr(), 6, y.data_ptr(), 8)
+
+
 def test_one_tensor_may_be_passed_twice(make, gpu):
     launcher = make(X, Y)
     (x,) = tensors(1)

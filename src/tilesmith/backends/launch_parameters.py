@@ -26,11 +26,12 @@ def launch_parameter(parameter: Parameter, name: str = "") -> LaunchParameter:
 def _may_be_negated(tensor: TensorType) -> bool:
     """Whether it may be the imaginary part of a conjugate, whose sign torch flips lazily.
 
-    Parts of complex numbers lie two apart, so no stride of theirs is odd. (Only ``as_strided`` on
-    such a view could make one; asking every tensor at every launch is a dear price for that.)
+    Parts of complex numbers lie two apart, so no stride of theirs is odd, but for axes of one
+    element. (Runtime sizes are neither 0 nor 1: these are part of the specialization. Only
+    ``as_strided`` could make such a view; asking every tensor at every launch is a dear price.)
     """
     has_odd_stride = any(
-        isinstance(stride, int) and stride % 2 and isinstance(size, int) and size > 1
+        isinstance(stride, int) and stride % 2 and not (isinstance(size, int) and size <= 1)
         for size, stride in zip(tensor.shape, tensor.strides)
     )
     return tensor.dtype in _PARTS_OF_COMPLEX and not has_odd_stride

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from tilesmith.ir.dynamic_layouts import INT32_LIMIT
 from tilesmith.jit.call_keys import CallKeys, Types
 from tilesmith.jit.call_matches import (
     Match,
@@ -102,9 +103,11 @@ class CallFinder:
                 self._add_form(args, found)
 
     def _add_form(self, args: tuple[Any, ...], found: Bound) -> None:
+        if self._add_native(args, found):
+            return
         types = tuple(map(type, args))
         position = self._position(types)
-        if position is None or self._add_native(args, found) or types not in self._forms:
+        if position is None or types not in self._forms:
             return
         forms = self._forms[types]
         if len(forms) == MAX_FORMS:
@@ -117,11 +120,13 @@ class CallFinder:
 
     def _add_native(self, args: tuple[Any, ...], found: Bound) -> bool:
         """Have native code find them, where it can judge them."""
-        reader = self._find_reader() if is_readable(args) else None
+        reader = self._find_reader() if self._keys.are_forms and is_readable(args) else None
         if reader is None:
             return False
         if self._native is None:
-            self._native = reader.Forms(self._find_by_types, *INT32_RANGE)
+            is_fixed = self._keys.are_sizes_fixed
+            rules = (is_fixed, *INT32_RANGE, INT32_LIMIT)
+            self._native = reader.Forms(self._find_by_types, *rules)
             self._connect()
         if len(self._native) == MAX_FORMS:
             self._native.clear()
@@ -133,8 +138,9 @@ class CallFinder:
         return True
 
     def _position(self, types: Types) -> int | None:
-        """Of the tensor whose shape tells forms apart; None where only keys do."""
-        return first_tensor(types) if self._keys.are_forms else None
+        """Of the tensor whose shape tells forms apart in Python; None where only keys do."""
+        are_forms = self._keys.are_forms and self._keys.are_sizes_fixed
+        return first_tensor(types) if are_forms else None
 
     def _compile(self, types: Types, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         names, key = self._keys.expression(types)
@@ -167,6 +173,6 @@ class CallFinder:
             yield f"        if known is not None and known[0]({', '.join(names)}): return known[1]"
 
     def _learn_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
-        if self._position(types) is not None:
+        if self._keys.are_forms and first_tensor(types) is not None:
             yield "        if found is not None and key_of_call not in learned:"
             yield f"            learn(key_of_call, {', '.join(names)})"

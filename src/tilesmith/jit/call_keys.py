@@ -62,8 +62,12 @@ class CallKeys:
     @property
     def are_forms(self) -> bool:
         """Whether sizes, strides and types decide, and nothing that is computed from arguments."""
-        is_computed = self._extractors or self._user_key or self._definition.constexprs
-        return self._definition.settings.static_shapes and not is_computed
+        return not (self._extractors or self._user_key or self._definition.constexprs)
+
+    @property
+    def are_sizes_fixed(self) -> bool:
+        """Whether every size and stride counts, not only which of them are 0 or 1."""
+        return self._definition.settings.static_shapes
 
     def extend(self, extractors: Sequence[Callable[..., int]], *, writes_arguments: bool) -> bool:
         """Learn what else decides; True when keys made so far lack something."""

@@ -13,18 +13,20 @@ from typing import Any
 import pytest
 import torch
 
+from tilesmith.ir.dynamic_layouts import dynamic_form
 from tilesmith.runtime.calls.reader import Forms, process_readers
 from tilesmith.settings import Settings
 
 CACHE = Path(Settings().cache_dir)
 READER = process_readers().get(CACHE)
 pytestmark = pytest.mark.skipif(READER is None, reason=process_readers().obstacle)
-LOW, HIGH = -100, 1000
+LOW, HIGH, MAX_OFFSET = -100, 1000, 5000
 
 
-def make_forms(otherwise: Any = None) -> Forms:
+def make_forms(otherwise: Any = None, *, are_sizes_fixed: bool = True) -> Forms:
     assert READER is not None
-    return READER.Forms(otherwise or (lambda *args: None), LOW, HIGH)
+    rules = (are_sizes_fixed, LOW, HIGH, MAX_OFFSET)
+    return READER.Forms(otherwise or (lambda *args: None), *rules)
 
 
 class Result:
@@ -79,6 +81,36 @@ def test_integers_count_by_width(number: int):
         assert (forms(other) is True) is is_same
 
 
+def test_runtime_sizes_count_by_what_kernels_depend_on():
+    """As in keys: 0 and 1 are told from all others, and offsets have a width."""
+    shapes = [(), (0,), (1,), (2,), (9,), (1, 4), (4, 1), (3, 5), (7, 2), (0, 3), (5, 0), (99, 51)]
+    tensors = [torch.empty(shape) for shape in shapes]
+    tensors += [torch.empty(6, 4).t(), torch.empty(6, 8)[:, ::2], torch.empty(4).expand(3, 4)]
+    tensors += [torch.empty(99, 51)[:98], torch.empty(99, 52)[:, 1:], torch.empty(0, 70, 90)]
+    for one, other in itertools.product(tensors, tensors):
+        forms = make_forms(are_sizes_fixed=False)
+        forms.add((one,), (), "same")
+        assert (forms(other) == "same") is (form_of(one) == form_of(other))
+
+
+def form_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    shape, strides, _ = dynamic_form(tensor.shape, tensor.stride())
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()) if n)
+    return shape, strides, last > MAX_OFFSET
+
+
+def test_overlaps_are_seen_whatever_the_size():
+    forms = make_forms(are_sizes_fixed=False)
+    forms.add((torch.empty(9), torch.empty(9)), (0,), "apart")
+    memory = torch.empty(100)
+    assert forms(memory[:50], memory[50:]) == "apart"
+    assert forms(memory[50:], memory[:50]) == "apart"
+    assert forms(memory[:51], memory[50:]) is None
+    assert forms(memory[49:], memory[:50]) is None
+    assert forms(memory[10:20], memory[12:14]) is None
+    assert forms(memory[12:14], memory[10:20]) is None
+
+
 def test_types_count_exactly():
     values = [torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), 1, 1.0, True, None, "1"]
     values += [torch.float32, torch.device("cpu")]
@@ -130,11 +162,11 @@ def test_mistakes_of_the_caller():
             forms.add(*given)  # pyright: ignore
     assert len(forms) == 0
     assert READER is not None
-    for arguments in [(), (print,), (print, 1, "a"), (print, 1, 2**70)]:
+    for arguments in [(), (print,), (print, True, 1, 2, "a"), (print, True, 1, 2**70, 1)]:
         with pytest.raises((TypeError, OverflowError)):
             READER.Forms(*arguments)  # pyright: ignore
     with pytest.raises(TypeError, match="no keywords"):
-        READER.Forms(otherwise=print, low=0, high=1)
+        READER.Forms(otherwise=print, are_sizes_fixed=True, low=0, high=1, max_offset=1)
 
 
 def test_forms_can_be_forgotten():

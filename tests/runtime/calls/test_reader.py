@@ -1,12 +1,10 @@
-"""The native reader of tensors: how it comes about, and what it reads."""
+"""How the native reader of tensors comes about, and when there is none."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 import sysconfig
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from tilesmith.runtime.calls.reader import (
 )
 from tilesmith.settings import Settings
 
+ADDRESS = ((0, 0, 0),)
 CACHE = Path(Settings().cache_dir)
 pytestmark = pytest.mark.skipif(
     process_readers().get(CACHE) is None, reason=process_readers().obstacle
@@ -47,17 +46,19 @@ def test_it_is_compiled_once(tmp_path: Path):
     (stored,) = (tmp_path / "native").iterdir()
     x = torch.zeros(3)
     # A compiler that does not exist is not asked for what is on the disk.
-    assert build_reader(tmp_path, "/no/such/compiler").addresses(x)[1] == x.data_ptr()
+    assert (
+        build_reader(tmp_path, "/no/such/compiler").Layout(1, ADDRESS).values(x)[1] == x.data_ptr()
+    )
     stored.write_bytes(stored.read_bytes()[:-100])
     with pytest.raises(CannotBuildError, match="/no/such/compiler"):
         build_reader(tmp_path, "/no/such/compiler")
-    assert build_reader(tmp_path).addresses(x)[1] == x.data_ptr()
+    assert build_reader(tmp_path).Layout(1, ADDRESS).values(x)[1] == x.data_ptr()
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path):
     (tmp_path / "file").write_text("")
     x = torch.zeros(3)
-    assert build_reader(tmp_path / "file").addresses(x)[1] == x.data_ptr()
+    assert build_reader(tmp_path / "file").Layout(1, ADDRESS).values(x)[1] == x.data_ptr()
 
 
 def test_a_compiler_that_fails_is_named(tmp_path: Path):
@@ -112,92 +113,8 @@ def test_apis_of_other_versions_are_not_used(reader, major: int, read: int):
     name = b"dlpack_exchange_api"
     assert reader.use(make_capsule(content, name), (torch.Tensor,)) is False
     x = torch.zeros(3)
-    assert reader.addresses(x)[1] == x.data_ptr(), "the one in use still is"
+    assert reader.Layout(1, ADDRESS).values(x)[1] == x.data_ptr(), "the one in use still is"
     with pytest.raises(ValueError, match="incorrect name"):
         reader.use(make_capsule(content, b"other"), (torch.Tensor,))
     with pytest.raises(TypeError):
         reader.use()
-
-
-TENSORS = [
-    torch.zeros(5),
-    torch.zeros(65, dtype=torch.bfloat16)[1:],
-    torch.zeros(4, 6).t()[2:],
-    torch.zeros(()),
-    torch.zeros(0, 3),
-    torch.nn.Parameter(torch.zeros(3)),
-    torch.zeros(3, dtype=torch.complex64).conj(),
-    torch.zeros(8, dtype=torch.float8_e4m3fn)[3:],
-    torch.zeros(8, dtype=torch.bool)[7:],
-    torch.zeros(4, dtype=torch.uint64),
-    torch.zeros(4, dtype=torch.float4_e2m1fn_x2),
-    torch.zeros(4, dtype=torch.bits8),  # unknown to DLPack
-    torch.zeros(2).expand(3, 2),
-]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, len(TENSORS), 100])
-def test_addresses_are_those_of_torch(reader: TensorReader, count: int):
-    tensors = (TENSORS * 10)[:count]
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    low, *found = reader.addresses(*tensors)
-    assert found == addresses
-    assert low == reduce(int.__or__, addresses, 0) & 15
-    assert reader.packed(*tensors) == struct.pack(f"={count}Q", *addresses)
-
-
-def test_low_bits_of_each_tensor_count(reader: TensorReader):
-    base = torch.zeros(64, dtype=torch.uint8)
-    base = base[-base.data_ptr() % 16 :]
-    for first in (0, 1, 2, 8, 16):
-        for second in (0, 4, 15):
-            low = reader.addresses(base[first:], base[second:])[0]
-            assert low == (first | second) & 15
-
-
-class Wrapped(torch.Tensor):
-    """May do anything in ``data_ptr``."""
-
-    def data_ptr(self) -> int:
-        return 7
-
-
-def test_other_classes_are_asked_for_their_address(reader: TensorReader):
-    x = torch.zeros(3).as_subclass(Wrapped)
-    assert reader.addresses(x) == (7, 7)
-    assert reader.packed(x) == struct.pack("=Q", 7)
-
-
-class Broken:
-    def __init__(self, address: object) -> None:
-        self.address = address
-
-    def data_ptr(self) -> object:
-        return self.address
-
-
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [
-        (None, AttributeError),
-        (Broken("text"), TypeError),
-        (Broken(-1), OverflowError),
-        (Broken(2**64), OverflowError),
-        (torch.zeros(4, 4).to_sparse(), RuntimeError),
-    ],
-)
-def test_what_has_no_address_is_an_error(reader: TensorReader, value, error: type[Exception]):
-    for read in (reader.addresses, reader.packed):
-        with pytest.raises(error):
-            read(torch.zeros(3), value)
-
-
-def test_nothing_is_kept(reader: TensorReader):
-    x, broken = torch.zeros(3), Broken("text")
-    before = sys.getrefcount(x), sys.getrefcount(broken)
-    for _ in range(100):
-        reader.addresses(x, x)
-        reader.packed(x, x)
-        with pytest.raises(TypeError):
-            reader.addresses(x, broken)  # pyright: ignore
-    assert (sys.getrefcount(x), sys.getrefcount(broken)) == before

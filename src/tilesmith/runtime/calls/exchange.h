@@ -54,4 +54,4 @@ static inline int is_tensor(PyObject *object) {
     return 0;
 }
 
-extern PyTypeObject forms_type;
+extern PyTypeObject forms_type, layout_type;

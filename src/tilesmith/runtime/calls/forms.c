@@ -1,6 +1,7 @@
 /* The type ``Forms``: recognises the arguments of a call.
 
-   A form is what must be the same for a compiled kernel to be used again. */
+   A form is what must be the same for a compiled kernel to be used again: of tensors all sizes and
+   strides, or, where these are runtime values, which of them are 0 or 1 and the width of offsets. */
 
 #include "exchange.h"
 
@@ -15,13 +16,13 @@ typedef enum { ANY, EQUAL, SHORT, LONG, TENSOR } Test;
 typedef struct {
     PyTypeObject *type;
     Test test;
-    PyObject *value;        /* of EQUAL */
-    int is_written;         /* from here on of TENSOR */
+    PyObject *value; /* of EQUAL */
+    int is_written; /* from here on of TENSOR */
     Device device;
     Element element;
     int32_t num_axes;
+    int is_long;              /* of runtime sizes: offsets need 64 bits */
     int64_t *sizes, *strides; /* one allocation */
-    uint64_t num_bytes;     /* from its first to its last element */
 } Place;
 
 typedef struct {
@@ -40,17 +41,33 @@ static void free_form(Form *form) {
     PyMem_Free(form);
 }
 
+/* What decides; the numbers come from those who make the keys. */
 typedef struct {
-    long long low, high;
-} Range;
+    int are_sizes_fixed;
+    long long low, high; /* integers between these have 32 bits in device code */
+    long long max_offset; /* so have offsets up to here */
+} Rules;
 
-/* Device code has integers of 32 bits where they suffice. Any size is possible, none raises. */
-static Test width_of(PyObject *number, Range is_short) {
+/* Any size is possible, none raises. */
+static Test width_of(PyObject *number, const Rules *rules) {
     int overflow;
     long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
-    return !overflow && value >= is_short.low && value <= is_short.high ? SHORT : LONG;
+    return !overflow && value >= rules->low && value <= rules->high ? SHORT : LONG;
 }
 
+static int64_t fixed_part(int64_t extent, const Rules *rules) {
+    return rules->are_sizes_fixed || extent == 0 || extent == 1 ? extent : 2;
+}
+
+static int is_long(const Tensor *tensor, const Rules *rules) {
+    int64_t last = 0;
+    if (rules->are_sizes_fixed) return 0;
+    for (int32_t i = 0; i < tensor->num_axes; i++)
+        if (tensor->sizes[i]) last += (tensor->sizes[i] - 1) * tensor->strides[i];
+    return last > rules->max_offset;
+}
+
+/* From the first to the last element, in bytes. */
 static uint64_t extent_of(const Tensor *tensor) {
     int64_t last = 0;
     for (int32_t i = 0; i < tensor->num_axes; i++) {
@@ -60,7 +77,7 @@ static uint64_t extent_of(const Tensor *tensor) {
     return (uint64_t)(last + 1) * ((tensor->element.bits * tensor->element.lanes + 7) / 8);
 }
 
-static int remember_tensor(Place *place, PyObject *object) {
+static int remember_tensor(Place *place, PyObject *object, const Rules *rules) {
     Tensor tensor;
     if (exchange->read(object, &tensor)) return -1;
     size_t num_bytes = (size_t)tensor.num_axes * sizeof(int64_t);
@@ -70,24 +87,24 @@ static int remember_tensor(Place *place, PyObject *object) {
         return -1;
     }
     place->strides = place->sizes + tensor.num_axes;
-    if (num_bytes) {
-        memcpy(place->sizes, tensor.sizes, num_bytes);
-        memcpy(place->strides, tensor.strides, num_bytes);
+    for (int32_t i = 0; i < tensor.num_axes; i++) {
+        place->sizes[i] = fixed_part(tensor.sizes[i], rules);
+        place->strides[i] = fixed_part(tensor.strides[i], rules);
     }
     place->test = TENSOR;
     place->device = tensor.device;
     place->element = tensor.element;
     place->num_axes = tensor.num_axes;
-    place->num_bytes = extent_of(&tensor);
+    place->is_long = is_long(&tensor, rules);
     return 0;
 }
 
-static int remember(Place *place, PyObject *object, Range is_short) {
+static int remember(Place *place, PyObject *object, const Rules *rules) {
     place->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
-    if (is_tensor(object)) return remember_tensor(place, object);
+    if (is_tensor(object)) return remember_tensor(place, object, rules);
     if (PyFloat_CheckExact(object)) return 0;
     if (PyLong_CheckExact(object)) {
-        place->test = width_of(object, is_short);
+        place->test = width_of(object, rules);
         return 0;
     }
     place->test = EQUAL;
@@ -95,18 +112,21 @@ static int remember(Place *place, PyObject *object, Range is_short) {
     return 0;
 }
 
-static int fits_tensor(const Place *place, const Tensor *tensor) {
-    size_t num_bytes = (size_t)place->num_axes * sizeof(int64_t);
-    return place->num_axes == tensor->num_axes &&
-           memcmp(&place->element, &tensor->element, sizeof(Element)) == 0 &&
-           memcmp(&place->device, &tensor->device, sizeof(Device)) == 0 &&
-           (num_bytes == 0 || (memcmp(place->sizes, tensor->sizes, num_bytes) == 0 &&
-                               memcmp(place->strides, tensor->strides, num_bytes) == 0));
+static int fits_tensor(const Place *place, const Tensor *tensor, const Rules *rules) {
+    if (place->num_axes != tensor->num_axes ||
+        memcmp(&place->element, &tensor->element, sizeof(Element)) != 0 ||
+        memcmp(&place->device, &tensor->device, sizeof(Device)) != 0)
+        return 0;
+    for (int32_t i = 0; i < place->num_axes; i++)
+        if (place->sizes[i] != fixed_part(tensor->sizes[i], rules) ||
+            place->strides[i] != fixed_part(tensor->strides[i], rules))
+            return 0;
+    return place->is_long == is_long(tensor, rules);
 }
 
 /* 1 if it fits, 0 if not, -1 with an exception if comparing fails. */
 static int fits_place(const Place *place, PyObject *object, const Tensor *tensor,
-                      Range is_short) {
+                      const Rules *rules) {
     if (Py_TYPE(object) != place->type) return 0;
     switch (place->test) {
     case ANY:
@@ -115,34 +135,32 @@ static int fits_place(const Place *place, PyObject *object, const Tensor *tensor
         return PyObject_RichCompareBool(object, place->value, Py_EQ);
     case SHORT:
     case LONG:
-        return width_of(object, is_short) == place->test;
+        return width_of(object, rules) == place->test;
     case TENSOR:
-        return fits_tensor(place, tensor);
+        return fits_tensor(place, tensor, rules);
     }
     return 0;
-}
-
-static int do_overlap(const Form *form, const Tensor *tensors, Py_ssize_t i, Py_ssize_t j) {
-    uint64_t first = address_of(&tensors[i]), second = address_of(&tensors[j]);
-    uint64_t first_bytes = form->places[i].num_bytes, second_bytes = form->places[j].num_bytes;
-    return first_bytes && second_bytes && first < second + second_bytes &&
-           second < first + first_bytes;
 }
 
 /* Whether no written tensor has memory in common with another argument. */
 static int are_apart(const Form *form, const Tensor *tensors) {
     for (Py_ssize_t i = 0; i < form->num_places; i++) {
         if (!form->places[i].is_written) continue;
-        for (Py_ssize_t j = 0; j < form->num_places; j++)
-            if (j != i && form->places[j].test == TENSOR && do_overlap(form, tensors, i, j))
+        uint64_t first = address_of(&tensors[i]), first_bytes = extent_of(&tensors[i]);
+        for (Py_ssize_t j = 0; j < form->num_places; j++) {
+            if (j == i || form->places[j].test != TENSOR) continue;
+            uint64_t second = address_of(&tensors[j]), second_bytes = extent_of(&tensors[j]);
+            if (first_bytes && second_bytes && first < second + second_bytes &&
+                second < first + first_bytes)
                 return 0;
+        }
     }
     return 1;
 }
 
-static int fits(const Form *form, PyObject *const *args, const Tensor *tensors, Range is_short) {
+static int fits(const Form *form, PyObject *const *args, const Tensor *tensors, const Rules *rules) {
     for (Py_ssize_t i = 0; i < form->num_places; i++) {
-        int fitting = fits_place(&form->places[i], args[i], &tensors[i], is_short);
+        int fitting = fits_place(&form->places[i], args[i], &tensors[i], rules);
         if (fitting != 1) return fitting;
     }
     return are_apart(form, tensors);
@@ -158,7 +176,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *otherwise;
-    Range is_short;
+    Rules rules;
     Form **forms;
     Py_ssize_t count;
     Py_ssize_t latest; /* the search begins where it ended: calls repeat, or take turns */
@@ -172,7 +190,7 @@ static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count) {
     for (Py_ssize_t step = 0; is_read && step < self->count; step++) {
         Py_ssize_t index = (self->latest + step) % self->count;
         if (self->forms[index]->num_places != count) continue;
-        int fitting = fits(self->forms[index], args, tensors, self->is_short);
+        int fitting = fits(self->forms[index], args, tensors, &self->rules);
         if (fitting < 0) break;
         if (fitting) {
             self->latest = index;
@@ -211,7 +229,7 @@ static int mark_written(Form *form, PyObject *positions) {
     return 0;
 }
 
-static Form *make_form(PyObject *args, PyObject *written, PyObject *result, Range is_short) {
+static Form *make_form(PyObject *args, PyObject *written, PyObject *result, const Rules *rules) {
     Py_ssize_t count = PyTuple_GET_SIZE(args);
     size_t num_bytes = sizeof(Form) + (size_t)count * sizeof(Place);
     Form *form = PyMem_Calloc(1, num_bytes);
@@ -222,7 +240,7 @@ static Form *make_form(PyObject *args, PyObject *written, PyObject *result, Rang
     form->result = Py_NewRef(result);
     for (; form->num_places < count; form->num_places++) {
         PyObject *argument = PyTuple_GET_ITEM(args, form->num_places);
-        if (remember(&form->places[form->num_places], argument, is_short)) {
+        if (remember(&form->places[form->num_places], argument, rules)) {
             form->num_places++; /* what it holds so far is given back too */
             free_form(form);
             return NULL;
@@ -239,7 +257,7 @@ static PyObject *forms_add(Forms *self, PyObject *given) {
     PyObject *args, *written, *result;
     if (!PyArg_ParseTuple(given, "O!O!O", &PyTuple_Type, &args, &PyTuple_Type, &written, &result))
         return NULL;
-    Form *form = make_form(args, written, result, self->is_short);
+    Form *form = make_form(args, written, result, &self->rules);
     if (form == NULL) return NULL;
     Form **forms = PyMem_Realloc(self->forms, (size_t)(self->count + 1) * sizeof(Form *));
     if (forms == NULL) {
@@ -280,17 +298,19 @@ static void forms_dealloc(Forms *self) {
 
 static PyObject *forms_new(PyTypeObject *type, PyObject *given, PyObject *keywords) {
     PyObject *otherwise;
-    Range is_short;
+    Rules rules;
     if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
         PyErr_SetString(PyExc_TypeError, "Forms takes no keywords");
         return NULL;
     }
-    if (!PyArg_ParseTuple(given, "OLL", &otherwise, &is_short.low, &is_short.high)) return NULL;
+    if (!PyArg_ParseTuple(given, "OpLLL", &otherwise, &rules.are_sizes_fixed, &rules.low,
+                          &rules.high, &rules.max_offset))
+        return NULL;
     Forms *self = (Forms *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->call = forms_call;
     self->otherwise = Py_NewRef(otherwise);
-    self->is_short = is_short;
+    self->rules = rules;
     return (PyObject *)self;
 }
 
@@ -319,8 +339,8 @@ static PySequenceMethods forms_sequence = {.sq_length = (lenfunc)forms_length};
 PyTypeObject forms_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tensor_reader.Forms",
-    .tp_doc = "Forms(otherwise, low, high): results by the form of arguments; integers from low to high\n"
-              "have 32 bits in device code.",
+    .tp_doc = "Forms(otherwise, are_sizes_fixed, low, high, max_offset): results by the form of\n"
+              "arguments; integers from low to high and offsets up to max_offset have 32 bits.",
     .tp_basicsize = sizeof(Forms),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = forms_new,

@@ -26,7 +26,7 @@ from tilesmith.runtime.native.object_cache import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
-_SOURCES = ("tensor_reader.c", "forms.c")
+_SOURCES = ("tensor_reader.c", "forms.c", "layout.c")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 """Other classes of tensors may hide what they hold."""
@@ -48,7 +48,7 @@ class Forms(Protocol):
     def add(self, args: tuple[Any, ...], written: tuple[int, ...], result: object) -> None:
         """Give a result from now on; tensors at ``written`` must not overlap with others.
 
-        Tensors count by sizes, strides, type and device, integers by whether 32 bits hold them,
+        Tensors count by sizes, strides, type and device, integers by whether they are short,
         floats not at all, everything else by equality.
         """
         ...
@@ -58,19 +58,40 @@ class Forms(Protocol):
         ...
 
 
-class TensorReader(Protocol):
-    """What the compiled module has."""
+class Layout(Protocol):
+    """Reads what was asked for off a fixed number of tensors."""
 
-    def Forms(self, otherwise: Callable[..., Any], low: int, high: int) -> Forms:  # noqa: N802
-        """No forms yet; integers between ``low`` and ``high`` have 32 bits in device code."""
-        ...
-
-    def addresses(self, *tensors: torch.Tensor) -> tuple[int, ...]:
-        """The lowest four bits of all addresses, or-ed, and then each address."""
+    def values(self, *tensors: torch.Tensor) -> tuple[int, ...]:
+        """The lowest four bits of all addresses, or-ed, and then each value."""
         ...
 
     def packed(self, *tensors: torch.Tensor) -> bytes:
-        """The addresses as 64-bit numbers, one after the other."""
+        """The values as 64-bit numbers, one after the other."""
+        ...
+
+
+class TensorReader(Protocol):
+    """What the compiled module has."""
+
+    def Forms(  # noqa: N802
+        self,
+        otherwise: Callable[..., Any],
+        are_sizes_fixed: bool,
+        low: int,
+        high: int,
+        max_offset: int,
+    ) -> Forms:
+        """No forms yet.
+
+        Where sizes are not fixed, forms hold of sizes and strides which are 0 or 1, and whether
+        offsets exceed ``max_offset``; of integers whether they lie between ``low`` and ``high``.
+        """
+        ...
+
+    def Layout(  # noqa: N802
+        self, num_tensors: int, entries: tuple[tuple[int, int, int], ...]
+    ) -> Layout:
+        """For each value a number of a tensor, 0 (address), 1 (size) or 2 (stride), an axis."""
         ...
 
 

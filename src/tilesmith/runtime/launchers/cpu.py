@@ -16,6 +16,7 @@ import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.runtime.calls.reader import TensorReader
+from tilesmith.runtime.calls.reading_plan import ReadingPlan, plan_reading
 from tilesmith.runtime.launchers.refusal import refuse
 from tilesmith.runtime.native.huge_pages import WORTHWHILE_BYTES, advise_huge_pages
 from tilesmith.runtime.native.loader import Entry, load_artifact
@@ -56,11 +57,14 @@ def make_caller(
     parameters = artifact.parameters
     text = "\n".join(_caller_lines(artifact, captured, options))
     layout = "".join("d" if _is_float(parameter) else "q" for parameter in parameters)
+    reader = options.reader
+    reading = None if reader is None else plan_reading(parameters).make_layout(reader)
     scope: dict[str, Any] = {
         "__constants__": tuple(constants),
         "torch": torch,
         "__entry": entry,
-        "__packed": options.reader and options.reader.packed,
+        "__values": reading and reading.values,
+        "__packed": reading and reading.packed,
         "__pack": struct.Struct(f"={layout}").pack,
         "__threads": torch.get_num_threads,
         "__huge": advise_huge_pages,
@@ -81,38 +85,55 @@ def _caller_lines(
     """The source of the launch function."""
     parameters = artifact.parameters
     names = [f"__{position}" for position in range(len(parameters))]
-    tensors = [name for name, parameter in zip(names, parameters) if parameter.is_tensor]
-    written = artifact.options.get("written", ())
+    plan = plan_reading(parameters)
+    read = set(plan.positions) - set(plan.tensors) if options.reader is not None else set[int]()
+    refusal = f"__refuse({', '.join(parameter.source for parameter in parameters)})"
     yield f"def __launch({', '.join(captured)}):"
-    for name, parameter in zip(names, parameters):
-        yield f"    {name} = {parameter.source}"
-    fresh = {n for n, p in zip(names, parameters) if _root(p.source) not in options.arguments}
-    # Where arguments are is part of the specialization; host code may have taken others anywhere.
-    doubts = [f"{n}.is_neg()" for n, p in zip(names, parameters) if p.may_be_negated]
-    doubts += [f"not {name}.is_cpu" for name in tensors if name in fresh]
-    if doubts:
-        yield f"    if {' or '.join(doubts)}:"
-        yield f"        __refuse({', '.join(names)})"
-    for name, parameter in zip(names, parameters):
-        if parameter.name in written and name in fresh:
-            yield f"    if {name}.nbytes >= {WORTHWHILE_BYTES}:"
-            yield f"        __huge({name})"
-    yield from _packing_lines(names, tensors, options)
+    for position, parameter in enumerate(parameters):
+        if position not in read:
+            yield f"    {names[position]} = {parameter.source}"
+    yield from _check_lines(artifact, names, options, refusal)
+    yield "    try:"
+    yield from _packing_lines(plan, names, options)
+    yield "    except __Overflow:"
+    yield f"        {refusal}"
     yield f"    __entry(__arguments, {options.num_threads or '__threads()'})"
 
 
+def _check_lines(
+    artifact: Artifact, names: Sequence[str], options: NativeOptions, refusal: str
+) -> Iterator[str]:
+    """Refuse what native code cannot take; ask for huge pages where they pay."""
+    pairs = list(zip(names, artifact.parameters))
+    fresh = {n for n, p in pairs if _root(p.source) not in options.arguments}
+    # Where arguments are is part of the specialization; host code may have taken others anywhere.
+    doubts = [f"{n}.is_neg()" for n, p in pairs if p.may_be_negated]
+    doubts += [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
+    if doubts:
+        yield f"    if {' or '.join(doubts)}:"
+        yield f"        {refusal}"
+    written = artifact.options.get("written", ())
+    for name, parameter in pairs:
+        if parameter.name in written and name in fresh:
+            yield f"    if {name}.nbytes >= {WORTHWHILE_BYTES}:"
+            yield f"        __huge({name})"
+
+
 def _packing_lines(
-    names: Sequence[str], tensors: Sequence[str], options: NativeOptions
+    plan: ReadingPlan, names: Sequence[str], options: NativeOptions
 ) -> Iterator[str]:
     """Lay the values out one after the other; a number may be too large for its slot."""
-    if options.reader is not None and len(tensors) == len(names):
-        yield f"    __arguments = __packed({', '.join(names)})"
+    tensors = [names[position] for position in plan.tensors]
+    if options.reader is None:
+        slots = [f"{name}.data_ptr()" if name in tensors else name for name in names]
+    elif len(plan.positions) == len(names):
+        yield f"        __arguments = __packed({', '.join(tensors)})"
         return
-    slots = [f"{name}.data_ptr()" if name in tensors else name for name in names]
-    yield "    try:"
+    else:
+        read = {position: f"__read{position}" for position in plan.positions}
+        yield f"        {', '.join(['_', *read.values()])} = __values({', '.join(tensors)})"
+        slots = [read.get(position, name) for position, name in enumerate(names)]
     yield f"        __arguments = __pack({', '.join(slots)})"
-    yield "    except __Overflow:"
-    yield f"        __refuse({', '.join(names)})"
 
 
 def _root(source: str) -> str:

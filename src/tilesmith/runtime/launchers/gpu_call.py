@@ -20,6 +20,7 @@ import torch
 
 from tilesmith.artifacts import Artifact, TensorDescription
 from tilesmith.runtime.calls.reader import TensorReader
+from tilesmith.runtime.calls.reading_plan import plan_reading
 from tilesmith.runtime.device import get_num_sm, is_numbered
 
 
@@ -61,6 +62,8 @@ class CallText:
         self._options = options
         self._places = {p.name: f"__{i}" for i, p in enumerate(artifact.parameters)}
         self._tensors = [self._places[p.name] for p in artifact.parameters if p.is_tensor]
+        self._plan = plan_reading(artifact.parameters)
+        self._read = set(self._plan.positions) if options.reader is not None else set[int]()
         self._grid = self._evaluated(artifact.grid, "__grid")
         self._constexprs = self._evaluated([text for _, text in artifact.constexprs], "__constant")
 
@@ -69,7 +72,7 @@ class CallText:
         """The functions that expressions of an artifact may use."""
         reader = self._options.reader
         return {
-            "__addresses": reader and reader.addresses,
+            "__values": reader and self._plan.make_layout(reader).values,
             "cdiv": lambda a, b: -(-a // b),
             "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
             "num_sms": get_num_sm(self._options.device),
@@ -88,10 +91,11 @@ class CallText:
         return f"({', '.join([address, *sizes])})" if sizes else address
 
     def _body(self) -> Iterator[str]:
-        for parameter in self._artifact.parameters:
-            yield f"{self._places[parameter.name]} = {parameter.source}"
+        for position, parameter in enumerate(self._artifact.parameters):
+            if parameter.is_tensor or position not in self._read:
+                yield f"{self._places[parameter.name]} = {parameter.source}"
         yield from self._checks()
-        yield from self._addresses()
+        yield from self._readings()
         yield from self._assigned("__grid", self._artifact.grid, self._grid)
         sizes = [size for size in self._grid if not size.isdigit()]
         if sizes or "0" in self._grid:
@@ -117,16 +121,20 @@ class CallText:
         doubts += [f"{self._places[p.name]}.is_neg()" for p in tensors if p.may_be_negated]
         if doubts:
             yield f"if {' or '.join(doubts)}:"
-            yield f"    __refuse({', '.join(self._places.values())})"
+            sources = [parameter.source for parameter in self._artifact.parameters]
+            yield f"    __refuse({', '.join(sources)})"
 
-    def _addresses(self) -> Iterator[str]:
-        """Read them, and what tells whether all of them are multiples of 16 (0 if so)."""
+    def _readings(self) -> Iterator[str]:
+        """Addresses, whether all are multiples of 16 (``__low`` is 0 then), sizes and strides."""
         if not self._tensors:
             return
-        addresses = [_address(name) for name in self._tensors]
         if self._options.reader is not None:
-            yield f"__low, {', '.join(addresses)} = __addresses({', '.join(self._tensors)})"
+            names = list(self._places.values())
+            read = [names[position] for position in self._plan.positions]
+            listed = [_address(name) if name in self._tensors else name for name in read]
+            yield f"__low, {', '.join(listed)} = __values({', '.join(self._tensors)})"
             return
+        addresses = [_address(name) for name in self._tensors]
         for name, address in zip(self._tensors, addresses):
             yield f"{address} = {name}.data_ptr()"
         yield f"__low = {_any_low_bits(addresses)}"
