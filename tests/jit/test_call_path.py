@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilesmith as helion
 import tilesmith.language as hl
@@ -220,6 +221,38 @@ def test_sparse_tensors_are_refused_after_dense_ones():
         check_add(x, x)
         with pytest.raises(exc.UnsupportedArgumentType, match=r"`y` is a tensor of layout"):
             add(x, x.to_sparse())
+
+
+def call_with_fake_tensors(x: torch.Tensor) -> None:
+    with FakeTensorMode() as mode:
+        add(mode.from_tensor(x), mode.from_tensor(x))
+
+
+CALLS_WITHOUT_MEMORY = {
+    "fake": call_with_fake_tensors,
+    "functionalize": lambda x: torch.func.functionalize(add)(x, x),
+    "vmap": lambda x: torch.vmap(add)(x, x),
+    "grad": torch.func.grad(lambda y: add(y, y).sum()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_WITHOUT_MEMORY)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_tensors_without_memory_are_refused(name: str, is_first: bool):
+    x = torch.randn(4, 4)
+    if not is_first:
+        for part in (x, x[0]):
+            check_add(part, part)
+    with pytest.raises(exc.UnsupportedArgumentType, match=r"without memory[^$]*custom_op"):
+        CALLS_WITHOUT_MEMORY[name](x)
+    check_add(x, x)
+
+
+def test_tensors_of_size_zero_need_no_memory():
+    for _ in range(2):
+        check_add(torch.empty(0, 4), torch.empty(0, 4))
+        assert add(torch.empty(0), torch.zeros(0)).shape == (0,)
 
 
 def test_a_kernel_called_in_device_code_is_refused_after_calls_on_the_host():

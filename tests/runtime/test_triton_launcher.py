@@ -174,6 +174,16 @@ def test_sizes_and_strides_of_tensors_are_passed(make, gpu):
     assert gpu.runs[0][-5:] == (5, x.data_ptr(), 6, y.data_ptr(), 8)
 
 
+def test_tensors_without_memory_are_refused(make, gpu):
+    launcher = make(X, Y)
+    x, y = tensors(2)
+    launcher.launch(x, y)
+    with pytest.raises(errors.UnsupportedArgumentType, match="`x` is a tensor"):
+        torch.func.functionalize(launcher.launch)(x, y)
+    launcher.launch(torch.zeros(0), y)
+    assert gpu.runs[0][-2:] == (0, y.data_ptr())
+
+
 def test_one_tensor_may_be_passed_twice(make, gpu):
     launcher = make(X, Y)
     (x,) = tensors(1)

@@ -18,6 +18,7 @@ from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.ir.dynamic_layouts import INT32_LIMIT, dynamic_form
+from tilesmith.runtime.launchers.refusal import NO_MEMORY, PLAIN_TENSORS
 
 _STATEFUL_NODES = ("call_module", "get_attr")
 INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))
@@ -165,16 +166,27 @@ def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: to
 
 
 def check_layouts(arguments: tuple[Any, ...], names: tuple[str, ...]) -> None:
-    """All tensors must be dense."""
+    """All tensors must be dense, and not stand for others."""
     for name, argument in zip(names, arguments):
         for place, leaf in leaves(argument, name):
-            if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
-                raise errors.UnsupportedArgumentType(
-                    argument=place,
-                    kind=f"a tensor of layout {leaf.layout}",
-                    expected="a dense tensor",
-                    fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
-                )
+            if isinstance(leaf, torch.Tensor):
+                _check_layout(leaf, place)
+
+
+def _check_layout(tensor: torch.Tensor, place: str) -> None:
+    if tensor.layout is not torch.strided:
+        raise errors.UnsupportedArgumentType(
+            argument=place,
+            kind=f"a tensor of layout {tensor.layout}",
+            expected="a dense tensor",
+            fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
+        )
+    try:
+        tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        raise errors.UnsupportedArgumentType(
+            argument=place, kind=NO_MEMORY, expected="a dense tensor", fix=PLAIN_TENSORS
+        ) from None
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:

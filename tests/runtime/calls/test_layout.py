@@ -87,6 +87,30 @@ class Broken:
         return self.address
 
 
+class NoMemory:
+    """As tensors of fake mode."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def data_ptr(self) -> int:
+        return 0
+
+    def numel(self) -> int:
+        return self.count
+
+
+def test_elements_without_memory_are_an_error():
+    layout = addresses_of(2)
+    x, nothing = torch.zeros(3), NoMemory(3)
+    for read in (layout.values, layout.packed):
+        with pytest.raises(ValueError, match="no memory"):
+            read(x, nothing)  # pyright: ignore
+        with pytest.raises(ValueError, match="no memory"):
+            torch.func.functionalize(read)(x, x)
+    assert layout.values(torch.zeros(0), NoMemory(0)) == (0, 0, 0)  # pyright: ignore
+
+
 @pytest.mark.parametrize(
     ("value", "error"),
     [

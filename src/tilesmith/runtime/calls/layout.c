@@ -19,6 +19,21 @@ typedef struct {
     Entry entries[];
 } Layout;
 
+/* Tensors of fake mode and under transforms of torch.func have sizes, but no memory of their own:
+   compiled code would write to address 0. */
+static int refuse_no_memory(void) {
+    PyErr_SetString(PyExc_ValueError, "a tensor has elements, but no memory");
+    return -1;
+}
+
+static int check_is_empty(PyObject *object) {
+    PyObject *count = PyObject_CallMethod(object, "numel", NULL);
+    if (count == NULL) return -1;
+    int has_some = PyObject_IsTrue(count);
+    Py_DECREF(count);
+    return has_some > 0 ? refuse_no_memory() : has_some;
+}
+
 /* What DLPack has no name for (types of raw bits, classes of users) is asked in torch's way. */
 static int ask(PyObject *object, const Entry *entry, uint64_t *value) {
     PyObject *number;
@@ -33,14 +48,21 @@ static int ask(PyObject *object, const Entry *entry, uint64_t *value) {
     else
         *value = (uint64_t)PyLong_AsLongLong(number);
     Py_DECREF(number);
-    return PyErr_Occurred() ? -1 : 0;
+    if (PyErr_Occurred()) return -1;
+    return entry->field == ADDRESS && *value == 0 ? check_is_empty(object) : 0;
+}
+
+static int has_elements(const Tensor *tensor) {
+    for (int32_t i = 0; i < tensor->num_axes; i++)
+        if (tensor->sizes[i] == 0) return 0;
+    return 1;
 }
 
 static int look_up(const Entry *entry, PyObject *object, const Tensor *tensor, uint64_t *value) {
     if (tensor->num_axes < 0) return ask(object, entry, value);
     if (entry->field == ADDRESS) {
         *value = address_of(tensor);
-        return 0;
+        return *value == 0 && has_elements(tensor) ? refuse_no_memory() : 0;
     }
     if (entry->axis >= tensor->num_axes) {
         PyErr_Format(PyExc_IndexError, "a tensor of %d axes has no axis %d", (int)tensor->num_axes,
@@ -164,9 +186,10 @@ static PyObject *layout_new(PyTypeObject *type, PyObject *given, PyObject *Py_UN
 
 static PyMethodDef layout_methods[] = {
     {"values", (PyCFunction)(void (*)(void))layout_values, METH_FASTCALL,
-     "values(*tensors): the lowest four bits of all addresses, or-ed, then each entry's value."},
+     "values(*tensors): the lowest four bits of all addresses, or-ed, then each entry's value.\n"
+     "ValueError where a tensor has elements, but no memory."},
     {"packed", (PyCFunction)(void (*)(void))layout_packed, METH_FASTCALL,
-     "packed(*tensors): the entries' values as bytes, 8 for each."},
+     "packed(*tensors): the entries' values as bytes, 8 for each; ValueError likewise."},
     {NULL, NULL, 0, NULL},
 };
 

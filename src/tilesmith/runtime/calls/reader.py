@@ -59,7 +59,10 @@ class Forms(Protocol):
 
 
 class Layout(Protocol):
-    """Reads what was asked for off a fixed number of tensors."""
+    """Reads what was asked for off a fixed number of tensors.
+
+    ValueError for one that has elements, but no memory.
+    """
 
     def values(self, *tensors: torch.Tensor) -> tuple[int, ...]:
         """The lowest four bits of all addresses, or-ed, and then each value."""

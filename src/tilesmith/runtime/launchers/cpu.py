@@ -17,7 +17,7 @@ import torch
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.runtime.calls.reader import TensorReader
 from tilesmith.runtime.calls.reading_plan import ReadingPlan, plan_reading
-from tilesmith.runtime.launchers.refusal import refuse
+from tilesmith.runtime.launchers.refusal import NOT_READ, refuse, refuse_without_memory
 from tilesmith.runtime.native.huge_pages import WORTHWHILE_BYTES, advise_huge_pages
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
@@ -69,7 +69,8 @@ def make_caller(
         "__threads": torch.get_num_threads,
         "__huge": advise_huge_pages,
         "__refuse": lambda *values: refuse(parameters, values, CPU),
-        "__Overflow": struct.error,
+        "__check_memory": lambda *values: refuse_without_memory(parameters, values, CPU),
+        "__Unfit": (struct.error, *NOT_READ),
     }
     exec(text, scope)
     return scope["__launch"]
@@ -95,7 +96,7 @@ def _caller_lines(
     yield from _check_lines(artifact, names, options, refusal)
     yield "    try:"
     yield from _packing_lines(plan, names, options)
-    yield "    except __Overflow:"
+    yield "    except __Unfit:"
     yield f"        {refusal}"
     yield f"    __entry(__arguments, {options.num_threads or '__threads()'})"
 
@@ -125,7 +126,12 @@ def _packing_lines(
     """Lay the values out one after the other; a number may be too large for its slot."""
     tensors = [names[position] for position in plan.tensors]
     if options.reader is None:
-        slots = [f"{name}.data_ptr()" if name in tensors else name for name in names]
+        slots = [f"{name}_address" if name in tensors else name for name in names]
+        for name in tensors:
+            yield f"        {name}_address = {name}.data_ptr()"
+        if tensors:
+            yield f"        if not ({' and '.join(f'{name}_address' for name in tensors)}):"
+            yield f"            __check_memory({', '.join(names)})"
     elif len(plan.positions) == len(names):
         yield f"        __arguments = __packed({', '.join(tensors)})"
         return

@@ -121,23 +121,39 @@ class CallText:
         doubts += [f"{self._places[p.name]}.is_neg()" for p in tensors if p.may_be_negated]
         if doubts:
             yield f"if {' or '.join(doubts)}:"
-            sources = [parameter.source for parameter in self._artifact.parameters]
-            yield f"    __refuse({', '.join(sources)})"
+            yield f"    {self._refusal}"
 
     def _readings(self) -> Iterator[str]:
         """Addresses, whether all are multiples of 16 (``__low`` is 0 then), sizes and strides."""
         if not self._tensors:
             return
+        yield "try:"
+        yield from (f"    {line}" for line in self._reading_lines())
+        yield "except __not_read:"
+        yield f"    {self._refusal}"
+
+    def _reading_lines(self) -> Iterator[str]:
+        addresses = [_address(name) for name in self._tensors]
         if self._options.reader is not None:
             names = list(self._places.values())
             read = [names[position] for position in self._plan.positions]
             listed = [_address(name) if name in self._tensors else name for name in read]
             yield f"__low, {', '.join(listed)} = __values({', '.join(self._tensors)})"
             return
-        addresses = [_address(name) for name in self._tensors]
         for name, address in zip(self._tensors, addresses):
             yield f"{address} = {name}.data_ptr()"
+        yield f"if not ({' and '.join(addresses)}):"
+        yield f"    __check_memory({self._sources})"
         yield f"__low = {_any_low_bits(addresses)}"
+
+    @property
+    def _sources(self) -> str:
+        return ", ".join(parameter.source for parameter in self._artifact.parameters)
+
+    @property
+    def _refusal(self) -> str:
+        """A call that raises for the first parameter that cannot be handed over."""
+        return f"__refuse({self._sources})"
 
     @property
     def _index(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -12,6 +13,13 @@ from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import is_numbered
 
 INT64_LIMIT = 1 << 63
+NOT_READ = (ValueError, RuntimeError)
+"""What reading the address of a tensor without memory raises, by native code or by torch."""
+NO_MEMORY = "a tensor without memory (of fake mode, or under a transform of torch.func)"
+PLAIN_TENSORS = (
+    "call the kernel from a torch.library.custom_op or a torch.autograd.Function: their code\n"
+    "gets plain tensors"
+)
 
 
 def refuse(
@@ -26,9 +34,27 @@ def refuse(
                 argument=parameter.source,
                 kind=problem,
                 expected=f"a dense tensor on {where}, or a number of at most 64 bits",
-                fix="",
+                fix=PLAIN_TENSORS if problem == NO_MEMORY else "",
             )
     raise errors.InternalError(problem="arguments of compiled code cannot be handed over")
+
+
+def refuse_without_memory(
+    parameters: Sequence[LaunchParameter], values: Sequence[Any], device: torch.device
+) -> None:
+    """Raise for a tensor that has no memory though it has elements."""
+    if any(lacks_memory(value) for value in values if isinstance(value, torch.Tensor)):
+        refuse(parameters, values, device)
+
+
+def lacks_memory(tensor: torch.Tensor) -> bool:
+    """Whether it only stands for others: compiled code would write to address 0."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns for some, and refuses for others
+            return not tensor.data_ptr() and bool(tensor.numel())
+    except RuntimeError:
+        return True
 
 
 def _problem_of(value: Any, device: torch.device) -> str:
@@ -36,6 +62,8 @@ def _problem_of(value: Any, device: torch.device) -> str:
         is_other = is_numbered(device) and value.device.index != device.index
         if is_other or value.device.type != device.type:
             return f"a tensor on {value.device}"
+        if lacks_memory(value):
+            return NO_MEMORY
         return "a view with its sign flipped lazily (call .resolve_neg())" if value.is_neg() else ""
     is_wide = isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT
     return "an integer of more than 64 bits" if is_wide else ""

@@ -20,7 +20,7 @@ from tilesmith.diagnostics import errors
 from tilesmith.runtime.launchers.descriptions import Descriptors
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
-from tilesmith.runtime.launchers.refusal import refuse
+from tilesmith.runtime.launchers.refusal import NOT_READ, refuse, refuse_without_memory
 
 
 def _descriptors(artifact: Artifact) -> list[Descriptors]:
@@ -87,6 +87,10 @@ class TritonLauncher:
             "__plain": self._launch_plain,
             "__elsewhere": self._launch_elsewhere,
             "__refuse": lambda *values: refuse(self.artifact.parameters, values, self._device),
+            "__not_read": NOT_READ,
+            "__check_memory": lambda *values: refuse_without_memory(
+                self.artifact.parameters, values, self._device
+            ),
             "__current_device": torch.cuda.current_device,
         }
         for position, descriptors in enumerate(self._descriptors):
