@@ -200,6 +200,25 @@ def test_decorated_function_keeps_its_identity() -> None:
     assert kernel.__wrapped__ is kernel.fn is body
     assert "for t in hl.tile" in kernel.kernel_source()
     assert list(kernel.signature.parameters) == ["x", "scale", "shift"]
+    for name in ("__globals__", "__code__", "__defaults__", "__kwdefaults__"):
+        assert getattr(kernel, name) is getattr(body, name)
+
+
+@helion.kernel
+def halved(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size()):
+        out[t] = x[t] / 2
+    return out
+
+
+def test_a_kernel_can_become_an_operator_of_torch() -> None:
+    operator: Any = torch.library.custom_op("tilesmith_tests::halved", halved, mutates_args=())
+    operator.register_fake(torch.empty_like)
+    x = torch.randn(5, 3)
+    compiled = torch.compile(lambda x: operator(x) + 1, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), x / 2 + 1)
+    assert torch.equal(torch.func.functionalize(operator)(x), x / 2)
 
 
 def test_a_kernel_in_device_code_is_refused() -> None:

@@ -25,6 +25,9 @@ from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
+_OF_FUNCTIONS = ("__globals__", "__code__", "__defaults__", "__kwdefaults__")
+"""By these tools such as ``torch.library.custom_op`` know a function."""
+
 
 class Kernel:
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
@@ -39,7 +42,7 @@ class Kernel:
         tuner: Tuner | None = None,
     ) -> None:
         self.definition = KernelDefinition(function, configs, settings or Settings(), tuner)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS))
         self._keys = CallKeys(self.definition, key)
         self._num_parameters = len(self.definition.parameters)
         self._bound: dict[Hashable, BoundKernel] = {}
