@@ -6,6 +6,7 @@ import ctypes
 import struct
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -97,6 +98,21 @@ def test_a_torch_without_the_api_has_none(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module.torch, "Tensor", OldTensor)
     with pytest.raises(CannotBuildError, match="no C exchange API"):
+        build_reader(tmp_path)
+
+
+def test_a_reader_that_reads_something_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    right = build_reader(tmp_path)
+
+    def make_layout(num_tensors: int, entries: tuple[tuple[int, int, int], ...]):
+        swapped = tuple((tensor, (0, 2, 1)[field], axis) for tensor, field, axis in entries)
+        return right.Layout(num_tensors, swapped)
+
+    wrong = SimpleNamespace(use=lambda *args: True, Layout=make_layout)
+    monkeypatch.setattr(module, "_load", lambda content: wrong)
+    with pytest.raises(CannotBuildError, match="tells something else than torch"):
         build_reader(tmp_path)
 
 

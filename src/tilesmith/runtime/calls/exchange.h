@@ -54,4 +54,10 @@ static inline int is_tensor(PyObject *object) {
     return 0;
 }
 
+/* 0, or -1: with an exception, or where the producer leaves out strides (older versions may). */
+static inline int read_tensor(PyObject *object, Tensor *tensor) {
+    if (exchange->read(object, tensor)) return -1;
+    return tensor->num_axes > 0 && (tensor->sizes == NULL || tensor->strides == NULL) ? -1 : 0;
+}
+
 extern PyTypeObject forms_type, layout_type;

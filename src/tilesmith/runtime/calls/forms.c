@@ -79,7 +79,10 @@ static uint64_t extent_of(const Tensor *tensor) {
 
 static int remember_tensor(Place *place, PyObject *object, const Rules *rules) {
     Tensor tensor;
-    if (exchange->read(object, &tensor)) return -1;
+    if (read_tensor(object, &tensor)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "a tensor without strides");
+        return -1;
+    }
     size_t num_bytes = (size_t)tensor.num_axes * sizeof(int64_t);
     place->sizes = PyMem_Malloc(num_bytes ? 2 * num_bytes : 1);
     if (place->sizes == NULL) {
@@ -168,7 +171,7 @@ static int fits(const Form *form, PyObject *const *args, const Tensor *tensors, 
 
 static int read_all(PyObject *const *args, Py_ssize_t count, Tensor *tensors) {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (is_tensor(args[i]) && exchange->read(args[i], &tensors[i])) return -1;
+        if (is_tensor(args[i]) && read_tensor(args[i], &tensors[i])) return -1;
     return 0;
 }
 

@@ -100,7 +100,7 @@ static int read_and_take(const Layout *self, PyObject *const *objects, Py_ssize_
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!is_tensor(objects[i]) || exchange->read(objects[i], &tensors[i])) {
+        if (!is_tensor(objects[i]) || read_tensor(objects[i], &tensors[i])) {
             PyErr_Clear();
             tensors[i].num_axes = -1;
         }

@@ -143,7 +143,18 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     module: Any = _load(content)
     if not module.use(exchange, _TYPES):
         raise CannotBuildError("DLPack's C exchange API has another version")
+    _try_out(module)
     return cast("TensorReader", module)
+
+
+def _try_out(reader: TensorReader) -> None:
+    """Native code reads memory by a layout that torch promises: see that it is so."""
+    base = torch.empty(64)
+    for tensor in (base[3:].as_strided((2, 1, 3), (11, 7, 2)), base[0], base.bool()):
+        entries = tuple((0, field, axis) for field in (1, 2) for axis in range(tensor.dim()))
+        found = reader.Layout(1, ((0, 0, 0), *entries)).values(tensor)
+        if found[1:] != (tensor.data_ptr(), *tensor.shape, *tensor.stride()):
+            raise CannotBuildError("DLPack's C exchange API tells something else than torch")
 
 
 def _text(name: str) -> str:
