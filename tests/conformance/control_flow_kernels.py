@@ -8,7 +8,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tests.conformance.case import EXACT, Case, blocks, randn
+from tests.conformance.case import EXACT, Case, blocks, integers, randn
 
 
 @helion.kernel
@@ -99,6 +99,20 @@ def halve_until_small(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         halvings[i] = step
         out[i, :] = v
     return out, halvings
+
+
+@helion.kernel
+def powers(x: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        # The first value that the loop carries is none that its condition reads.
+        result = torch.ones_like(x[t])
+        base, left = x[t], exponents[t]
+        while (left > 0).any():
+            result = torch.where((left & 1) == 1, result * base, result)
+            base, left = base * base, left >> 1
+        out[t] = result
+    return out
 
 
 @helion.kernel
@@ -237,6 +251,8 @@ CONTROL_FLOW = (
     Case("halve_until_small", halve_until_small,
          lambda: (randn(5, 7) * torch.tensor([[0.1], [1], [8], [100], [1]]),), halved, blocks(),
          EXACT),
+    Case("powers", powers, lambda: (integers(-3, 4, 11), integers(0, 20, 11, seed=1)), torch.pow,
+         blocks(4), EXACT),
     Case("ragged_sums", ragged_sums, lambda: (randn(37), *ragged()), sums_between, blocks(8), 17),
     Case("bound_in_a_tensor", bound_in_a_tensor,
          lambda: (randn(4, 13), torch.tensor([0, 1, 9, 13])), counted, blocks(4), EXACT),

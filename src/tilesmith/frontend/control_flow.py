@@ -5,12 +5,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32
+from tilesmith.frontend.carried_containers import (
+    check_captures,
+    check_others,
+    joined_arms,
+    paired,
+    spread,
+)
 from tilesmith.frontend.combine import language_form
 from tilesmith.frontend.emission import apply, as_tile, cast, full, integer
 from tilesmith.frontend.loops import BoundAxis, LoopRange, bind_axis
@@ -18,6 +26,7 @@ from tilesmith.frontend.merging import (
     State,
     Unbound,
     carried_argument,
+    hint,
     merge_carried,
     merges_arms,
     unmerged_value,
@@ -66,13 +75,19 @@ def run_for(
     names: Sequence[str],
     state: State,
     targets: Sequence[str],
+    others: dict[str, Any],
 ) -> State:
     """Run a ``for`` of device code: a loop op for ``hl.tile``/``hl.grid``, else unrolled."""
+    check_captures(others, state)
     if isinstance(iterator, LoopRange):
         tracer = current_tracer(iterator.function)
         if not tracer.regions:
             return _trace_grid(tracer, iterator, body, (names, state), targets)
-        return _trace_loop(tracer, iterator, body, (names, state), targets)
+        items = spread(names, state)
+        carried = (items.names, items.leaves)
+        with check_others(others, state):
+            after = _trace_loop(tracer, iterator, items.on_leaves(body), carried, targets)
+        return items.joined(after)
     is_sequence = isinstance(iterator, OnlyTile)
     if isinstance(iterator, _NOT_ITERABLE) and not is_sequence:
         raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator), loc=locate())
@@ -174,7 +189,7 @@ def _trace_loop(
     positions = [position for position, _ in yielded]
     region_args = (*args, *(inner[p]._value for p in positions))
     region = tracer.take_region(region_args)
-    results = tuple(Value(state[p].tile, names[p], where) for p in positions)
+    results = tuple(Value(state[p].tile, hint(names[p]), where) for p in positions)
     tracer.builder.insert(
         Loop(
             begins=tuple(axis.begin for axis in axes),
@@ -196,28 +211,35 @@ def run_if(
     otherwise: Callable[..., State],
     names: Sequence[str],
     state: State,
+    others: dict[str, Any],
 ) -> State:
     """Run an ``if``: one arm when the condition is known, both under an ``if`` op otherwise."""
+    check_captures(others, state)
     if isinstance(condition, TensorRef):
         bool(condition)
     if not isinstance(condition, TileValue):
         return then(*state) if condition else otherwise(*state)
     tracer = current_tracer("if")
     test = as_condition(condition)
-    arms = [_trace_arm(tracer, arm, state) for arm in (then, otherwise)]
-    merged = [merges_arms(name, a, b) for name, a, b in zip(names, arms[0][0], arms[1][0])]
-    positions = [i for i, is_merged in enumerate(merged) if is_merged]
+    items = spread(names, state)
+    with check_others(others, state):
+        arms = [_trace_arm(tracer, arm, items.joined(items.leaves)) for arm in (then, otherwise)]
+    (left, _), (right, _) = arms
+    pairs = [pair for each in zip(names, left, right) for pair in paired(*each)]
+    is_merged = [merges_arms(*pair) for pair in pairs]
+    merged = list(compress(pairs, is_merged))
     where = locate()
-    results = tuple(Value(arms[0][0][p].tile, names[p], where) for p in positions)
-    regions = [_close_arm(arm, positions, where) for arm in arms]
+    results = tuple(Value(a.tile, hint(name), where) for name, a, _ in merged)
+    regions = [_close_arm(arms[i][1], [pair[1 + i] for pair in merged], where) for i in (0, 1)]
     tracer.builder.insert(
         If(condition=test.value, then=regions[0], otherwise=regions[1], results=results, loc=where)
     )
-    by_position = dict(zip(positions, results))
-    return tuple(
-        TileValue(by_position[i]) if i in by_position else unmerged_value(name, a, b)
-        for i, (name, a, b) in enumerate(zip(names, arms[0][0], arms[1][0]))
-    )
+    supply = iter(results)
+    leaves = [
+        TileValue(next(supply)) if is_result else unmerged_value(*pair)
+        for is_result, pair in zip(is_merged, pairs)
+    ]
+    return joined_arms(left, right, leaves)
 
 
 def run_assert(test: Any, message: Callable[[], Any]) -> None:
@@ -237,20 +259,26 @@ def as_condition(condition: TileValue) -> TileValue:
 def _trace_arm(tracer: Tracer, arm: Callable[..., State], state: State) -> tuple[State, Any]:
     with tracer.open_region("if"):
         out = arm(*state)
-        values = [value.value if isinstance(value, TileValue) else None for value in out]
+        leaves = spread([""] * len(out), out).leaves
+        values = {id(leaf): leaf.value for leaf in leaves if isinstance(leaf, TileValue)}
     return out, (tracer.take_region(()), values)
 
 
-def _close_arm(arm: tuple[State, Any], positions: list[int], where: SourceLocation) -> Any:
-    region, values = arm[1]
-    ending = Yield(values=tuple(values[p] for p in positions), loc=where)
+def _close_arm(arm: tuple[Any, Any], yielded: list[Any], where: SourceLocation) -> Any:
+    region, values = arm
+    ending = Yield(values=tuple(values[id(leaf)] for leaf in yielded), loc=where)
     return type(region)(region.args, (*region.ops, ending))
 
 
 def run_while(
-    condition: Callable[..., Any], body: Callable[..., State], names: Sequence[str], state: State
+    condition: Callable[..., Any],
+    body: Callable[..., State],
+    names: Sequence[str],
+    state: State,
+    others: dict[str, Any],
 ) -> State:
     """Run a ``while``: unrolled while the condition is known, else a loop op."""
+    check_captures(others, state)
     turns = 0
     test = condition(*state)
     while not isinstance(test, TileValue):
@@ -261,7 +289,10 @@ def run_while(
             raise errors.StaticLoopTooLong(limit=STATIC_LOOP_LIMIT, loc=locate())
         state = body(*state)
         test = condition(*state)
-    return _trace_while(condition, body, names, state)
+    items = spread(names, state)
+    functions = (items.on_leaves(condition), items.on_leaves(body))
+    with check_others(others, state):
+        return items.joined(_trace_while(*functions, items.names, items.leaves))
 
 
 def _trace_while(
@@ -281,7 +312,7 @@ def _trace_while(
                 values = tuple(new.value for _, new in merged)
             tracer.builder.effect(Yield, values=values)
         regions.append(tracer.take_region(tuple(inner[p]._value for p in carried)))
-    results = tuple(Value(state[p].tile, names[p], where) for p in carried)
+    results = tuple(Value(state[p].tile, hint(names[p]), where) for p in carried)
     init = tuple(state[p].value for p in carried)
     tracer.builder.insert(
         While(init=init, condition=regions[0], body=regions[1], results=results, loc=where)

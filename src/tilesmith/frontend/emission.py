@@ -126,6 +126,8 @@ def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
     """The error; where a runtime size meets a constant, with the way to make it one."""
     tracer = current_tracer("a shape")
     fix: dict[str, Any] = {}
+    if len(left) == len(right):
+        fix = {"fix": "index both with the same tiles or slices; transpose one with .T if needed"}
     for pair in zip(reversed(left), reversed(right)):
         size = next((dim.symbol for dim in pair if dim.symbol in tracer.sizes), None)
         if size is not None and any(dim.constant is not None for dim in pair):

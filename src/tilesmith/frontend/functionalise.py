@@ -7,7 +7,7 @@ Before::                                  After::
                                                   acc = __ts.named("acc", acc + x[t])
                                                   return (acc,)
                                               (acc,) = __ts.run_for(
-                                                  hl.tile(n), __body_1, ("acc",), (acc,), ("t",)
+                                                  hl.tile(n), __body_1, ("acc",), (acc,), ("t",), {}
                                               )
 
 ``if``, ``while``, ``and``/``or``/``not``, ternaries and chained comparisons are treated alike.
@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from tilesmith.frontend.names import bound_names
+from tilesmith.frontend.names import bound_names, changed_names, read_names
 
 RUNTIME = "__ts"
 REPLACED = frozenset({"associative_scan"})
@@ -74,6 +74,7 @@ class Functionaliser(ast.NodeTransformer):
     """One rewriting of a device function's body."""
 
     def __init__(self, bound: Iterable[str]) -> None:
+        self._host = frozenset(bound)
         self._bound = set(bound)
         """Names that have been bound earlier in program order (possibly to the unbound marker)."""
         self._counter = 0
@@ -92,6 +93,17 @@ class Functionaliser(ast.NodeTransformer):
     def _fresh(self, kind: str) -> str:
         self._counter += 1
         return f"__{kind}_{self._counter}"
+
+    def _changed(self, statements: Sequence[ast.stmt]) -> list[str]:
+        """Names that have other values after the statements: bound there, or given other items."""
+        bound, local = bound_names(statements), self._bound - self._host
+        return [n for n in changed_names(statements) if n in bound or n in local]
+
+    def _others(self, statements: Sequence[ast.stmt], names: Sequence[str]) -> ast.expr:
+        """Further device names that the statements read, with their values."""
+        local = self._bound - self._host - set(names)
+        others = [name for name in read_names(statements) if name in local]
+        return ast.Dict([ast.Constant(name) for name in others], [_name(name) for name in others])
 
     def _state(self, names: Sequence[str]) -> ast.expr:
         """Current values of names, an unbound marker for those not bound yet."""
@@ -132,7 +144,7 @@ class Functionaliser(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         """A loop becomes a body function and a call that runs or unrolls it."""
         targets = list(bound_names([node.target]))
-        names = [n for n in bound_names(node.body) if n not in targets]
+        names = [n for n in self._changed(node.body) if n not in targets]
         body_name = self._fresh("body")
         unpack = ast.Assign(
             [node.target], _runtime_call("unpack", _name("__item"), ast.Constant(len(targets)))
@@ -152,12 +164,13 @@ class Functionaliser(ast.NodeTransformer):
             _strings(names),
             self._state(names),
             _strings(targets),
+            self._others(node.body, names),
         )
         return self._at(node, body, self._assign(names, call))
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         """A branch becomes two functions and a call that runs one or traces both."""
-        names = list(bound_names([*node.body, *node.orelse]))
+        names = self._changed([*node.body, *node.orelse])
         then_name, else_name = self._fresh("then"), self._fresh("else")
         condition = self.visit(node.test)
         then = self._nested(then_name, names, node.body, names)
@@ -169,12 +182,13 @@ class Functionaliser(ast.NodeTransformer):
             _name(else_name),
             _strings(names),
             self._state(names),
+            self._others([*node.body, *node.orelse], names),
         )
         return self._at(node, then, otherwise, self._assign(names, call))
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         """A while loop becomes a condition function, a body function and a call."""
-        names = list(bound_names(node.body))
+        names = self._changed(node.body)
         condition_name, body_name = self._fresh("condition"), self._fresh("body")
         outer = set(self._bound)
         self._bound |= set(names)
@@ -187,6 +201,7 @@ class Functionaliser(ast.NodeTransformer):
             _name(body_name),
             _strings(names),
             self._state(names),
+            self._others(node.body, names),
         )
         return self._at(node, condition, body, self._assign(names, call))
 
@@ -248,11 +263,6 @@ class Functionaliser(ast.NodeTransformer):
         if node.attr not in REPLACED or not isinstance(node.ctx, ast.Load):
             return node
         return self._expression(node, _runtime_call("replaced", node))
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        """Lambdas run as they are, their expressions rewritten."""
-        self.generic_visit(node)
-        return node
 
     def _expression(self, node: ast.expr, call: ast.expr) -> ast.expr:
         _place(call, node)

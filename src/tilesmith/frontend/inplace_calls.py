@@ -1,4 +1,4 @@
-"""Rewrites ``a.add_(1)`` so that it rebinds ``a``: device values are immutable."""
+"""Rewrites ``a.add_(1)`` so that it rebinds ``a``, or stores ``a[i]``: values are immutable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UPDATED = "updated"
 def rebind_updated_names(
     statements: Sequence[ast.stmt], local: Collection[str], runtime: str
 ) -> list[ast.stmt]:
-    """The statements, with a binding of the name where one of ``local`` is updated in place."""
+    """The statements, with a binding where an item or one of ``local`` is updated in place."""
     return [_Rebinding(local, runtime).visit(statement) for statement in statements]
 
 
@@ -22,27 +22,29 @@ class _Rebinding(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         """``a.add_(1)`` as a statement."""
-        name = self._updated_name(node.value)
-        return node if name is None else self._assign([], name, node)
+        target = self._updated(node.value)
+        return node if target is None else self._assign([], target, node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         """``b = a.add_(1)`` binds ``a`` too."""
-        name = self._updated_name(node.value)
-        return node if name is None else self._assign(node.targets, name, node)
+        target = self._updated(node.value)
+        return node if target is None else self._assign(node.targets, target, node)
 
-    def _updated_name(self, value: ast.expr) -> str | None:
+    def _updated(self, value: ast.expr) -> str | None:
+        """The name or item that in-place methods update."""
         root, methods = value, 0
         while isinstance(root, ast.Call) and isinstance(root.func, ast.Attribute):
             if not root.func.attr.endswith("_") or root.func.attr.endswith("__"):
                 return None
             root, methods = root.func.value, methods + 1
         is_local = isinstance(root, ast.Name) and root.id in self._local
-        return root.id if methods and is_local and isinstance(root, ast.Name) else None
+        is_updated = is_local or isinstance(root, ast.Subscript)
+        return ast.unparse(root) if methods and is_updated else None
 
     def _assign(
-        self, targets: list[ast.expr], name: str, node: ast.Expr | ast.Assign
+        self, targets: list[ast.expr], target: str, node: ast.Expr | ast.Assign
     ) -> ast.Assign:
-        text = f"{name} = {self._runtime}.{UPDATED}({name}, 0)"
+        text = f"{target} = {self._runtime}.{UPDATED}({target}, 0)"
         made = ast.parse(text).body[0]
         assert isinstance(made, ast.Assign)
         assert isinstance(made.value, ast.Call)

@@ -5,6 +5,7 @@ A name must have one type on all paths; every mismatch is an error that shows it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,10 +50,15 @@ class Unbound:
         return self.fail()
 
 
+def hint(name: str) -> str:
+    """An identifier for what a user calls so: ``parts[0]`` is ``parts_0``."""
+    return re.sub(r"\W+", "_", name).strip("_")
+
+
 def carried_argument(name: str, value: Any) -> Any:
     """Inside the loop a device value bound before it is the region's argument."""
     if isinstance(value, TileValue):
-        argument = Value(value.tile, name, value._value.loc)
+        argument = Value(value.tile, hint(name), value._value.loc)
         return Scalar(argument) if isinstance(value, Scalar) else TileValue(argument)
     return value
 
@@ -66,16 +72,20 @@ def merge_carried(
         if isinstance(before, TileValue):
             merged.append((position, _checked_merge(name, before, now)))
         elif not isinstance(before, Unbound) and now is not inner[position] and now != before:
-            raise _cannot_combine(name, before, now)
+            raise cannot_combine(name, before, now)
     return merged
 
 
-def _cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
+def cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
+    """The error for a name with two values that are no versions of one."""
     are_numbers = isinstance(before, (int, float)) and isinstance(now, (int, float, Scalar))
     error = (
         errors.NumberChangedInControlFlow if are_numbers else errors.CantCombineTypesInControlFlow
     )
-    return error(name=name, before=_describe(before), after=_describe(now), loc=locate())
+    texts: dict[str, Any] = {"before": _describe(before), "after": _describe(now)}
+    if isinstance(before, list) and isinstance(now, list):
+        texts["fix"] = "give the list all its items before, or unroll: hl.static_range(...)"
+    return error(name=name, loc=locate(), **texts)
 
 
 def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
@@ -96,7 +106,7 @@ def _checked_merge(name: str, before: TileValue, now: Any) -> TileValue:
     if isinstance(now, (int, float)) and not isinstance(now, bool):
         now = full(now, before.tile.dtype, before.tile.shape)
     if not isinstance(now, TileValue):
-        raise _cannot_combine(name, before, now)
+        raise cannot_combine(name, before, now)
     if isinstance(before, Scalar) and before.tile.rank == now.tile.rank == 0:
         now = cast(now, before.tile.dtype)
     if now.tile != before.tile:
@@ -107,6 +117,8 @@ def _checked_merge(name: str, before: TileValue, now: Any) -> TileValue:
 def _describe(value: Any) -> str:
     if isinstance(value, TileValue):
         return f"a device tensor {value.tile}"
+    if isinstance(value, (list, tuple, dict)):
+        return f"{kind_of(value)} of {len(value)}"
     return f"{value!r}" if isinstance(value, (int, float, str)) else kind_of(value)
 
 
@@ -133,7 +145,7 @@ def merges_arms(name: str, left: Any, right: Any) -> bool:
             raise _changed(name, left, right)
         return True
     if isinstance(left, TileValue) or isinstance(right, TileValue) or left != right:
-        raise _cannot_combine(name, left, right)
+        raise cannot_combine(name, left, right)
     return False
 
 

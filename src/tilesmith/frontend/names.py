@@ -5,15 +5,35 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
+_CHANGING_METHODS = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "update"})
+"""Methods of lists and dicts that change them."""
+
 
 class _Collector(ast.NodeVisitor):
     def __init__(self) -> None:
         self.stored: dict[str, ast.AST] = {}
         self.loaded: dict[str, ast.AST] = {}
+        self.changed: dict[str, ast.AST] = {}
 
     def visit_Name(self, node: ast.Name) -> None:
         names = self.loaded if isinstance(node.ctx, ast.Load) else self.stored
         names.setdefault(node.id, node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        owner = node.value
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        if isinstance(node.ctx, ast.Store) and isinstance(owner, ast.Name):
+            self.changed.setdefault(owner.id, node)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        match node.func:
+            case ast.Attribute(ast.Name(name), method) if method in _CHANGING_METHODS:
+                self.changed.setdefault(name, node)
+            case _:
+                pass
+        self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         # `a += 1` reads `a` too, though the AST marks it as a store only.
@@ -63,6 +83,12 @@ def _collect(nodes: Iterable[ast.AST]) -> _Collector:
 def bound_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     """Names the nodes bind in their own scope, with the first place of each, in program order."""
     return _collect(nodes).stored
+
+
+def changed_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
+    """Names the nodes bind, or whose items they change, with the first place of each."""
+    found = _collect(nodes)
+    return {**found.stored, **{k: v for k, v in found.changed.items() if k not in found.stored}}
 
 
 def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:

@@ -51,10 +51,20 @@ def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
     return tuple(as_dim(size, operation) for size in sizes)
 
 
+def _factors(dim: Dim) -> tuple[str, ...]:
+    """The factors of a dimension, in an order that does not depend on its own."""
+    return tuple(sorted(str(factor) for factor in dim.factors))
+
+
 def new_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
-    """As ``as_shape``, for a value out of nothing: multiples of runtime sizes are no axes."""
+    """As ``as_shape``, for a value out of nothing: multiples of runtime sizes are no axes.
+
+    ``2 * t.block_size`` says nothing of the order: it is what a reshape made of such axes before.
+    """
+    tracer = current_tracer(operation)
     shape = as_shape(sizes, operation)
-    known = current_tracer(operation).sizes
+    shape = tuple(tracer.merged_axes.get(_factors(dim), dim) for dim in shape)
+    known = tracer.sizes
     for dim in shape:
         if len(dim.factors) > 1 and any(symbol in known for symbol in dim.symbols):
             raise errors.ShapeSpecializingAllocation(size=str(dim), loc=locate())
@@ -212,6 +222,13 @@ def view(x: TileValue, *sizes: Any) -> TileValue:
     shape = divide_axes(x.tile.shape, wanted) if wanted.count(None) < 2 else None
     if shape is None:
         raise _reshape_error(x, wanted)
+    return _merged(x, shape)
+
+
+def _merged(x: TileValue, shape: Shape) -> TileValue:
+    """Reshape; values made later with as many elements along an axis get the same axis."""
+    merged = {_factors(dim): dim for dim in shape if len(dim.factors) > 1}
+    current_tracer("reshape").merged_axes.update(merged)
     return reshape(x, shape)
 
 
@@ -260,7 +277,7 @@ def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
     merged = ONE
     for dim in x.tile.shape[first : last + 1]:
         merged = merged * dim
-    return reshape(x, (*x.tile.shape[:first], merged, *x.tile.shape[last + 1 :]))
+    return _merged(x, (*x.tile.shape[:first], merged, *x.tile.shape[last + 1 :]))
 
 
 def unflatten(x: TileValue, dim: int, sizes: Any) -> TileValue:

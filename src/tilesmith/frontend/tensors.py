@@ -15,6 +15,11 @@ from tilesmith.ir.function import Size
 from tilesmith.ir.types import Dim, Extent, TensorType
 from tilesmith.ir.values import Value
 
+_VIEWS = frozenset(
+    f".{name}"
+    for name in ("view", "reshape", "flatten", "transpose", "permute", "expand", "unsqueeze")
+)
+
 
 class TensorRef(TorchOperand):
     """A kernel input or output. Only subscripts (``x[tile]``, ``x[tile] = v``) touch its memory."""
@@ -101,7 +106,11 @@ class TensorRef(TorchOperand):
         raise self._direct_usage(f".{name}")
 
     def _direct_usage(self, use: str) -> errors.BaseError:
-        return errors.HostTensorDirectUsage(name=self.source, use=use, loc=locate())
+        texts: dict[str, Any] = {"name": self.source, "use": use}
+        if use in _VIEWS:
+            view = f"`v = {self.source}{use}(...)`"
+            texts["fix"] = f"take the view on the host, before the loop: {view}"
+        return errors.HostTensorDirectUsage(loc=locate(), **texts)
 
     def _operator(self, *_: Any) -> Any:
         raise self._direct_usage("an operator")

@@ -23,7 +23,7 @@ from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.builder import Builder
 from tilesmith.ir.function import Block, Function, Parameter, Size
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.types import Extent, TensorType, Type, scalar
+from tilesmith.ir.types import Dim, Extent, TensorType, Type, scalar
 from tilesmith.ir.values import Value
 
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__)
@@ -95,6 +95,8 @@ class Tracer:
     launch."""
     warnings: WarningLog = field(default_factory=WarningLog)
     """Where remarks on the kernel go."""
+    merged_axes: dict[tuple[str, ...], Dim] = field(default_factory=dict[tuple[str, ...], Dim])
+    """The last axis that a reshape made of several, by its factors in no order."""
     random_calls: int = 0
     """How many calls of torch's random functions there are so far."""
     is_eager: bool = False

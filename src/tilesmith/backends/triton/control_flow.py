@@ -67,11 +67,15 @@ class Carried:
             variables.put(result, name)
         return name
 
-    def enter(self, region: Region) -> None:
-        """Let the region's carried arguments and, where possible, its yields use the variables."""
+    def bind_arguments(self, region: Region) -> None:
+        """Let the region's carried arguments use the variables."""
         args = region.args[len(region.args) - len(self.names) :]
         for arg, name in zip(args, self.names):
             self._emitter.bind(arg, name)
+
+    def enter(self, region: Region) -> None:
+        """Let the region's carried arguments and, where possible, its yields use the variables."""
+        self.bind_arguments(region)
         for value, name in zip(region.yielded, self.names):
             self._emitter.variables.try_put(value, name, region)
 
@@ -237,7 +241,8 @@ def _continued(emitter: Emitter, op: If, before: Value) -> str | None:
 def emit_while(emitter: Emitter, op: While) -> None:
     """A pure condition stands in the header; one that reads memory is computed before each turn."""
     carried = Carried(emitter, op, op.init)
-    carried.enter(op.condition)
+    # What the condition yields is no carried value: it must not take a variable of one.
+    carried.bind_arguments(op.condition)
     if is_expression(op.condition):
         emitter.region(op.condition)
         header = str(emitter.expr(op.condition.yielded[0]))
