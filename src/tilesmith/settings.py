@@ -22,6 +22,18 @@ TRUE_WORDS = ("1", "true", "yes", "on")
 FALSE_WORDS = ("0", "false", "no", "off")
 
 
+class SettingError(Exception):
+    """A setting that does not exist, or not with such a value: also a TypeError or ValueError."""
+
+
+class UnknownSettingError(SettingError, TypeError):
+    """A name that no setting has."""
+
+
+class SettingValueError(SettingError, ValueError):
+    """A value that a setting does not take."""
+
+
 class RefMode(Enum):
     """How a kernel runs: compiled, or by the reference interpreter with torch on the CPU."""
 
@@ -161,6 +173,7 @@ def _accept_callable(value: object) -> object:
 PATH = Rule("a path", _accept_path)
 CALLABLE = Rule("a function or None", _accept_callable)
 ANYTHING = Rule("anything", lambda value: value)
+CONFIGS = Rule("Configs or dicts (in the environment: JSON)", lambda value: value, json.loads)
 BACKEND = _one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
 DOT_PRECISION = _one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
 EFFORT = _one_of("none", "quick", "full")
@@ -279,7 +292,7 @@ class Settings:
     autotune_config_overrides: Mapping[str, object] = field(
         default_factory=dict[str, object], hash=False, metadata=_by(MAPPING)
     )
-    autotune_seed_configs: object = field(default=None, hash=False, metadata=_by(ANYTHING))
+    autotune_seed_configs: object = field(default=None, hash=False, metadata=_by(CONFIGS))
     disable_autotuner_heuristics: bool = field(default=False, metadata=_by(FLAG))
     autotune_config_filter: Callable[..., object] | None = field(
         default=None, metadata=_by(CALLABLE)
@@ -317,7 +330,7 @@ class Settings:
         known = {item.name: item for item in fields(self)}
         for name in values:
             if name not in known:
-                raise TypeError(_unknown_setting(name, list(known)))
+                raise UnknownSettingError(_unknown_setting(name, list(known)))
         for name, item in known.items():
             value = _check(item, values[name]) if name in values else _read(item, environ)
             object.__setattr__(self, name, value)
@@ -340,7 +353,7 @@ def _check(item: Field[Any], value: object, source: str = "") -> object:
     try:
         return rule.accept(value)
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(_not_allowed(item, value, source)) from None
+        raise SettingValueError(_not_allowed(item, value, source)) from None
 
 
 def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
@@ -353,7 +366,7 @@ def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
         try:
             parsed = rule.parse(text)
         except (OSError, TypeError, ValueError):
-            raise ValueError(_not_allowed(item, text, variable)) from None
+            raise SettingValueError(_not_allowed(item, text, variable)) from None
         return _check(item, parsed, variable)
     factory: Any = item.default_factory
     return item.default if factory is MISSING else factory()
@@ -363,6 +376,13 @@ def _not_allowed(item: Field[Any], value: object, source: str) -> str:
     origin = f" (from the environment variable {source})" if source else ""
     allowed = item.metadata["rule"].allowed
     return f"setting {item.name}: {value!r}{origin} is not allowed; expected {allowed}"
+
+
+def adopt_variables(prefix: str) -> None:
+    """Let variables of another prefix count in this process, where ours are not set."""
+    for name, value in dict(os.environ).items():
+        if name.startswith(prefix):
+            os.environ.setdefault(PREFIX + name.removeprefix(prefix), value)
 
 
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:

@@ -65,6 +65,15 @@ def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none():
     assert max(map(len, text.partition("rms_norm")[0].splitlines())) <= 90
 
 
+def test_a_very_narrow_terminal_has_a_line_for_each_row():
+    out = io.StringIO()
+    rows = [make_row(latency_ms=0.1234, speedup=1.5), fail(make_row(input_id=1), Cause.CRASH, "x")]
+    print_summary(rows, METRICS, Console(file=out, width=40, force_terminal=True))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert lines[:2] == [row_line(row) for row in rows]
+    assert "0.1234 ms" in lines[0]
+
+
 def test_averages_have_counts():
     text = printed(make_rows())
     (line,) = [

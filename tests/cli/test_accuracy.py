@@ -106,7 +106,11 @@ def test_eager_is_the_baseline_or_stands_beside_the_kernel(file, monkeypatch):
 
 @pytest.mark.parametrize(
     ("against", "message"),
-    [("eager", "has no other_eager"), ("fast", "expected eager, compile or module:function")],
+    [
+        ("eager", "--against eager: doubled_kernels has no other_eager"),
+        ("compile", "--against compile: doubled_kernels has no other_eager; that is what torch"),
+        ("fast", "expected eager, compile or module:function"),
+    ],
 )
 def test_what_cannot_be_found_is_a_usage_error(file, against, message):
     result = run(file, "--against", against, kernel="other")

@@ -39,18 +39,24 @@ def test_an_empty_cache_says_how_to_fill_it(tmp_path):
 def test_show_lists_winners_and_journals(cache):
     result = _run("show", folder=cache)
     assert result.exit_code == 0
-    for text in ("matmul", "softmax", "0.0055", "H200", "1 journals"):
+    for text in ("matmul", "softmax", "0.0055", "H200", "1 journal,"):
         assert text in result.output
     one = _run("show", "--kernel", "softmax", folder=cache)
     assert "softmax" in one.output
     assert "matmul" not in one.output
 
 
-def test_configs_are_shown_whole(cache):
-    result = CliRunner().invoke(
-        app, ["cache", "show", "--cache-dir", str(cache)], env={"COLUMNS": "80"}
-    )
-    assert "…" not in result.output
+def test_configs_are_lines_that_can_be_copied_whatever_the_width(cache):
+    for columns in ("40", "200"):
+        command = ["cache", "show", "--cache-dir", str(cache)]
+        result = CliRunner().invoke(app, command, env={"COLUMNS": columns})
+        assert f"  {config(1)}" in result.output.splitlines()
+
+
+def test_a_wrong_variable_of_the_environment_is_a_message():
+    result = CliRunner().invoke(app, ["cache", "show"], env={"TILESMITH_BACKEND": "refrence"})
+    assert result.exit_code == 1
+    assert "error: setting backend: 'refrence' (from the environment" in result.stderr
 
 
 def test_show_as_json(cache):
@@ -67,7 +73,7 @@ def test_the_folder_of_the_settings_is_the_default(cache):
 def test_clear_asks_first(cache):
     refused = _run("clear", folder=cache, input="n\n")
     assert refused.exit_code == 1
-    assert "forget 2 winners and 1 journals" in refused.output
+    assert "forget 2 winners and 1 journal below" in refused.output
     assert len(Winners(cache).entries()) == 2
     assert _run("clear", folder=cache, input="y\n").exit_code == 0
     assert Winners(cache).entries() == []
@@ -77,7 +83,7 @@ def test_clear_asks_first(cache):
 def test_clear_of_one_kernel(cache):
     result = _run("clear", "--kernel", "softmax", "--yes", folder=cache)
     assert result.exit_code == 0
-    assert "forgot 1 winners and 0 journals" in result.output
+    assert "forgot 1 winner and 0 journals" in result.output
     assert [winner.key.kernel for winner in Winners(cache).entries()] == ["matmul"]
     assert len(Journal(cache, KEY).recall()) == 1
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from tests.bench.made_up_rows import fail, make_row
 from tests.cli.test_bench import run, write
+from tilesmith.bench.compare import compare
+from tilesmith.bench.journal import read_journal
 from tilesmith.bench.row import Cause
+from tilesmith.cli.compare import comparison_parts, table_width
 
 
 @pytest.fixture
@@ -37,6 +44,26 @@ def test_changes_are_listed(two_runs):
     assert "fails now: gemm d tilesmith: ours failed: crash: signal 11 (SIGSEGV)" in lines
     assert "tilesmith: times -9.1% (geometric mean, 3 of 5)" in lines
     assert lines[-1] == ("1 fails now, 1 slower, 1 faster, 1 within noise, 1 only in the second")
+
+
+def test_a_table_that_does_not_fit_becomes_lines(two_runs):
+    before, after = (read_journal(Path(path)).rows for path in two_runs)
+    found = compare(before, after)
+    console = Console(file=io.StringIO(), width=80, record=True)
+    for part in comparison_parts(found, has_all=True, width=80):
+        console.print(part, soft_wrap=True)
+    lines = console.export_text().splitlines()
+    moved = "0.5 to 0.75 ms, time +50.0%, against eager +50.0%, noise ±3.0%"
+    assert f"slower: gemm a bfloat16 tilesmith: {moved}" in lines
+
+
+def test_the_width_of_the_table_is_known(two_runs):
+    before, after = (read_journal(Path(path)).rows for path in two_runs)
+    found = compare(before, after)
+    timed = [change for change in found.changes if change.ratio is not None]
+    console = Console(file=io.StringIO(), width=300)
+    (table,) = [p for p in comparison_parts(found, has_all=True) if isinstance(p, Table)]
+    assert console.measure(table).maximum == table_width(timed)
 
 
 def test_what_the_runs_differ_in_is_said_first(tmp_path):

@@ -45,6 +45,19 @@ def workshop(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.parametrize("error", ["ValueError", "TypeError"])
+def test_what_a_module_raises_is_no_wrong_reference(workshop, error):
+    (workshop / "gallery" / "plain.py").write_text(f"raise {error}('its own')")
+    with pytest.raises((ValueError, TypeError), match="its own"):
+        find_kernel("gallery.plain:double")
+
+
+@pytest.mark.parametrize("place", ["", ".", ".gallery"])
+def test_what_cannot_be_imported_at_all(place):
+    with pytest.raises(ReferenceNotFoundError, match="neither a module nor"):
+        find_kernel(f"{place}:double")
+
+
 @pytest.mark.parametrize(
     "place",
     [

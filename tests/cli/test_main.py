@@ -26,6 +26,10 @@ def test_help_fits_a_terminal_and_leaves_nothing_out(name):
     assert not re.search(r"…|[^\]]\.\.\.$", result.stdout, re.MULTILINE)
 
 
+def test_the_version_is_told():
+    assert re.fullmatch(r"tilesmith \S.*\n", CliRunner().invoke(app, ["--version"]).stdout)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_has_their_own_first_sentence(name):
     assert load_command(name).get_short_help_str(100) == COMMANDS[name].summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,17 @@ def test_an_unchanged_script_runs_with_its_arguments(capsys):
     assert out.splitlines()[-1] == "arguments ['one', '--two', '--help'] __main__ tilesmith"
     assert out.count("implementation") == 2
     assert not err
+
+
+def test_helions_variables_count_where_ours_are_not_set(tmp_path, monkeypatch, capsys):
+    script = tmp_path / "shown.py"
+    script.write_text("import helion\ns = helion.Settings()\nprint(s.index_dtype, s.fast_math)")
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setenv("HELION_INDEX_DTYPE", "int64")
+    monkeypatch.setenv("HELION_FAST_MATH", "1")
+    monkeypatch.setenv("TILESMITH_FAST_MATH", "0")
+    run_script(script, [])
+    assert capsys.readouterr().out == "int64 False\n"
 
 
 def test_an_exit_code_passes_through():

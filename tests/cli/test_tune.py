@@ -126,6 +126,25 @@ def test_options_reach_the_search(module, searches, tmp_path):
     }
 
 
+def test_why_nothing_was_searched(module, monkeypatch):
+    assert "--budget 0 does not search" in run("tune", "mine:double", *ARGS, "--budget", "0").stderr
+    assert "has one config in its decorator" in run("tune", "mine:pinned", *ARGS).stderr
+    monkeypatch.setenv("TILESMITH_AUTOTUNER", "Luck")
+    del sys.modules["mine"]
+    assert "unknown search method 'Luck'" in run("tune", "mine:double", *ARGS).stderr
+    monkeypatch.delenv("TILESMITH_AUTOTUNER")
+    finite = ["--method", "FiniteSearch", "--budget", "1"]
+    assert "needs at least 2, not 0" in run("tune", "mine:double", *ARGS, *finite).stderr
+    monkeypatch.setenv("TILESMITH_BACKEND", "reference")
+    del sys.modules["mine"]
+    assert "is interpreted" in run("tune", "mine:double", *ARGS).stderr
+    monkeypatch.setenv("TILESMITH_BACKEND", "refrence")
+    del sys.modules["mine"]
+    done = run("tune", "mine:double", *ARGS)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: setting backend: 'refrence'")
+
+
 def test_an_effort_is_a_budget(module, searches):
     run("tune", "mine:double", *ARGS, "--effort", "full")
     assert searches.calls[0][2].budget_s == 120.0
@@ -133,18 +152,20 @@ def test_an_effort_is_a_budget(module, searches):
 
 def test_the_result_as_json(module, searches, tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "double.html").write_text("")
+    (tmp_path / "out" / "double.html").write_text("page")
     done = run("tune", "mine:double", *ARGS, "--json", "--report", "out")
     record = json.loads(done.stdout)
     assert record["kernel"] == "double"
     assert record["ms"] == 0.0581
+    assert record["timeline"] == make_result().timeline.seconds
     assert Config.from_dict(record["config"]) == make_result().config
     assert record["report"] == [str(Path("out") / "double.html")]
 
 
 def test_files_of_the_report_are_named(module, searches, tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "double.png").write_text("")
+    (tmp_path / "out" / "double.png").write_text("picture")
+    (tmp_path / "out" / "double.csv").write_text("")
     done = run("tune", "mine:double", *ARGS, "--report", "out")
     assert done.stderr == f"report: {Path('out') / 'double.png'}\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_warnings_go_to_the_stderr_of_the_moment(capsys):
     assert out == ""
     assert err.startswith("WARNING[BlockPtrIndexingUnavailable]: ")
     assert "kernel.py:3" in err
+
+
+def test_a_stderr_that_takes_nothing_stops_no_kernel(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        WarningLog().warn(exc.BlockPtrIndexingUnavailable, loc=HERE)
 
 
 def test_names_and_classes_are_found():

@@ -188,8 +188,8 @@ def test_a_search_from_start_to_end(caplog):
     assert torch.equal(kernel(X, Y), X + Y)
 
 
-def test_a_config_for_several_workloads_from_start_to_end():
-    kernel = make_add(**QUIET)
+def test_a_config_for_several_workloads_from_start_to_end(caplog):
+    kernel = make_add(autotune_progress_bar=False)
     sets = [(X, Y), (X[:300], Y[:300])]
     found = kernel.autotune_multi(
         sets, relative_to="default", aggregation="max", budget=60, method="FiniteSearch",
@@ -198,6 +198,16 @@ def test_a_config_for_several_workloads_from_start_to_end():
     assert found.block_sizes[0] in (1024, 8)
     for x, y in sets:
         assert torch.equal(kernel(x, y), x + y)
+    (arguments,) = [line for line in caplog.messages if "arguments: " in line]
+    assert arguments.endswith("x: float32[300], y: float32[300]")
+    assert "times: the largest of 2 sets of arguments, over the default's" in caplog.text
+
+
+def test_a_list_of_configs_is_what_a_search_starts_from(caplog):
+    kernel = make_add(autotune_progress_bar=False, configs=[config(1024), config(8)])
+    kernel(X, Y)
+    assert "2 configs possible" in caplog.text
+    assert "starting from: 2 configs (2 given)" in caplog.text
 
 
 def test_the_users_own_check_decides():

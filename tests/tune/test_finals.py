@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -67,6 +68,13 @@ def test_the_default_is_a_finalist_unless_it_is_far_off():
         found = choose_finalists([outcome(1, 1.0), slow, outcome(2, 1.05)], 1)
         expected = [[1], [32]] if is_finalist else [[1]]
         assert [o.config.block_sizes for o in found] == expected
+
+
+def test_the_default_is_a_finalist_where_times_overlap():
+    default = Candidate(Config(block_sizes=[32]), origin="default")
+    slow = Outcome(default, Verdict.OK, median_ms=8.0, low_ms=7.9, high_ms=8.1)
+    lucky = replace(outcome(1, 1.0), high_ms=8.0)
+    assert [o.config.block_sizes for o in choose_finalists([lucky, slow], 1)] == [[1], [32]]
 
 
 def test_no_finalists_without_times():

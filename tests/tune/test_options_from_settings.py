@@ -27,6 +27,12 @@ def test_a_budget_wins_over_the_effort_and_the_callers_over_both():
     assert options_from_settings(given, budget_s=4).budget_s == 4.0
 
 
+@pytest.mark.parametrize("budget", [-1, float("nan")])
+def test_a_budget_is_no_negative_number(budget: float):
+    with pytest.raises(ValueError, match="expected 0 or more"):
+        options_from_settings(settings(), budget_s=budget)
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -83,3 +89,9 @@ def test_the_cache_can_be_left_aside():
 def test_the_method_comes_from_the_environment():
     made = Settings.from_environment({}, {"TILESMITH_AUTOTUNER": "PatternSearch"})
     assert options_from_settings(made).method == "PatternSearch"
+
+
+def test_configs_to_start_from_come_from_the_environment():
+    given = {"TILESMITH_AUTOTUNE_SEED_CONFIGS": '[{"block_sizes": [8]}]'}
+    made = options_from_settings(Settings.from_environment({}, given))
+    assert made.seed_configs == (Config(block_sizes=[8]),)

@@ -297,6 +297,15 @@ def test_bad_ones_are_recalled_and_good_ones_are_measured_again():
     assert [o.config for o in setup.records.appended] == [config(16), config(8)]
 
 
+def test_the_default_is_measured_again_however_slow_it_once_was():
+    setup = Setup(sizes=[16, 8])
+    setup.search.candidates[0] = Candidate(config(16), "default")
+    setup.search.per_generation = 1
+    setup.records.known = {config(16): known(16, 9.0), config(8): known(8, 1.0)}
+    setup.run()
+    assert [o.config for o in setup.records.appended] == [config(16), config(8)]
+
+
 def test_what_is_remembered_never_wins_over_what_is_measured():
     setup = Setup(sizes=[16, 8])
     setup.search.per_generation = 1

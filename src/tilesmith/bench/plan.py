@@ -313,7 +313,7 @@ def suggest(name: str, known: Sequence[str]) -> str:
         >>> suggest("gem", ["gemm", "add"]), suggest("x", ["gemm", "add"])
         ('did you mean gemm?', 'there are gemm, add')
     """
-    near = get_close_matches(name, known, n=3)
+    near = get_close_matches(name, known, n=3, cutoff=0.7)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"there are {', '.join(filter(None, known)) or 'none'}"

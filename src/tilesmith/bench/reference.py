@@ -143,7 +143,7 @@ def _is_narrower(found: torch.dtype, expected: torch.dtype) -> bool:
 
 def _worst(reports: list[ErrorReport]) -> Judgement:
     wrong = [
-        f"result {position}: {' '.join(str(report).split())}"
+        f"result {position}: {'; '.join(map(str.strip, str(report).splitlines()))}"
         for position, report in enumerate(reports)
         if not report.is_within_budget
     ]

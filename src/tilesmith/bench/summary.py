@@ -44,8 +44,13 @@ def summary(
     """What is printed, part by part."""
     operators = by_operator(rows)
     for name, found in operators.items():
-        columns = fitting_columns(found, columns_for(found, metrics), width)
-        yield Group(_rows_table(name, found, columns), Text())
+        wanted = columns_for(found, metrics)
+        columns = fitting_columns(found, wanted, width)
+        if wanted and not columns:  # a terminal without room for a single one
+            yield from (Text(row_line(row), style=_row_style(row)) for row in found)
+            yield Text()
+        else:
+            yield Group(_rows_table(name, found, columns), Text())
     if "speedup" in metrics:
         yield from _average_parts(operators, rows)
     yield from _failure_parts(failures(rows))

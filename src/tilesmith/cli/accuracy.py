@@ -17,6 +17,7 @@ import typer
 from tilesmith.cli.error_picture import draw_errors
 from tilesmith.cli.forms import KERNEL_ERROR, KernelForm, UsageError, add_command
 from tilesmith.cli.kernel_reference import find_function
+from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.findings import OURS, Scope
@@ -71,11 +72,13 @@ def accuracy(form: AccuracyForm) -> int:
         diagnosis = diagnose(kernel, arguments, against, form.options())
     except ReferenceFormError as error:
         raise UsageError(f"--reference: {error}") from None
-    typer.echo(str(diagnosis))
+    show(str(diagnosis))
     try:
         _write_files(form, diagnosis)
     except OSError as error:
-        raise UsageError(f"{error.filename} cannot be written: {error.strerror}") from None
+        names = ", ".join(map(str, filter(None, (form.json, form.png))))
+        place = error.filename or names
+        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
     return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR
 
 
@@ -101,7 +104,7 @@ def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., A
         elif item == EAGER:
             found[item] = find_eager(kernel)
         elif item == COMPILE:
-            found[item] = compiled(find_eager(kernel))
+            found[item] = compiled(find_eager(kernel, COMPILE))
         elif ":" in item:
             found[item] = find_function(item)
         else:
@@ -109,7 +112,7 @@ def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., A
     return found
 
 
-def find_eager(kernel: Kernel) -> Callable[..., Any]:
+def find_eager(kernel: Kernel, asked: str = EAGER) -> Callable[..., Any]:
     """The same in PyTorch: the kernel's baseline function, or one with its name beside it."""
     baseline = kernel.settings.autotune_baseline_fn
     if baseline is not None:
@@ -118,10 +121,10 @@ def find_eager(kernel: Kernel) -> Callable[..., Any]:
     for name in (f"{kernel.name}_eager", "eager"):
         if callable(getattr(module, name, None)):
             return getattr(module, name)
-    raise UsageError(
-        f"--against eager: {kernel.fn.__module__} has no {kernel.name}_eager; name the function, "
-        "as in --against eager=module:function"
-    )
+    fix = "name the function, as in --against eager=module:function"
+    if asked == COMPILE:
+        fix = "that is what torch.compile is given"
+    raise UsageError(f"--against {asked}: {kernel.fn.__module__} has no {kernel.name}_eager; {fix}")
 
 
 def _write_files(form: AccuracyForm, diagnosis: Diagnosis) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from filelock import Timeout
-from rich.console import Console
-from rich.table import Column, Table
 
-from tilesmith.bench.summary import PIPED_WIDTH
-from tilesmith.settings import Settings
+from tilesmith.cli.output import show as show_text
+from tilesmith.settings import SettingError, Settings
+from tilesmith.tune.report.wording import counted
 from tilesmith.tune.store.journal import find_journals
 from tilesmith.tune.store.winner import Winner, WinnerFileError, write_text
 from tilesmith.tune.store.winners import Winners
@@ -28,14 +27,18 @@ cache_app = typer.Typer(help="What tuning has left on disk.", no_args_is_help=Tr
 
 
 def _folder(cache_dir: Path | None) -> Path:
-    return cache_dir or Path(Settings().cache_dir)
+    return cache_dir or _attempt(lambda: Path(Settings().cache_dir))
 
 
-def _attempt(action: Callable[[], Result]) -> Result:
+def _attempt(action: Callable[[], Result], file: Path | None = None) -> Result:
     """Run it; what goes wrong with files is a message and an exit code."""
     try:
         return action()
-    except (WinnerFileError, OSError, Timeout) as error:
+    except OSError as error:
+        place = error.filename or file
+        typer.echo(f"error: {f'{place}: ' if place else ''}{error.strerror or error}", err=True)
+        raise typer.Exit(FAILURE) from None
+    except (WinnerFileError, SettingError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(FAILURE) from None
 
@@ -50,19 +53,15 @@ def show(
     folder = _folder(cache_dir)
     winners = Winners(folder).entries(kernel)
     if is_json:
-        typer.echo(write_text({winner.digest: winner for winner in winners}), nl=False)
+        show_text(write_text({winner.digest: winner for winner in winners}).rstrip())
         return
     journals = find_journals(folder, kernel)
     if not winners and not journals:
         _explain_empty(folder, kernel)
         return
-    console = Console(soft_wrap=not winners)
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    if winners:
-        console.print(_table(winners))
     size = sum(path.stat().st_size for path in journals)
-    console.print(f"{len(journals)} journals, {size / 1024:.0f} KiB, below {folder}")
+    total = f"{counted(len(journals), 'journal')}, {size / 1024:.0f} KiB, below {folder}"
+    show_text("\n".join([*chain.from_iterable(map(winner_lines, winners)), total]))
 
 
 def _explain_empty(folder: Path, kernel: str | None) -> None:
@@ -71,20 +70,11 @@ def _explain_empty(folder: Path, kernel: str | None) -> None:
     typer.echo("kernel.autotune(args) or `tilesmith tune module:kernel` searches and stores")
 
 
-def _table(winners: list[Winner]) -> Table:
-    table = Table(
-        *("kernel", "arguments", "device", "ms", "found"), Column("config", overflow="fold")
-    )
-    for winner in winners:
-        table.add_row(
-            winner.key.kernel,
-            winner.key.arguments,
-            winner.key.device,
-            f"{winner.median_ms:.4g}",
-            winner.time,
-            str(winner.config),
-        )
-    return table
+def winner_lines(winner: Winner) -> Iterator[str]:
+    """A winner without a table: in a terminal of any width its config can be copied."""
+    yield f"{winner.key.kernel}({winner.key.arguments})"
+    yield f"  {winner.median_ms:.4g} ms on {winner.key.device}, found {winner.time}"
+    yield f"  {winner.config}"
 
 
 @cache_app.command()
@@ -100,11 +90,11 @@ def clear(
     if not winners and not journals:
         _explain_empty(folder, kernel)
         return
-    question = f"forget {len(winners)} winners and {len(journals)} journals below {folder}?"
+    what = f"{counted(len(winners), 'winner')} and {counted(len(journals), 'journal')}"
     if not is_sure:
-        typer.confirm(question, abort=True)
+        typer.confirm(f"forget {what} below {folder}?", abort=True)
     _attempt(lambda: _remove(store, kernel, journals))
-    typer.echo(f"forgot {len(winners)} winners and {len(journals)} journals")
+    typer.echo(f"forgot {what}")
 
 
 def _remove(store: Winners, kernel: str | None, journals: list[Path]) -> None:
@@ -121,8 +111,8 @@ def export(
 ) -> None:
     """Write the winners to one file, to take elsewhere."""
     store = Winners(_folder(cache_dir))
-    count = _attempt(lambda: store.export(file, kernel))
-    typer.echo(f"wrote {count} winners to {file}")
+    count = _attempt(lambda: store.export(file, kernel), file)
+    typer.echo(f"wrote {counted(count, 'winner')} to {file}")
 
 
 @cache_app.command(name="import")

@@ -17,16 +17,18 @@ from rich.text import Text
 from tilesmith.bench.columns import plus_minus
 from tilesmith.bench.compare import THRESHOLD, Change, Comparison, Kind, compare
 from tilesmith.bench.run_differences import Differences, differences_text, run_differences
-from tilesmith.bench.summary import PIPED_WIDTH, ending_text
+from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
-from tilesmith.cli.output import is_shown
+from tilesmith.cli.output import UNPRINTED, is_shown
 from tilesmith.tune.report.tables import json_line
 from tilesmith.tune.report.wording import counted, number_text
 
-WORSE, UNPRINTED = 1, 3
-"""Exit codes, beside 0: the first with ``--fail-on-slower``."""
+WORSE = 1
+"""Exit code with ``--fail-on-slower``."""
 _STYLES = {Kind.SLOWER: "red", Kind.FASTER: "green", Kind.FAILS_NOW: "bold red"}
+NAMES = ("", "operator", "input", "implementation")
+TIMES = ("before, ms", "after, ms", "time", "against eager", "noise")
 _TIMED = (Kind.SLOWER, Kind.FASTER, Kind.MACHINE, Kind.DISTURBED)
 
 
@@ -73,7 +75,7 @@ def _print_parts(found: Comparison, differences: Differences, *, has_all: bool) 
         console.width = PIPED_WIDTH
     if differences:
         console.print(Text(differences_text(differences), style="yellow"), soft_wrap=True)
-    for part in comparison_parts(found, has_all=has_all):
+    for part in comparison_parts(found, has_all=has_all, width=console.width):
         console.print(part, soft_wrap=isinstance(part, Text))
 
 
@@ -97,12 +99,18 @@ def change_record(change: Change) -> dict[str, object]:
     }
 
 
-def comparison_parts(found: Comparison, *, has_all: bool) -> Iterator[RenderableType]:
-    """What is printed, part by part."""
+def comparison_parts(
+    found: Comparison, *, has_all: bool, width: int = PIPED_WIDTH
+) -> Iterator[RenderableType]:
+    """What is printed, part by part; where a table is too wide, a line for each change."""
     timed = found.of(*_TIMED, *((Kind.SAME,) if has_all else ()))
     timed = [change for change in timed if change.ratio is not None]
-    if timed:
+    if timed and table_width(timed) <= width:
         yield _times_table(timed)
+    elif timed:
+        yield from (
+            Text(_time_line(change), style=_STYLES.get(change.kind, "")) for change in timed
+        )
     for change in found.of(Kind.FAILS_NOW, Kind.WORKS_NOW, Kind.STILL_FAILS):
         yield Text(_ending_line(change), style=_STYLES.get(change.kind, ""))
     for kind in (Kind.ADDED, Kind.REMOVED):
@@ -123,20 +131,37 @@ def counts_line(found: Comparison) -> str:
     return ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
 
 
+def table_width(changes: Sequence[Change]) -> int:
+    """How many columns of a terminal the table of times takes."""
+    lines = [
+        (*NAMES, *TIMES),
+        *((*_name_cells(change), *_time_cells(change)) for change in changes),
+    ]
+    return GAP * len(lines[0]) + 1 + sum(max(map(len, column)) for column in zip(*lines))
+
+
 def _times_table(changes: Sequence[Change]) -> Table:
-    table = Table("", "operator", "input", "implementation", box=SIMPLE_HEAD)
-    for name in ("before, ms", "after, ms", "time", "against eager", "noise"):
+    table = Table(*NAMES, box=SIMPLE_HEAD)
+    for name in TIMES:
         table.add_column(name, justify="right", no_wrap=True)
     for change in changes:
-        row = change.row
-        table.add_row(
-            *map(Text, (change.kind.value, row.operator)),
-            Text(f"{row.input_label} {row.dtype}".strip()),
-            Text(row.implementation),
-            *_time_cells(change),
-            style=_STYLES.get(change.kind, ""),
-        )
+        names = map(Text, _name_cells(change))
+        table.add_row(*names, *_time_cells(change), style=_STYLES.get(change.kind, ""))
     return table
+
+
+def _time_line(change: Change) -> str:
+    kind, *names = _name_cells(change)
+    before, after, *moved = _time_cells(change)
+    shown = zip(TIMES[2:], moved)
+    told = ", ".join(f"{name} {text}" for name, text in shown if text)
+    return f"{kind}: {' '.join(names)}: {before} to {after} ms, {told}"
+
+
+def _name_cells(change: Change) -> tuple[str, ...]:
+    row = change.row
+    label = f"{row.input_label} {row.dtype}".strip()
+    return (change.kind.value, row.operator, label, row.implementation)
 
 
 def _time_cells(change: Change) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tilesmith.cli.forms import BoundForm, add_command
+from tilesmith.cli.output import show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.spec import ConfigSpec
@@ -24,13 +25,13 @@ class ExplainForm(BoundForm):
 
 def facts(form: BoundForm) -> int:
     """What a kernel multiplies, reduces and moves, in its own names."""
-    typer.echo(str(form.bind().facts))
+    show(str(form.bind().facts))
     return 0
 
 
 def explain(form: ExplainForm) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
-    typer.echo("\n".join(explain_lines(form.bind(), form.count)))
+    show("\n".join(explain_lines(form.bind(), form.count)))
     return 0
 
 

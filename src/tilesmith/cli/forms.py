@@ -16,6 +16,7 @@ from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
+from tilesmith.settings import SettingError
 from tilesmith.targets import parse_target
 from tilesmith.tune.workload.argument_text import (
     Arguments,
@@ -107,7 +108,7 @@ def _run_safely(run: Callable[[Form], int], form: Form) -> int:
     """Mistakes of the caller are a message, not a traceback."""
     try:
         return run(form)
-    except (ArgumentTextError, ReferenceNotFoundError, UsageError) as error:
+    except (ArgumentTextError, ReferenceNotFoundError, SettingError, UsageError) as error:
         typer.echo(f"error: {error}", err=True)
         return USAGE_ERROR
     except BaseError as error:

@@ -84,6 +84,8 @@ def _load(place: str) -> ModuleType:
 
 
 def _load_module(place: str) -> ModuleType:
+    if not place.strip(".") or place.startswith("."):
+        raise ReferenceNotFoundError(f"{place!r} is neither a module nor a .py file")
     if Path(f"{place}.py").is_file() and not place.isidentifier():
         raise ReferenceNotFoundError(f"{place} is no name of a module; did you mean {place}.py?")
     try:
@@ -93,8 +95,6 @@ def _load_module(place: str) -> ModuleType:
         if not error.name or not f"{place}.".startswith(f"{error.name}."):
             raise
         raise ReferenceNotFoundError(_no_module(place, error.name)) from None
-    except (TypeError, ValueError):
-        raise ReferenceNotFoundError(f"{place!r} is neither a module nor a .py file") from None
 
 
 def _no_module(place: str, missing: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
 import typer
 
 from tilesmith.cli.commands import LazyCommands, add_names
@@ -17,8 +20,24 @@ app = typer.Typer(
 )
 
 
+def _show_version(is_wanted: bool) -> None:
+    if not is_wanted:
+        return
+    try:
+        number = version("tilesmith")
+    except PackageNotFoundError:
+        number = "that is not installed"
+    typer.echo(f"tilesmith {number}")
+    raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
+def _commands(
+    has_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="say which it is"),
+    ] = False,
+) -> None:
     """PyTorch with tiles: kernels for GPUs and CPUs."""
 
 

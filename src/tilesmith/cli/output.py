@@ -8,6 +8,9 @@ from contextlib import suppress
 import typer
 from rich.console import Console
 
+UNPRINTED = 3
+"""Exit code of a command whose results could not be printed."""
+
 
 class SideConsole(Console):
     """Standard error: when its reader goes, nothing more is printed there, and all else goes on."""
@@ -24,6 +27,12 @@ def tell(text: str) -> None:
     """A line on standard error, for whoever still reads it."""
     with suppress(OSError):
         typer.echo(text, err=True)
+
+
+def show(text: str) -> None:
+    """A result on standard output; the command ends if that does not take it."""
+    if not is_shown(lambda: typer.echo(text)):
+        raise typer.Exit(UNPRINTED)
 
 
 def is_shown(show: Callable[[], object]) -> bool:

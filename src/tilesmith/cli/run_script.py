@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tilesmith.cli.helion_names import install_helion_names
+from tilesmith.settings import adopt_variables
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Options after the script are the script's."""
@@ -31,6 +32,7 @@ def run(
 
 def run_script(script: Path, arguments: list[str]) -> None:
     """Run it as ``__main__``; an exception ends the process as it would without us."""
+    adopt_variables("HELION_")
     install_helion_names()
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))

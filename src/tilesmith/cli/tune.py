@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tilesmith.cli.forms import INTERRUPTED, KERNEL_ERROR, KernelForm, UsageError, add_command
+from tilesmith.cli.output import show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
+from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.options import EFFORT_SECONDS
@@ -46,7 +49,8 @@ class TuneForm(KernelForm):
             raise UsageError(f"--effort {self.effort}: expected quick or full")
         keywords: dict[str, Any] = {"autotune_random_seed": self.seed}
         if self.method:
-            keywords["method"] = _known_method(self.method)
+            keywords["method"] = self.method
+        _check_method(self.method or kernel.settings.autotuner)
         if self.quiet:
             keywords["autotune_log_level"] = logging.WARNING
         if self.report is not None:
@@ -59,9 +63,10 @@ def tune(form: TuneForm) -> int:
     """Find the fastest config of a kernel for given arguments."""
     kernel, arguments = form.load()
     request = form.request(kernel)
-    result = search(kernel.bind(arguments), arguments, request)
+    bound = kernel.bind(arguments)
+    result = search(bound, arguments, request)
     if result is None:
-        raise UsageError(f"{kernel.name} has one config in its decorator; --force searches")
+        raise UsageError(_why_no_search(bound, request))
     written = _written(form.report / kernel.name) if form.report else []
     _show(form, kernel, result, written)
     if result.stop is StopReason.INTERRUPTED:
@@ -83,25 +88,36 @@ def add_tune_command(app: typer.Typer) -> None:
     add_command(app, "tune", TuneForm, tune)
 
 
-def _known_method(name: str) -> str:
+def _why_no_search(bound: BoundKernel, request: TuneRequest) -> str:
+    name = bound.definition.name
+    if is_interpreted(bound.settings):
+        return f"{name} is interpreted, as its settings ask for: there is nothing to tune"
+    if bound.settings.autotuner_fn is not None:
+        return f"{name} has a tuner of its own, autotuner_fn, which says nothing of its search"
+    if request.budget_s == 0.0:
+        return f"{name} has no stored config, and --budget 0 does not search"
+    return f"{name} has one config in its decorator; --force searches"
+
+
+def _check_method(name: str) -> None:
     try:
         find_method(name)
     except ValueError as error:
-        raise UsageError(f"--method: {error}") from None
-    return name
+        raise UsageError(str(error)) from None
 
 
 def _show(form: TuneForm, kernel: Kernel, result: TuneResult, written: list[Path]) -> None:
     if form.json:
         record = {"kernel": kernel.name, **result_record(result), "report": list(map(str, written))}
-        typer.echo(json_line(record))
+        show(json_line(record))
         return
     if result.is_measured:
-        typer.echo(result.paste_line)
+        show(result.paste_line)
     if written and not form.quiet:
         typer.echo(f"report: {', '.join(map(str, written))}", err=True)
 
 
 def _written(prefix: Path) -> list[Path]:
-    """The files of the report."""
-    return sorted(prefix.parent.glob(f"{prefix.name}.*"))
+    """The files of the report; one for which the disk had no room is empty."""
+    found = prefix.parent.glob(f"{escape(prefix.name)}.*")
+    return sorted(path for path in found if path.stat().st_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TextIO
 
@@ -30,7 +31,10 @@ class WarningLog:
         self._printed.add((warning, place))
         # Looked up now and not at import, so that a redirected stderr is respected.
         stream = self._stream or sys.stderr
-        stream.write(warning(loc=loc, related=None, **details).report() + "\n")
+        text = warning(loc=loc, related=None, **details).report()
+        # A kernel runs also where nobody reads: stderr may be closed, full or None.
+        with suppress(AttributeError, OSError, ValueError):
+            stream.write(f"{text}\n")
 
 
 def find_warnings(items: Iterable[str | type]) -> tuple[type[BaseWarning], ...]:

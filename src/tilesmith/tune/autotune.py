@@ -30,6 +30,7 @@ from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.options_from_settings import options_from_settings, wants_search
 from tilesmith.tune.report.choose import choose_listeners
 from tilesmith.tune.report.log import LogListener
+from tilesmith.tune.report.wording import first_line
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.safe_listener import SafeListener
 from tilesmith.tune.search.registry import find_method
@@ -186,7 +187,7 @@ def settle(bound: BoundKernel, result: TuneResult) -> Config | None:
         errors.TuningFailed,
         loc=UNKNOWN,
         function=bound.definition.name,
-        problem=result.problem.splitlines()[0] if result.problem else result.stop.value,
+        problem=first_line(result.problem).rstrip(":") or result.stop.value,
         used=REFERENCE if config is None else config,
     )
     return config

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilesmith.schedule.config import Config
 from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.tune.seeds import DEFAULT_ORIGIN
 from tilesmith.tune.stations import Entrant, Stations
 from tilesmith.tune.tally import Tally
 
@@ -48,7 +49,9 @@ class Intake:
         known = self._at.records.recall(candidate.config)
         if known is None or not known.verdict.is_timed:
             return known
-        return None if self._is_promising(known) else known
+        # What the search gains is told against the default: its time must be of the same day.
+        is_default = candidate.origin == DEFAULT_ORIGIN
+        return None if is_default or self._is_promising(known) else known
 
     def _is_promising(self, known: Outcome) -> bool:
         """Whether to measure again: times of another day, or of another load, differ a little."""

@@ -38,6 +38,8 @@ class SearchStart:
     """Measurements of earlier searches that may be recalled."""
     arguments: str = ""
     """Types and shapes, for headings."""
+    meaning: str = ""
+    """What times stand for, if they are not those of one set of arguments."""
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,12 @@ def options_from_settings(
     settings, method_options = split_keywords(settings, given or {})
     values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
     log = settings.autotune_log
+    budget_s = choose_budget(settings) if budget_s is None else float(budget_s)
+    if not budget_s >= 0.0:
+        raise ValueError(f"a search cannot take {budget_s:g} seconds; expected 0 or more")
     return TuneOptions(
         **values,
-        budget_s=choose_budget(settings) if budget_s is None else float(budget_s),
+        budget_s=budget_s,
         method_options=method_options,
         seed=settings.autotune_random_seed or 0,
         seed_configs=as_configs(settings.autotune_seed_configs),

@@ -115,6 +115,8 @@ class _Run:
     def _prepare(self) -> SearchStart:
         self._judge = self._workspace.prepare()
         plan, bound = self._plan, self._plan.cases[0].bound
+        given = tuple(Candidate(config, "given") for config in plan.options.configs)
+        parameters = bound.definition.parameters
         return SearchStart(
             kernel=bound.definition.name,
             target=str(bound.target),
@@ -124,11 +126,12 @@ class _Run:
             budget_s=plan.options.budget_s,
             judge=self._judge.judge,
             judge_reason=self._judge.reason,
-            seeds=plan.seeds,
+            seeds=given or plan.seeds,
             roofline_ms=self._tuner.roofline_ms,
             num_known=plan.num_known,
-            space_size=space_size(plan.spec),
-            arguments=arguments_text(bound.definition.parameters, plan.cases[0].args),
+            space_size=len(given) or space_size(plan.spec),
+            arguments="; ".join(arguments_text(parameters, case.args) for case in plan.cases),
+            meaning=plan.goal.text(len(plan.cases)),
         )
 
     def _find_dependence(self, candidate: Candidate) -> str:

@@ -48,6 +48,19 @@ class Goal:
     relative_to: str | None = None
     """What times are divided by, case by case: None, "default" or "baseline"."""
 
+    def text(self, num_cases: int) -> str:
+        """What a time stands for, where it is not simply one.
+
+        Example:
+            >>> Goal().text(1), Goal("max").text(2)
+            ('', 'the largest of 2 sets of arguments')
+        """
+        if num_cases == 1 and self.relative_to is None:
+            return ""
+        kind = "the largest" if self.aggregation == "max" else "the geometric mean"
+        ratio = f", over the {self.relative_to}'s: 1 ms is as fast" if self.relative_to else ""
+        return f"{kind} of {num_cases} sets of arguments{ratio}"
+
 
 SINGLE = Goal()
 

@@ -28,6 +28,12 @@ def test_text_is_as_recorded():
     assert "\n".join(histogram_lines([kernel, other])) == EXPECTED
 
 
+def test_empty_neighbours_share_a_line():
+    far = replace(NONE, histogram={-3: 1, 0: 1, 5: 1, 6: 1})
+    labels = [line.split()[1] for line in list(histogram_lines([far]))[1:]]
+    assert labels == ["1/8", "1/2", "1", "16", "32", "64"]
+
+
 def test_nothing_compared_is_nothing_to_show():
     assert list(histogram_lines([NONE])) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,6 +130,21 @@ def test_an_implementation_with_another_formula_is_a_bug() -> None:
     assert found.verdict.kind is Kind.BUG
     assert found.verdict.text.startswith("scaled computes something else than the kernel")
     assert found.verdict.closest in ("kernel", "eager")
+
+
+@pytest.mark.parametrize(("repeats", "is_shown"), [(1, False), (2, True)])
+def test_a_single_run_shows_no_determinism(repeats: int, is_shown: bool) -> None:
+    found = diagnose(kernels.gelu, (torch.ones(8, 8),), {}, replace(QUICK, repeats=repeats))
+    assert ("the kernel is deterministic" in str(found)) is is_shown
+    assert ("kernel over repeats: not compared" in str(found)) is not is_shown
+
+
+def test_another_reference_does_not_blame_the_compiler() -> None:
+    x, y = random_tensor((8, 9), torch.float32), random_tensor((9, 4), torch.float32, seed=1)
+    options = replace(QUICK, reference=lambda x, y: 2 * x @ y)
+    found = diagnose(kernels.matmul, (x, y), {}, options)
+    assert found.verdict.kind is Kind.BUG
+    assert "So is its source, interpreted" in found.verdict.text
 
 
 def test_wrong_code_of_the_kernel_itself_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from io import StringIO
 
 import pytest
@@ -20,6 +21,7 @@ from tests.tune.report.searches import (
 from tilesmith.tune.listener import Generation, Progress
 from tilesmith.tune.outcome import Candidate, Verdict
 from tilesmith.tune.report.log import LOGGER_NAME, LogListener, generation_text, outcome_text
+from tilesmith.tune.report.progress import make_progress
 from tilesmith.tune.result import StopReason
 
 GOLDEN = """\
@@ -110,12 +112,21 @@ def test_a_weaker_judge_is_a_warning_even_when_quiet(logger, capsys):
     )
 
 
+def test_a_closed_stderr_ends_nothing(logger, monkeypatch):
+    closed = StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        LogListener(logger=logger).on_start(make_start())
+        assert make_progress(is_enabled=True) is None
+
+
 def test_a_stored_winner_is_one_line(logger, capsys):
     listener = LogListener(kernel="softmax", logger=logger)
     listener.on_end(make_result(stop=StopReason.CACHED, seconds=0.01, num_tried=0, counts={}))
     assert capsys.readouterr().err == (
         "[0s] softmax: stored config (0.0581 ms): Config(block_sizes=[2], num_warps=8); "
-        "force=True searches again\n"
+        "force=True (--force) searches again\n"
     )
 
 

@@ -195,3 +195,10 @@ def test_a_file_with_something_else_is_a_mistake(content, tmp_path):
 def test_a_file_that_is_missing_is_a_mistake():
     with pytest.raises(ArgumentTextError, match="cannot read arguments"):
         parse_arguments("@nowhere.json")
+
+
+@pytest.mark.parametrize("text", ["randn(2)", "zeros(2)"])
+def test_a_gpu_that_is_not_there(text, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ArgumentTextError, match="PyTorch finds no GPU here"):
+        parse_arguments(text, device="cuda")

@@ -43,19 +43,32 @@ def histogram_lines(columns: Sequence[ErrorStatistics]) -> Iterator[str]:
 
 
 def _rows(columns: Sequence[ErrorStatistics]) -> list[tuple[str, range]]:
-    """Labels, and the buckets that they stand for; none is left out between the first and last."""
+    """Labels, and the buckets that they stand for: neighbours that are empty share a line."""
     found = sorted({bucket for column in columns for bucket in column.histogram})
     plain = [bucket for bucket in found if bucket != WRONG]
     rows: list[tuple[str, range]] = []
     if plain:
         common = [b for b in plain if any(_share(c, range(b, b + 1)) >= RARE for c in columns)]
         last = max([plain[0], *common])
-        rows = [(f"<= {_power(b)}", range(b, b + 1)) for b in range(plain[0], last + 1)]
+        rows = [(f"<= {_power(b[-1])}", b) for b in _ranges(columns, range(plain[0], last + 1))]
         if plain[-1] > last:
             rows.append((f"> {_power(last)}", range(last + 1, plain[-1] + 1)))
     if WRONG in found:
         rows.append(("NaN or inf", range(WRONG, WRONG + 1)))
     return rows
+
+
+def _ranges(columns: Sequence[ErrorStatistics], buckets: range) -> Iterator[range]:
+    """One range for each bucket, and one for all in a row that no implementation has."""
+    start = buckets.start
+    for bucket in buckets:
+        is_empty = [
+            not any(_share(column, range(b, b + 1)) for column in columns)
+            for b in (bucket, bucket + 1)
+        ]
+        if not all(is_empty):
+            yield range(start, bucket + 1)
+            start = bucket + 1
 
 
 def _power(bucket: int) -> str:

@@ -159,6 +159,8 @@ def _agreement_line(agreement: Agreement) -> str:
     head = f"  {agreement.implementation} over {agreement.over.value}: "
     if agreement.skipped:
         return f"{head}not compared, {agreement.skipped}"
+    if agreement.num_runs < 2:
+        return f"{head}not compared, there was one run"
     runs = _runs_text(agreement)
     if agreement.is_same:
         return f"{head}all {runs} agree"

@@ -18,12 +18,12 @@ def describe_steadiness(examination: Examination, causes: Causes) -> Iterator[Fi
     if dependence:
         yield Finding(Kind.ORDER, f"not deterministic: {dependence}", (), OURS)
     elif agreement is not None and agreement.is_same:
-        evidence = (
-            f"{agreement.num_runs} runs agree bit for bit",
-            _detector_text(causes.races),
-            "no program adds floats to elements of another",
-        )
-        yield Finding(Kind.FINE, "the kernel is deterministic", evidence, OURS)
+        found = "the kernel is deterministic"
+        runs = f"{agreement.num_runs} runs agree bit for bit"
+        if agreement.num_runs < 2:
+            found, runs = "nothing speaks against the kernel being deterministic", "it ran once"
+        others = "no program adds floats to elements of another"
+        yield Finding(Kind.FINE, found, (runs, _detector_text(causes.races), others), OURS)
 
 
 def _detector_text(races: RaceCheck) -> str:

@@ -77,11 +77,7 @@ def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
     """Somebody is further off than types and sums justify."""
     ours = [s for s in wrong if s.implementation == OURS]
     if ours:
-        text = (
-            f"The compiled kernel is wrong: {ours[0].fault}. Its own source, interpreted with "
-            "the same roundings, is right."
-        )
-        return Finding(Kind.BUG, text, implementation=OURS)
+        return Finding(Kind.BUG, _blame_kernel(examination, ours[0]), implementation=OURS)
     first = wrong[0]
     who = first.implementation
     apart = distance_in_fp64(examination, who)
@@ -99,6 +95,22 @@ def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
         f"does: {first.fault}."
     )
     return Finding(Kind.ROUNDING, text, evidence, who)
+
+
+def _blame_kernel(examination: Examination, ours: ErrorStatistics) -> str:
+    """Whether it is the compiler's fault: then the source alone, interpreted, is right."""
+    written = [s for s in examination.statistics_of(AS_WRITTEN) if s.output == ours.output]
+    if any(s.fault for s in written):
+        return (
+            f"The kernel is wrong: {ours.fault}. So is its source, interpreted: it does not "
+            "compute what the reference does."
+        )
+    if not written:
+        return f"The kernel is wrong: {ours.fault}."
+    return (
+        f"The compiled kernel is wrong: {ours.fault}. Its own source, interpreted with "
+        "the same roundings, is right."
+    )
 
 
 def _explain_right(examination: Examination, causes: Causes) -> Finding:

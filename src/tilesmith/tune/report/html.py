@@ -67,6 +67,7 @@ def _heading(history: History) -> str:
     if start is None:
         return "<h1>Tuning</h1>"
     where = f"on {start.device or start.target}"
+    where += f"; times are {start.meaning}" if start.meaning else ""
     return (
         f"<header><h1>{escape(start.kernel)}</h1>\n"
         f'<p class="soft">tuned {escape(where)}</p>\n'

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 
 from typing_extensions import override
@@ -113,12 +114,10 @@ class _StderrHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        try:
+        # A closed stderr must not end a search; `handleError` would write to it again.
+        with suppress(AttributeError, OSError, ValueError):
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
-        except (OSError, ValueError):
-            # A closed stderr must not end a search.
-            self.handleError(record)
 
 
 def header_lines(start: SearchStart) -> Iterator[str]:
@@ -126,6 +125,8 @@ def header_lines(start: SearchStart) -> Iterator[str]:
     yield f"tuning {start.kernel} on {start.device or start.target}"
     if start.arguments:
         yield f"arguments: {start.arguments}"
+    if start.meaning:
+        yield f"times: {start.meaning}"
     budget = f"budget {start.budget_s:g} s"
     space = "" if start.space_size is None else f", {_size_text(start.space_size)} possible"
     yield f"method: {start.method}, {budget}, random seed {start.seed}{space}"
@@ -165,7 +166,9 @@ def stored_text(result: TuneResult, kernel: str) -> str:
     """For a Config that needed no search."""
     time = f" ({ms_text(result.ms)})" if result.is_measured else ""
     config = config_text(result.config)
-    return f"{kernel or 'kernel'}: stored config{time}: {config}; force=True searches again"
+    return (
+        f"{kernel or 'kernel'}: stored config{time}: {config}; force=True (--force) searches again"
+    )
 
 
 def end_lines(result: TuneResult, final: Final | None, default: Config | None) -> Iterator[str]:

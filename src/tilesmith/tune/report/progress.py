@@ -15,7 +15,7 @@ from tilesmith.tune.result import Final, TuneResult
 
 def make_progress(*, is_enabled: bool = True) -> Listener | None:
     """The bar, if it is wanted, stderr is a terminal and rich is there."""
-    if not is_enabled or not sys.stderr.isatty() or find_spec("rich") is None:
+    if not is_enabled or not _is_terminal() or find_spec("rich") is None:
         return None
     return ProgressListener(make_bar())
 
@@ -85,3 +85,10 @@ class ProgressListener:
         """Take the bar away."""
         self._bar.stop()
         atexit.unregister(self._bar.stop)
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False

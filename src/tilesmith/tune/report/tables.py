@@ -155,6 +155,7 @@ def result_record(result: TuneResult) -> dict[str, Any]:
         "config": result.config.config,
         "stop": result.stop.value,
         "counts": {verdict.value: count for verdict, count in result.counts.items()},
+        "timeline": result.timeline.seconds,
         "num_failures": len(result.failures),
         "paste": result.paste_line,
     }

@@ -16,7 +16,7 @@ class FiniteSearch:
 
     name = "FiniteSearch"
 
-    def __init__(self, space: SearchSpace, seed: int, *, configs: Sequence[Config]) -> None:
+    def __init__(self, space: SearchSpace, seed: int, *, configs: Sequence[Config] = ()) -> None:
         if len(configs) < 2:
             raise NotEnoughConfigs(count=len(configs))
         self._pool = CandidatePool(space, seed)

@@ -248,6 +248,8 @@ class _Reader:
     def _make(self, name: str, sizes: tuple[Any, ...], options: dict[str, Any]) -> torch.Tensor:
         """A new tensor; types that torch cannot draw at random are converted to."""
         options = {"device": self._device, **options}
+        if torch.device(options["device"]).type == "cuda" and default_device() != "cuda":
+            raise ValueError("PyTorch finds no GPU here")
         if isinstance(options.get("dtype"), str):
             options["dtype"] = _checked_dtype(options["dtype"])
         if name.startswith("rand"):
