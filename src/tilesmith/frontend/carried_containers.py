@@ -7,23 +7,13 @@ item, so ``parts[0] = parts[0] + x[t]`` in a loop means what it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
 from typing import Any
 
-from tilesmith.diagnostics import errors
-from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
+from tilesmith.frontend.containers import items_of, rebuilt
 from tilesmith.frontend.merging import State, Unbound, cannot_combine
-from tilesmith.frontend.tensors import TensorRef
-from tilesmith.frontend.tile import Tile
-from tilesmith.frontend.tracer import locate
-from tilesmith.frontend.values import TileValue
 
 Body = Callable[..., State]
-_PROXIES = (TileValue, TensorRef, Tile, Unbound, FunctionType, ModuleType, type)
-_DEPTH = 4
-"""How deep objects are looked into."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,7 @@ def spread(names: Sequence[str], state: State) -> Spread:
 def paired(name: str, left: Any, right: Any) -> list[tuple[str, Any, Any]]:
     """Name and both values of every item that two values of one name have."""
     is_missing = isinstance(left, Unbound) or isinstance(right, Unbound)
-    if is_missing or not (_is_container(left) or _is_container(right)):
+    if is_missing or not (is_container(left) or is_container(right)):
         return [(name, left, right)]
     if _form(left) != _form(right):
         raise cannot_combine(name, left, right)
@@ -82,64 +72,19 @@ def joined_arms(left: State, right: State, leaves: Sequence[Any]) -> State:
     )
 
 
-def check_captures(others: dict[str, Any], state: State) -> None:
-    """Refuse functions made before a loop or branch whose captured names are changed inside."""
-    changing = [value for value in state if isinstance(value, (TileValue, list, dict))]
-    for name, function in others.items():
-        cells = getattr(function, "__closure__", None) or ()
-        held = [cell_contents(cell) for cell in cells]
-        if any(value is item for value in changing for item in held):
-            raise errors.StatementNotSupported(
-                statement=f"calling `{name}`, made before a name that it reads is changed here,",
-                fix="hand the value to the function as an argument",
-                loc=locate(),
-            )
-
-
-@contextmanager
-def check_others(others: dict[str, Any], state: State) -> Iterator[None]:
-    """Refuse code that changes objects which are not carried: each turn would see the first one."""
-    for name, value in others.items():
-        if isinstance(value, (list, dict)) and any(value is carried for carried in state):
-            raise _changed_object(f"a second name, `{name}`, of a list or dict that is changed")
-    before = {name: _contents(value, 0) for name, value in others.items()}
-    yield
-    for name, value in others.items():
-        if _contents(value, 0) != before[name]:
-            raise _changed_object(f"a call that changes `{name}`")
-
-
-def _changed_object(problem: str) -> errors.BaseError:
-    return errors.StatementNotSupported(
-        statement=f"{problem} in a runtime loop or branch",
-        fix="have the call return new values, and assign them to names",
-        loc=locate(),
-    )
-
-
-def _contents(value: Any, depth: int) -> Any:
-    """What an object of the user holds: the identities of its items and attributes."""
-    if _is_container(value):
-        items = [item.value for item in items_of(value) or ()]
-    elif isinstance(value, _PROXIES) or depth == _DEPTH:
-        return id(value)
-    else:
-        items = list(getattr(value, "__dict__", {}).values())
-    return id(value), [_contents(item, depth + 1) for item in items]
-
-
-def _is_container(value: Any) -> bool:
+def is_container(value: Any) -> bool:
+    """Whether it goes through control flow item by item."""
     return isinstance(value, (list, tuple, dict))
 
 
 def _form(value: Any) -> Any:
-    if not _is_container(value):
+    if not is_container(value):
         return None
     return type(value), [(item.suffix, _form(item.value)) for item in items_of(value) or ()]
 
 
 def _named_leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not _is_container(value):
+    if not is_container(value):
         yield name, value
         return
     for item in items_of(value) or ():
@@ -147,6 +92,6 @@ def _named_leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _filled(value: Any, supply: Iterator[Any]) -> Any:
-    if not _is_container(value):
+    if not is_container(value):
         return next(supply)
     return rebuilt(value, [_filled(item.value, supply) for item in items_of(value) or ()])
