@@ -97,10 +97,10 @@ class CallFinder:
             found = self._table.get(key)
             if found is None or key in self._learned:
                 return  # the rules have changed meanwhile, or another thread was first
-            self._learned.add(key)
             # Of arguments that share storage the kernel knows; other calls need not pay for that.
             if not (self._keys.is_alias_sensitive and share_storage(args)):
                 self._add_form(args, found)
+            self._learned.add(key)
 
     def _add_form(self, args: tuple[Any, ...], found: Bound) -> None:
         if self._add_native(args, found):
@@ -124,8 +124,7 @@ class CallFinder:
         if reader is None:
             return False
         if self._native is None:
-            is_fixed = self._keys.are_sizes_fixed
-            rules = (is_fixed, *INT32_RANGE, INT32_LIMIT)
+            rules = (self._keys.are_sizes_fixed, *INT32_RANGE, INT32_LIMIT)
             self._native = reader.Forms(self._find_by_types, *rules)
             self._connect()
         if len(self._native) == MAX_FORMS:

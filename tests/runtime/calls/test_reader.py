@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sysconfig
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -82,6 +83,15 @@ def test_a_machine_without_a_compiler_has_none(tmp_path: Path, monkeypatch: pyte
     store = ReaderStore()
     assert store.get(tmp_path) is None
     assert store.obstacle == "no C compiler is installed"
+
+
+def test_a_machine_without_room_for_files_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    build_reader(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    for cache in (tmp_path, tmp_path / "empty"):
+        store = ReaderStore()
+        assert store.get(cache) is None
+        assert "missing" in store.obstacle
 
 
 def test_what_is_no_extension_cannot_be_loaded(tmp_path: Path):

@@ -123,7 +123,7 @@ class ReaderStore:
     def _try(self, cache_dir: Path) -> None:
         try:
             self._reader = build_reader(cache_dir)
-        except CannotBuildError as error:
+        except (CannotBuildError, OSError) as error:  # a disk without room is no reason to fail
             self.obstacle = str(error)
 
 
@@ -134,7 +134,10 @@ def process_readers() -> ReaderStore:
 
 
 def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
-    """The reader, built by that compiler if it is not on the disk; raises CannotBuildError."""
+    """The reader, built by that compiler if it is not on the disk.
+
+    Raises CannotBuildError where that is not possible, OSError where no file can be written.
+    """
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is None:
         raise CannotBuildError(f"torch {torch.__version__} has no C exchange API of DLPack")
@@ -179,8 +182,8 @@ def _compile(compiler: str | None) -> bytes:
             subprocess.run(command, check=True, capture_output=True, timeout=_MAX_SECONDS)
             return result.read_bytes()
         except subprocess.CalledProcessError as error:
-            last = error.stderr.decode(errors="replace").strip().splitlines()[:1]
-            raise CannotBuildError(f"{found} failed: {''.join(last)}") from error
+            first = error.stderr.decode(errors="replace").strip().splitlines()[:1]
+            raise CannotBuildError(f"{found} failed: {''.join(first)}") from error
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CannotBuildError(f"{found} failed: {error}") from error
 
