@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilesmith as helion
 import tilesmith.language as hl
@@ -219,6 +220,24 @@ def test_a_kernel_can_become_an_operator_of_torch() -> None:
     compiled = torch.compile(lambda x: operator(x) + 1, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x), x / 2 + 1)
     assert torch.equal(torch.func.functionalize(operator)(x), x / 2)
+    with FakeTensorMode() as mode:
+        assert operator(mode.from_tensor(x)).shape == x.shape
+
+    class Halved(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return operator(x)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return operator(gradients[0])
+
+    gradient = torch.func.grad(lambda x: Halved.apply(x).sum())(x)
+    assert torch.equal(gradient, torch.full_like(x, 0.5))
 
 
 def test_a_kernel_in_device_code_is_refused() -> None:

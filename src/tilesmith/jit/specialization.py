@@ -18,7 +18,7 @@ from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.helper_globals import is_library
 from tilesmith.frontend.host_functions import constexpr
 from tilesmith.ir.dynamic_layouts import INT32_LIMIT, dynamic_form
-from tilesmith.runtime.launchers.refusal import NO_MEMORY, PLAIN_TENSORS
+from tilesmith.runtime.launchers.refusal import AS_OPERATOR, NO_MEMORY
 
 _STATEFUL_NODES = ("call_module", "get_attr")
 INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))
@@ -185,7 +185,7 @@ def _check_layout(tensor: torch.Tensor, place: str) -> None:
         tensor.untyped_storage().data_ptr()
     except RuntimeError:
         raise errors.UnsupportedArgumentType(
-            argument=place, kind=NO_MEMORY, expected="a dense tensor", fix=PLAIN_TENSORS
+            argument=place, kind=NO_MEMORY, expected="a dense tensor", fix=AS_OPERATOR
         ) from None
 
 

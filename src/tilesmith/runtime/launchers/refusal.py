@@ -16,9 +16,9 @@ INT64_LIMIT = 1 << 63
 NOT_READ = (ValueError, RuntimeError)
 """What reading the address of a tensor without memory raises, by native code or by torch."""
 NO_MEMORY = "a tensor without memory (of fake mode, or under a transform of torch.func)"
-PLAIN_TENSORS = (
-    "call the kernel from a torch.library.custom_op or a torch.autograd.Function: their code\n"
-    "gets plain tensors"
+AS_OPERATOR = (
+    'call an operator instead: torch.library.custom_op("mine::name", kernel, mutates_args=());\n'
+    "for torch.func.grad, operators in a torch.autograd.Function with setup_context"
 )
 
 
@@ -34,7 +34,7 @@ def refuse(
                 argument=parameter.source,
                 kind=problem,
                 expected=f"a dense tensor on {where}, or a number of at most 64 bits",
-                fix=PLAIN_TENSORS if problem == NO_MEMORY else "",
+                fix=AS_OPERATOR if problem == NO_MEMORY else "",
             )
     raise errors.InternalError(problem="arguments of compiled code cannot be handed over")
 
