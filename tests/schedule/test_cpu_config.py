@@ -26,6 +26,7 @@ from tilesmith.schedule.fragments import CpuBlockSizeFragment, PowerOfTwoFragmen
 from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import CpuOptions
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.schedule.straight_code import NO_CODE
 from tilesmith.schedule.tile_sizes import MAX_CPU_TILE_ELEMENTS
 
 CPU_KEYS = ("cpu_threads", "cpu_unroll", "cpu_streaming_stores", "cpu_schedule")
@@ -237,7 +238,7 @@ def test_random_tiles_are_of_a_useful_size():
 
 def test_resources_of_gpus_are_not_guessed():
     use = cpu_spec().resources(cpu_spec().default_config())
-    assert (use.registers, use.shared_bytes, use.unrolled_products) == (0, 0, 0)
+    assert (use.registers, use.shared_bytes, use.straight) == (0, 0, NO_CODE)
     assert use.tile_elements == 256 * 512
     assert use.fits
 

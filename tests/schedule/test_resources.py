@@ -103,8 +103,45 @@ def test_flattened_program_loop_keeps_the_query_in_the_ring():
 def test_long_exact_products_are_refused():
     spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f32"), parse_target("cuda:90"))
     use = spec.resources(spec.normalize(Config(block_sizes=[128, 128, 128], num_warps=8)))
-    assert use.unrolled_products == 128 * 128 * 128 // 256
+    assert use.straight.multiplied == 128 * 128 * 128 // 256
     assert not use.fits
+
+
+# Offline builds for an H200: bytes spilled by a product of 4096x512x1024 words, with Triton 3.6.
+SPILLED = {
+    ((64, 64, 32), 4, 0): 0,
+    ((64, 128, 64), 8, 0): 0,
+    ((128, 64, 32), 4, 0): 0,
+    ((16, 256, 64), 4, 0): 0,
+    ((32, 128, 16), 4, 4): 0,
+    ((64, 128, 128), 8, 0): 628,
+    ((128, 64, 64), 4, 0): 1520,
+    ((64, 128, 64), 4, 0): 1408,
+    ((128, 128, 32), 4, 0): 244,
+    ((16, 128, 128), 8, 4): 416,
+    ((128, 32, 128), 8, 4): 5496,
+}
+
+
+@pytest.mark.parametrize(("blocks", "warps", "unroll"), SPILLED)
+def test_exact_products_that_spill_are_refused(blocks, warps, unroll):
+    spec = ConfigSpec(programs.matmul(4096, 1024, 512, "f32"), parse_target("cuda:90"))
+    config = Config(
+        block_sizes=[*blocks], num_warps=warps, num_stages=1, range_unroll_factors=[0, unroll]
+    )
+    use = spec.resources(spec.normalize(config))
+    assert use.fits == (SPILLED[blocks, warps, unroll] == 0)
+
+
+def test_loads_of_one_straight_line_are_limited():
+    spec = ConfigSpec(programs.matmul(4096, 4096, 4096), parse_target("cuda:90"))
+    config = Config(block_sizes=[16, 32, 1024], num_warps=1, range_unroll_factors=[0, 3])
+    found = spec.feasibility(config)
+    assert found == "each thread would load 4608 elements in one straight line"
+    through_descriptors = config.updated(
+        indexing=["tensor_descriptor", "tensor_descriptor", "pointer"], range_unroll_factors=[0, 0]
+    )
+    assert spec.resources(spec.normalize(through_descriptors)).straight.loaded == 0
 
 
 def test_rows_in_registers_are_shared_by_all_threads():

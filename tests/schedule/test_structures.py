@@ -19,11 +19,34 @@ def row_product(n: int = 2048, m: int = 131072, target: str = "cuda:90") -> Stru
     return StructuredSpec(programs.matmul_row_norm(m, n, 512), parse_target(target))
 
 
-@pytest.mark.parametrize("n", [512, 2048, 4096])
-def test_the_default_is_the_form_that_the_kernel_is_written_in(n):
-    spec = row_product(n)
-    assert all("structure" not in config for config in spec.fallback_configs())
-    assert "structure" not in spec.default_config()
+# Which form was fastest is what an H200 said of these products.
+
+
+@pytest.mark.parametrize(("n", "structure"), [(512, None), (2048, TWO_PHASES), (4096, TWO_PHASES)])
+def test_long_rows_are_split_by_default(n, structure):
+    assert row_product(n).default_config().get("structure") == structure
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_the_form_a_kernel_is_written_in_is_the_last_resort(target):
+    spec = row_product(4096, target=target)
+    first, *others = spec.fallback_configs()
+    assert first == spec.default_config()
+    assert any("structure" not in config for config in others)
+
+
+def test_nobody_is_made_to_have_a_lot_of_memory():
+    assert row_product(4096, m=1 << 18).default_config().get("structure") == TWO_PHASES
+    large = row_product(4096, m=1 << 20)
+    assert large.default_config().get("structure") is None
+    assert {config.get("structure") for config in large.seed_configs()} >= {TWO_PHASES}
+
+
+def test_products_of_words_are_split_too():
+    function = programs.matmul_row_norm(2048, 2048, 2048, "f32")
+    spec = StructuredSpec(function, parse_target("cuda:90"))
+    assert spec.default_config().get("structure") == TWO_PHASES
+    assert spec.feasibility(spec.default_config()) is None
 
 
 def test_a_config_without_the_key_is_about_the_kernel_as_it_is():

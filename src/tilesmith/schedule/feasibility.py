@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.values import Value
-from tilesmith.schedule.resources import MAX_UNROLLED_PRODUCTS, ResourceUse
+from tilesmith.schedule.resources import ResourceUse
 from tilesmith.schedule.structure import Structure
 from tilesmith.schedule.tile_sizes import TileSizes
 from tilesmith.targets import Target
@@ -46,8 +46,8 @@ def find_problem(spec: MeasuredSpec, values: Mapping[str, Any]) -> str | None:
         stages = values.get("num_stages", 1)
         needed = f"needs {use.shared_bytes} bytes of shared memory for {tiles} in {stages} stages"
         return f"{needed}; {device} has {use.limits.shared_bytes}"
-    if use.unrolled_products > MAX_UNROLLED_PRODUCTS:
-        return f"each thread would multiply {use.unrolled_products} times in one straight line"
+    if use.straight.problem:
+        return use.straight.problem
     needed = f"needs {use.registers} registers for each thread with {text(use.largest_resident)}"
     return f"{needed} on {values['num_warps']} warps; {device} has {use.limits.registers}"
 

@@ -70,10 +70,16 @@ def _shrink(
         shape = use.largest_resident.tile.shape
         attempts = [
             lambda: _lift_register_limit(values),
-            lambda: _halve_block(spec, values, _all_dims(spec) if _is_product(use) else shape),
+            lambda: _halve_block(spec, values, shape),
             lambda: _widen(spec, values),
             lambda: _roll(spec, values, shape),
             lambda: _halve_block(spec, values, _all_dims(spec)),
+        ]
+    elif not use.straight.is_short:
+        attempts = [
+            lambda: _fewer_copies(values),
+            lambda: _halve_block(spec, values, _all_dims(spec)),
+            lambda: _widen(spec, values),
         ]
     elif not use.fits_shared:
         dims = tuple(dim for value in use.shared_tiles for dim in value.tile.shape)
@@ -85,11 +91,6 @@ def _shrink(
         ]
     found = (attempt() for attempt in attempts)
     return next((smaller for smaller in found if smaller is not None), None)
-
-
-def _is_product(use: ResourceUse) -> bool:
-    """Whether the length of an unrolled product, and not a tile, is what does not fit."""
-    return use.registers <= use.limits.registers
 
 
 def _all_dims(spec: FittingSpec) -> Shape:
@@ -143,7 +144,7 @@ def _lift_register_limit(values: Values) -> Values | None:
 
 
 def _fewer_copies(values: Values) -> Values | None:
-    """Loops that are not unrolled hold one set of buffers."""
+    """Loops that are not unrolled hold one set of buffers, and are as long as they are written."""
     unrolls = list(values.get("range_unroll_factors") or [])
     if not any(unrolls):
         return None

@@ -14,8 +14,9 @@ from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.values import Value
 from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.launch import Launch
-from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
+from tilesmith.schedule.operand_pipeline import OperandPipeline
 from tilesmith.schedule.shared_memory import SharedMemoryModel, tile_bytes
+from tilesmith.schedule.straight_code import NO_CODE, Length, StraightCode
 from tilesmith.schedule.structure import Site, Structure
 from tilesmith.schedule.tile_sizes import (
     MAX_CPU_TILE_ELEMENTS,
@@ -28,8 +29,6 @@ from tilesmith.targets import Target
 OVERHEAD_REGISTERS = 24
 SPILL_FROM = 1.05
 """Of the registers there are: compiled kernels with fewer rarely spilled."""
-MAX_UNROLLED_PRODUCTS = 4096
-"""Multiply-adds per thread of a product without matrix units; more takes very long to compile."""
 
 
 class Pressure(str, Enum):
@@ -67,7 +66,7 @@ class Limits:
 class ResourceUse:
     """An estimate, with the value that asks for most where there is one.
 
-    Registers, shared memory and unrolled products are of GPUs; on CPUs they are 0.
+    Registers, shared memory and straight code are of GPUs; on CPUs they are 0.
     """
 
     tile_elements: int
@@ -77,7 +76,7 @@ class ResourceUse:
     largest_resident: Value | None = None
     shared_bytes: int = 0
     shared_tiles: tuple[Value, ...] = ()
-    unrolled_products: int = 0
+    straight: Length = NO_CODE
     operand_registers: int = 0
     """Per thread, for operands of products on their way; part of the pressure, not of a limit."""
 
@@ -88,11 +87,8 @@ class ResourceUse:
 
     @property
     def fits_registers(self) -> bool:
-        """Whether tiles stay in registers and products are of a reasonable length."""
-        limit = self.limits.registers
-        return not limit or (
-            self.registers <= limit and self.unrolled_products <= MAX_UNROLLED_PRODUCTS
-        )
+        """Whether tiles stay in registers."""
+        return not self.limits.registers or self.registers <= self.limits.registers
 
     @property
     def fits_shared(self) -> bool:
@@ -102,13 +98,13 @@ class ResourceUse:
     @property
     def fits(self) -> bool:
         """Whether the kernel can be expected to build and to run without spilling."""
-        return self.has_legal_tiles and self.fits_registers and self.fits_shared
+        fits = self.has_legal_tiles and self.fits_registers and self.fits_shared
+        return fits and self.straight.is_short
 
     @property
     def can_be_built(self) -> bool:
         """Whether the kernel can be expected to build, if only by keeping values in memory."""
-        is_long = self.unrolled_products > MAX_UNROLLED_PRODUCTS
-        return self.has_legal_tiles and self.fits_shared and not is_long
+        return self.has_legal_tiles and self.fits_shared and self.straight.is_compilable
 
     @property
     def expected_registers(self) -> int:
@@ -136,6 +132,8 @@ class ResourceModel:
         self._target = target
         self.pipeline = OperandPipeline(structure, target, accesses)
         self._shared = SharedMemoryModel(structure, target, self.pipeline)
+        exact = [product.dot for product in self.pipeline.products if product.is_exact]
+        self._code = StraightCode(structure, exact)
         self._tiles = distinct_tiles(structure)
         self._nests = _carried_nests(structure)
         carried = {value.type for nest in self._nests for value in nest}
@@ -159,7 +157,7 @@ class ResourceModel:
             largest_resident=resident,
             shared_bytes=shared.bytes,
             shared_tiles=shared.tiles,
-            unrolled_products=self._unrolled_products(sizes, launch),
+            straight=self._code.length(sizes, launch, self._target.warp_size),
             operand_registers=self._operand_registers(sizes, launch),
             limits=Limits.of(self._target, launch, bool(self.pipeline.products)),
         )
@@ -192,11 +190,6 @@ class ResourceModel:
             most = max(most, (rows // m + columns // n) * step // (4 * lanes))
         return most + computed
 
-    def _unrolled_products(self, sizes: TileSizes, launch: Launch) -> int:
-        threads = launch.num_warps * self._target.warp_size
-        exact = [product for product in self.pipeline.products if product.is_exact]
-        return max((_multiply_adds(product, sizes) // threads for product in exact), default=0)
-
 
 def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
     """How warps share the tile of a product that reads registers: along rows and columns."""
@@ -207,11 +200,6 @@ def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
         else:
             n *= 2
     return m, n
-
-
-def _multiply_adds(product: Product, sizes: TileSizes) -> int:
-    lhs, rhs = product.dot.lhs.tile.shape, product.dot.rhs.tile.shape
-    return sizes.numel(lhs) * sizes.size(rhs[-1])
 
 
 def _carried_nests(structure: Structure) -> tuple[tuple[Value, ...], ...]:

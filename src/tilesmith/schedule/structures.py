@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
+from math import prod
 from random import Random
 from typing import Any
 
@@ -28,6 +29,10 @@ from tilesmith.schedule.spec import ConfigSpec, Values
 from tilesmith.schedule.tile_sizes import TileSizes
 
 TWO_PHASES, ROW_PANELS = "two_phases", "row_panels"
+LEAST_GAIN = 1.6
+"""How many times faster another structure must promise to be: the model errs most between them."""
+MOST_SCRATCH = 4 << 30
+"""Bytes that a kernel may take without being asked to."""
 OTHER_SHARE = 0.25
 """Of random Configs, those of other structures."""
 Given = Config | Mapping[str, Any]
@@ -163,6 +168,31 @@ class StructuredSpec(ConfigSpec):
         return tuple([*early, *late][:count])
 
     @override
+    def default_config(self) -> Config:
+        return self._first
+
+    @cached_property
+    def _first(self) -> Config:
+        """Rows are split where they fit no registers, or where that promises to be much faster."""
+        own = super().default_config()
+        splits = [
+            _marked(spec.default_config(), name)
+            for name, spec in self.others.items()
+            if _scratch_bytes(spec) <= MOST_SCRATCH
+        ]
+        if not splits:
+            return own
+        split = min(splits, key=lambda config: self.predict(config).total_ms)
+        if super().feasibility(own) is not None:
+            return split
+        gain = super().predict(own).total_ms / self.predict(split).total_ms
+        return split if gain >= LEAST_GAIN else own
+
+    @override
+    def fallback_configs(self) -> tuple[Config, ...]:
+        return tuple(dict.fromkeys([self.default_config(), *super().fallback_configs()]))
+
+    @override
     def flatten(self, config: Config) -> dict[Dimension, Any]:
         other = self._other(config)
         return super().flatten(config) if other is None else other.flatten(_plain(config))
@@ -181,6 +211,12 @@ class StructuredSpec(ConfigSpec):
             return own
         parts = [own, *(f"{name} {spec.fingerprint()}" for name, spec in self.others.items())]
         return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _scratch_bytes(spec: ConfigSpec) -> int:
+    """What a launch allocates besides what host code does."""
+    made = [p.value.tensor for p in spec.function.parameters if p.source.startswith("torch.empty(")]
+    return sum(tensor.dtype.itemsize * prod(map(int, tensor.shape)) for tensor in made)
 
 
 def _marked_rank(item: RankedConfig, name: str) -> RankedConfig:
