@@ -7,7 +7,7 @@ import torch
 
 from tests.passes.test_split_rows import FAMILY
 from tilesmith.numerics.compare import check_against
-from tilesmith.schedule.structures import ROW_PANELS, TWO_PHASES
+from tilesmith.schedule.structures import FORMS
 
 pytestmark = [
     pytest.mark.device,
@@ -24,7 +24,7 @@ def sums(name: str, found: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Ten
     return found.double().log().float(), exact.log()
 
 
-@pytest.mark.parametrize("structure", [TWO_PHASES, ROW_PANELS])
+@pytest.mark.parametrize("structure", FORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", FAMILY)

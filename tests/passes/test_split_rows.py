@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 from typing import Any
 
 import pytest
@@ -31,13 +32,13 @@ from tilesmith.backends.triton.backend import emit
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop
 from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.split_rows import split_rows
+from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
@@ -54,6 +55,15 @@ class TwoPhases(PaddedRun):
 
     def _program_barrier(self, op: Any) -> None:
         pass
+
+    def _atomic(self, op: Any) -> torch.Tensor:
+        counts, place = self._values[op.tensor], int(self._values[op.indices[0]])
+        before = counts[place].clone()
+        counts[place] += self._values[op.value]
+        return before
+
+    def _if(self, op: Any) -> None:
+        self._region(op.then if self._values[op.condition] else op.otherwise)
 
     def _reshape(self, op: Any) -> torch.Tensor:
         return self._values[op.x].reshape(self._physical(op.result.tile.shape))
@@ -72,8 +82,8 @@ def function_of(kernel: Any, args: tuple[Any, ...]) -> Function:
     return kernel.bind(kernel.normalize_args(*args), target="cuda:90").function
 
 
-def split(function: Function, *, by_panels: bool = False) -> Function:
-    found = split_rows(function, by_panels=by_panels)
+def split(function: Function, form: Form = Form.PHASES) -> Function:
+    found = split_rows(function, form)
     assert found is not None
     verify_function(found)
     return found
@@ -92,7 +102,11 @@ def complete(function: Function, named: Named) -> Named:
             found[value.name] = named[value.name]
         else:
             assert isinstance(value.type, TensorType)
-            found[value.name] = torch.full(value.type.shape, float("nan"))  # type: ignore[arg-type]
+            shape: tuple[int, ...] = value.type.shape  # type: ignore[assignment]
+            is_count = value.type.dtype == I32
+            found[value.name] = (
+                torch.zeros(shape, dtype=torch.int32) if is_count else torch.full(shape, nan)
+            )
     return found
 
 
@@ -140,14 +154,14 @@ BLOCKS = [
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", FAMILY)
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
+@pytest.mark.parametrize("form", Form, ids=str)
 def test_gives_what_whole_rows_give(
-    name: str, shape: tuple[int, int, int], by_panels: bool
+    name: str, shape: tuple[int, int, int], form: Form
 ) -> None:
     kernel, reference, make = FAMILY[name]
     named = make(*shape)
     function = function_of(kernel, tuple(named.values()))
-    in_phases = split(function, by_panels=by_panels)
+    in_phases = split(function, form)
     exact = reference(*named.values())
     for blocks in BLOCKS:
         whole = results_of(function, complete(function, named), blocks)["out"]
@@ -158,11 +172,11 @@ def test_gives_what_whole_rows_give(
 
 
 @pytest.mark.parametrize("name", FAMILY)
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_lanes_beyond_the_end_are_harmless(name: str, by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_lanes_beyond_the_end_are_harmless(name: str, form: Form) -> None:
     kernel, reference, make = FAMILY[name]
     named = make(37, 29, 45)
-    in_phases = split(function_of(kernel, tuple(named.values())), by_panels=by_panels)
+    in_phases = split(function_of(kernel, tuple(named.values())), form)
     for blocks in BLOCKS:
         found = padded_results_of(in_phases, complete(in_phases, named), blocks)["out"]
         exact = reference(*named.values())
@@ -192,7 +206,7 @@ def test_the_phases_and_their_names() -> None:
 
 def test_a_panel_is_multiplied_and_then_reduced() -> None:
     function = function_of(matmul_layernorm, tuple(affine(37, 29, 45).values()))
-    (grid,) = [op for op in split(function, by_panels=True).body.ops if isinstance(op, Grid)]
+    (grid,) = [op for op in split(function, Form.PANELS).body.ops if isinstance(op, Grid)]
     assert grid.blocks == ("tile_m",)
     steps = [op for op in grid.body.ops if isinstance(op, (Loop, ProgramBarrier))]
     columns, barrier, rows = steps
@@ -202,6 +216,23 @@ def test_a_panel_is_multiplied_and_then_reduced() -> None:
     assert (columns.blocks, rows.blocks) == (("columns",), ("rows",))
     (product,) = [op for op in columns.body.ops if isinstance(op, Loop)]
     assert product.blocks == ("tile_k",)
+
+
+def test_the_last_program_of_a_panel_reduces_it() -> None:
+    function = function_of(matmul_layernorm, tuple(affine(37, 29, 45).values()))
+    last = split(function, Form.LAST)
+    (grid,) = [op for op in last.body.ops if isinstance(op, Grid)]
+    assert grid.blocks == ("tile_m", "columns")
+    kinds = (Loop, Store, ProgramBarrier, Atomic, If)
+    steps = [op for op in grid.body.ops if isinstance(op, kinds)]
+    # Stores of all threads come before the count, and the count before all loads.
+    assert [type(op) for op in steps] == [Loop, Store, ProgramBarrier, Atomic, If]
+    branch = steps[-1]
+    assert isinstance(branch, If)
+    inside = [type(op) for op in branch.then.ops if isinstance(op, kinds)]
+    assert inside == [ProgramBarrier, Loop]
+    counts = last.parameters[6]
+    assert counts.source == "torch.zeros((37,), dtype=torch.int32, device=x.device)"
 
 
 def test_scratch_is_made_at_launch_and_follows_the_tensors() -> None:
@@ -222,15 +253,15 @@ def test_large_scratch_needs_wide_offsets() -> None:
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
+@pytest.mark.parametrize("form", Form, ids=str)
 def test_values_around_the_product_go_where_they_are_needed(
-    blocks: dict[str, int], by_panels: bool
+    blocks: dict[str, int], form: Form
 ) -> None:
     x, y = products(37, 29, 45)
     named = {"x": x, "y": y.T.contiguous(), "bias": normal(45), "factor": normal(45) + 2}
     named["rows"] = normal(37)
     function = function_of(kernels.surrounded, tuple(named.values()))
-    in_phases = split(function, by_panels=by_panels)
+    in_phases = split(function, form)
     # Each round of the loop halves what is there, so the tiles of the contracted axis matter.
     acc = named["bias"].double().expand(37, 45)
     for start in range(0, 29, blocks["tile_k"]):
@@ -246,11 +277,11 @@ def test_values_around_the_product_go_where_they_are_needed(
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_columns_keep_their_numbers(blocks: dict[str, int], by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_columns_keep_their_numbers(blocks: dict[str, int], form: Form) -> None:
     x, y = products(37, 29, 45)
     named = {"x": x, "y": y, "limit": 21, "best": torch.full((37,), -1)}
-    in_phases = split(function_of(kernels.some_columns, (x, y, 21)), by_panels=by_panels)
+    in_phases = split(function_of(kernels.some_columns, (x, y, 21)), form)
     product = (x.double() @ y.double())[:, :21]
     for run in (results_of, padded_results_of):
         found = run(in_phases, complete(in_phases, named), blocks)
@@ -265,10 +296,10 @@ def test_a_block_of_rows_has_a_name_of_its_own() -> None:
     assert [block.name for block in in_phases.blocks][2:] == ["columns", "rows_"]
 
 
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_an_operand_may_be_overwritten_with_the_rows(by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_an_operand_may_be_overwritten_with_the_rows(form: Form) -> None:
     x, y = products(37, 45, 45)
-    in_phases = split(function_of(kernels.in_place, (x, y)), by_panels=by_panels)
+    in_phases = split(function_of(kernels.in_place, (x, y)), form)
     found = results_of(in_phases, complete(in_phases, {"x": x, "y": y}), BLOCKS[0])["x"]
     product = x.double() @ y.double()
     exact = product - product.mean(-1, keepdim=True)
@@ -286,22 +317,22 @@ def test_rows_and_columns_are_counted_as_tiles_and_slices_were() -> None:
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_a_contracted_slice_of_another_length_is_no_column(by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_a_contracted_slice_of_another_length_is_no_column(form: Form) -> None:
     x, y = normal(3, 37, 29), normal(3, 29, 45)
-    in_phases = split(function_of(kernels.summed_products, (x, y)), by_panels=by_panels)
+    in_phases = split(function_of(kernels.summed_products, (x, y)), form)
     found = results_of(in_phases, complete(in_phases, {"x": x, "y": y}), BLOCKS[0])["out"]
     exact = (x.double() @ y.double()).sum((0, 2))
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_compiles_for_a_gpu(by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_compiles_for_a_gpu(form: Form) -> None:
     args = [
         torch.empty(shape, dtype=torch.bfloat16, device="meta")
         for shape in ((512, 256), (256, 640), (640,), (640,))
     ]
-    in_phases = split(function_of(matmul_layernorm, (*args, 1e-5)), by_panels=by_panels)
+    in_phases = split(function_of(matmul_layernorm, (*args, 1e-5)), form)
     spec = ConfigSpec(in_phases, parse_target("cuda:90"))
     artifact = emit(*schedule_function(in_phases, spec, spec.default_config()))
     scratch = next(p for p in artifact.parameters if p.name == "row_scratch")
@@ -310,10 +341,10 @@ def test_compiles_for_a_gpu(by_panels: bool) -> None:
     assert compile_artifact(artifact).binary
 
 
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_runs_as_native_code(by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_runs_as_native_code(form: Form) -> None:
     named = affine(37, 29, 45)
-    in_phases = split(function_of(matmul_layernorm, tuple(named.values())), by_panels=by_panels)
+    in_phases = split(function_of(matmul_layernorm, tuple(named.values())), form)
     out = torch.full((37, 45), float("nan"))
     arguments = {**named, "out": out}
     run_native(in_phases, arguments, BLOCKS[0])
@@ -352,7 +383,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("by_panels", [False, True], ids=["phases", "panels"])
-def test_other_functions_are_left_alone(name: str, by_panels: bool) -> None:
+@pytest.mark.parametrize("form", Form, ids=str)
+def test_other_functions_are_left_alone(name: str, form: Form) -> None:
     kernel, args = REFUSED[name]
-    assert split_rows(function_of(kernel, args), by_panels=by_panels) is None
+    assert split_rows(function_of(kernel, args), form) is None

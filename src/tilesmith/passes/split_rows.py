@@ -1,25 +1,29 @@
 """Runs a product whose rows are reduced in two steps: tiles of columns, then whole rows.
 
 A function after the standard passes goes in; what comes out computes the same through a scratch
-tensor: all programs one step and then the other, with a barrier between them, or each program both
-on a panel of rows. Nothing comes out where that is not certain.
+tensor: all programs one step and then the other, with a barrier between them; or each program both
+on a panel of rows; or each a tile of a panel, and who is last there reduces the panel. Nothing
+comes out where that is not certain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from enum import Enum
+
+from typing_extensions import override
 
 from tilesmith.analysis.row_products import RowProduct, find_row_product
-from tilesmith.dtypes import I32, DType
+from tilesmith.dtypes import BOOL, I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.builder import Builder
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import GridBarrier, Loop, Yield
+from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import ONE, Dim, TensorType, TileType, Type, scalar
@@ -31,7 +35,18 @@ from tilesmith.passes.number_slots import number_slots
 from tilesmith.passes.order_memory import order_memory
 
 
-def split_rows(function: Function, *, by_panels: bool = False) -> Function | None:
+class Form(Enum):
+    """Who reduces the rows of a product, and when."""
+
+    PHASES = "phases"
+    """All programs, when all have multiplied."""
+    PANELS = "panels"
+    """The program that multiplied them."""
+    LAST = "last"
+    """Of the programs that multiplied a panel's tiles, the last."""
+
+
+def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     """The same computation in two steps; None where that is not certain.
 
     Before::
@@ -62,12 +77,23 @@ def split_rows(function: Function, *, by_panels: bool = False) -> Function | Non
           loop([%b], [%end], [], []) {blocks=["rows"]} (%r: i32[]) { load(%row_scratch ... }
         }
 
+    By the last, after::
+
+        grid([%zero, %zero], [%M, %N]) {blocks=["m", "columns"]} (%b: i32[], %c: i32[]) {
+          ... store(%row_scratch, %part, none, [%i1, %j1])
+          %before = atomic(%row_counts, %one, none, [%b]) {kind="add", order="acq_rel"} : i32[]
+          %is_last = elementwise(%before, %tiles) {fn="eq"} : bool[]
+          if(%is_last) {
+            loop([%b], [%end], [], []) {blocks=["rows"]} (%r: i32[]) { load(%row_scratch ... }
+          }
+        }
+
     Blocks that were there keep their slots; those of columns and rows come after them.
     """
     site = find_row_product(function)
     if site is None:
         return None
-    split = _Split(function, site, by_panels=by_panels).run()
+    split = _SPLITS[form](function, site).run()
     # The accumulator is loaded now, and what its invalid lanes hold has changed with that.
     masked = merge_common_subexpressions(mask_partial_tiles(split))
     return number_slots(order_memory(hoist_loop_invariants(masked)))
@@ -104,11 +130,10 @@ class _Copy:
 
 
 class _Split:
-    """Writes the two steps of one function."""
+    """Writes the two steps of one function; classes below say where the second one stands."""
 
-    def __init__(self, function: Function, site: RowProduct, *, by_panels: bool) -> None:
+    def __init__(self, function: Function, site: RowProduct) -> None:
         self._function = function
-        self._by_panels = by_panels
         self._site = site
         self._columns = site.columns
         symbols = (*function.blocks, *function.sizes)
@@ -119,6 +144,8 @@ class _Split:
         is_wide = shape[0] * shape[1] > I32.highest
         memory = TensorType(site.acc.tile.dtype, shape, (shape[1], 1), alias=-1, wide=is_wide)
         self._scratch = Value(memory, _fresh("row_scratch", taken), site.loop.loc)
+        counts = TensorType(I32, shape[:1], (1,), alias=-1)
+        self._counts = Value(counts, _fresh("row_counts", taken), site.loop.loc)
         self._row_index = site.row_begin.tile
         self._column_index = self._find_column_index()
 
@@ -129,12 +156,7 @@ class _Split:
             builder.insert(op)
         zero = builder.create(Full, self._column_index, value=0)
         width = builder.create(Full, self._column_index, value=self._site.num_columns)
-        if self._by_panels:
-            self._emit_panels(builder, zero, width)
-        else:
-            self._emit_products(builder, zero, width)
-            builder.effect(GridBarrier)
-            self._emit_rows(builder)
+        self._emit(builder, zero, width)
         return replace(
             self._function,
             parameters=self._parameters(),
@@ -142,8 +164,12 @@ class _Split:
             body=builder.close_region(self._function.body.args),
         )
 
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        """Both steps; columns go from zero to width."""
+        raise NotImplementedError
+
     def _emit_products(self, builder: Builder, zero: Value, width: Value) -> None:
-        """The first grid: tiles of rows and columns."""
+        """A grid of tiles of rows and columns."""
         site = self._site
         row = site.row_begin.like()
         region = self._products(builder, row)
@@ -157,24 +183,16 @@ class _Split:
             )
         )
 
-    def _emit_rows(self, builder: Builder) -> None:
-        """The second grid: whole rows."""
-        site = self._site
-        builder.insert(replace(site.grid, blocks=(self._row_block,), body=self._rows(builder)))
-
-    def _emit_panels(self, builder: Builder, zero: Value, width: Value) -> None:
-        """One grid over panels of rows: a loop over their columns, and one over their rows."""
+    def _emit_panel_rows(self, builder: Builder, row: Value) -> None:
+        """The second step for the rows of a tile that begins at one."""
         site, kind = self._site, self._row_index
-        row = site.row_begin.like()
-        builder.open_region()
-        products = self._products(builder, row)
-        self._loop(builder, self._column_block, (zero, width), products)
         size = builder.create(BlockSize, kind, block=site.row_block)
         end = builder.create(Elementwise, kind, args=(row, size), fn="add")
         last = builder.create(Elementwise, kind, args=(end, site.grid.ends[0]), fn="minimum")
         self._loop(builder, self._row_block, (row, last), self._rows(builder))
-        builder.effect(Yield)
-        builder.insert(replace(site.grid, body=builder.close_region((row,))))
+
+    def _finish(self, builder: Builder, row: Value) -> None:
+        """What a program does after it has stored a tile."""
 
     def _loop(
         self, builder: Builder, block: str, bounds: tuple[Value, Value], body: Region
@@ -216,6 +234,7 @@ class _Split:
             self._tile_index(builder, column, self._column_block),
         )
         builder.effect(Store, tensor=self._scratch, value=copy.values[site.acc], indices=place)
+        self._finish(builder, row)
         builder.effect(Yield)
         return builder.close_region((column,))
 
@@ -286,9 +305,7 @@ class _Split:
         old = self._function.blocks
         slot = max((block.slot for block in old if block.slot is not None), default=-1) + 1
         columns = Block(self._column_block, slot=slot, extent=self._site.num_columns)
-        # In a panel it ranges over the panel's rows.
-        extent = None if self._by_panels else self._site.num_rows
-        rows = Block(self._row_block, slot=slot + 1, extent=extent)
+        rows = Block(self._row_block, slot=slot + 1, extent=self._row_extent)
         return (*old, columns, rows)
 
     def _parameters(self) -> tuple[Parameter, ...]:
@@ -298,7 +315,89 @@ class _Split:
         device = f"{old[tensors[0]].source}.device"
         made = Parameter(self._scratch, f"torch.empty({shape}, dtype={dtype}, device={device})")
         end = tensors[-1] + 1
-        return (*old[:end], made, *old[end:])
+        return (*old[:end], made, *self._more_parameters(device), *old[end:])
+
+    def _more_parameters(self, device: str) -> tuple[Parameter, ...]:
+        """Besides scratch memory."""
+        return ()
+
+    @property
+    def _row_extent(self) -> int | None:
+        """How far the second step's rows range; in a panel, as far as the panel's."""
+        return None
+
+
+class _InPhases(_Split):
+    """All programs multiply, then all reduce."""
+
+    @override
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        self._emit_products(builder, zero, width)
+        builder.effect(GridBarrier)
+        grid = self._site.grid
+        builder.insert(replace(grid, blocks=(self._row_block,), body=self._rows(builder)))
+
+    @property
+    @override
+    def _row_extent(self) -> int | None:
+        return self._site.num_rows
+
+
+class _InPanels(_Split):
+    """A grid over panels of rows: a loop over their columns, and one over their rows."""
+
+    @override
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        row = self._site.row_begin.like()
+        builder.open_region()
+        products = self._products(builder, row)
+        self._loop(builder, self._column_block, (zero, width), products)
+        self._emit_panel_rows(builder, row)
+        builder.effect(Yield)
+        builder.insert(replace(self._site.grid, body=builder.close_region((row,))))
+
+
+class _ByLast(_Split):
+    """A grid over tiles; programs of a panel count themselves, and the last one reduces it."""
+
+    @override
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        self._emit_products(builder, zero, width)
+
+    @override
+    def _finish(self, builder: Builder, row: Value) -> None:
+        count = scalar(I32)
+        one = builder.create(Full, count, value=1)
+        before = builder.create(
+            Atomic,
+            count,
+            tensor=self._counts,
+            value=one,
+            indices=(row,),
+            kind="add",
+            order="acq_rel",
+        )
+        before.name = "before"
+        end = builder.create(Full, count, value=self._site.num_columns - 1)
+        size = builder.create(BlockSize, count, block=self._column_block)
+        others = builder.create(Elementwise, count, args=(end, size), fn="floordiv")
+        is_last = builder.create(Elementwise, scalar(BOOL), args=(before, others), fn="eq")
+        builder.open_region()
+        self._emit_panel_rows(builder, row)
+        builder.effect(Yield)
+        then = builder.close_region()
+        builder.open_region()
+        builder.effect(Yield)
+        builder.effect(If, condition=is_last, then=then, otherwise=builder.close_region())
+
+    @override
+    def _more_parameters(self, device: str) -> tuple[Parameter, ...]:
+        shape = self._counts.tensor.shape
+        source = f"torch.zeros({shape}, dtype=torch.int32, device={device})"
+        return (Parameter(self._counts, source),)
+
+
+_SPLITS = {Form.PHASES: _InPhases, Form.PANELS: _InPanels, Form.LAST: _ByLast}
 
 
 def _fresh(name: str, taken: set[str]) -> str:

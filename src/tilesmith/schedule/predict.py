@@ -69,6 +69,8 @@ class _Busy:
 
     work: float = 0.0
     path: float = 0.0
+    end: float = 0.0
+    """What the very last program does while no other has anything to do."""
 
 
 class GpuModel:
@@ -115,7 +117,7 @@ class GpuModel:
         busy = self._program(work, scene, occupancy)
         start = NEXT_TILE_NS if loops else START_NS
         compute = per_sm * busy.work
-        latency = -(-per_sm // occupancy) * (busy.path + start)
+        latency = -(-per_sm // occupancy) * (busy.path + start) + busy.end
         running = min(tiles, device.num_sms * occupancy)
         numbering = Numbering.of(self._entries, scene.values, work.grid)
         traffic = grid_traffic(
@@ -135,8 +137,11 @@ class GpuModel:
             trips = self._work.trips(phase.path, scene.sizes)
             total.work += trips * busy.work
             total.path += trips * busy.path
+            share = self._work.share(phase.path, scene.sizes)
+            total.end += trips * busy.path * (1.0 / share - 1.0)
         total.work *= scene.spill_factor
         total.path *= scene.spill_factor
+        total.end *= scene.spill_factor
         return total
 
     def _phase(self, phase: Phase, scene: Scene, occupancy: int) -> _Busy:

@@ -20,6 +20,7 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.counted_branches import counted_loops
 from tilesmith.schedule.extents import Extents
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
@@ -100,6 +101,7 @@ class WorkModel:
             for axis in axes
         }
         self.grids = tuple(self._grid_work(grid) for grid in structure.grids)
+        self._counted = counted_loops(structure)
         self._passes = self._count_passes()
         self._whole: dict[Dim, int | None] = {}
 
@@ -113,7 +115,14 @@ class WorkModel:
         for loop in path:
             for axis in self._structure.axes_of(loop):
                 total *= self._tiles(axis, sizes) * self._lengths[id(axis.index)].share
-        return max(total, 1e-3)
+        return max(total * self.share(path, sizes), 1e-3)
+
+    def share(self, path: Path, sizes: TileSizes) -> float:
+        """Of programs, those that come to a loop: one of many where they are counted first."""
+        share = 1.0
+        for block in (self._counted[id(loop)] for loop in path if id(loop) in self._counted):
+            share /= -(-(self.extent(Dim.of(block)) or 1) // sizes.symbols.get(block, 1))
+        return share
 
     def chunks(self, shape: Shape, sizes: TileSizes) -> int:
         """Pieces in which a tile with rolled axes is walked."""

@@ -1,8 +1,8 @@
 """Configs of kernels that can be run in more than one structure.
 
-Products whose rows are reduced can have their rows split: ``structure="two_phases"`` or
-``"row_panels"`` in a Config says so, and it then has the keys and lengths of that form of the
-function. Without the key it is about the function as it is.
+Products whose rows are reduced can have their rows split: ``structure="two_phases"``,
+``"row_panels"`` or ``"last_reduces"`` in a Config says so, and it then has the keys and lengths of
+that form of the function. Without the key it is about the function as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.diagnostics.errors import InvalidConfigValue
-from tilesmith.passes.split_rows import split_rows
+from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.config_keys import STRUCTURE
 from tilesmith.schedule.dimensions import Dimension
@@ -28,7 +28,8 @@ from tilesmith.schedule.resources import ResourceUse
 from tilesmith.schedule.spec import ConfigSpec, Values
 from tilesmith.schedule.tile_sizes import TileSizes
 
-TWO_PHASES, ROW_PANELS = "two_phases", "row_panels"
+TWO_PHASES, ROW_PANELS, LAST_REDUCES = "two_phases", "row_panels", "last_reduces"
+FORMS = {TWO_PHASES: Form.PHASES, ROW_PANELS: Form.PANELS, LAST_REDUCES: Form.LAST}
 LEAST_GAIN = 1.6
 """How many times faster another structure must promise to be: the model errs most between them."""
 MOST_SCRATCH = 4 << 30
@@ -59,10 +60,7 @@ class StructuredSpec(ConfigSpec):
         """The specifications of the function's other forms, by name."""
         if not self.may_split or self.facts.epilogue is None:
             return {}
-        split = {
-            TWO_PHASES: split_rows(self.function),
-            ROW_PANELS: split_rows(self.function, by_panels=True),
-        }
+        split = {name: split_rows(self.function, form) for name, form in FORMS.items()}
         return {
             name: ConfigSpec(function, self.target, self.tunables)
             for name, function in split.items()
@@ -84,7 +82,7 @@ class StructuredSpec(ConfigSpec):
         if name is None or not self.may_split:
             return None
         if name not in self.others:
-            choices = " or ".join(f'"{name}"' for name in self.others)
+            choices = ", ".join(f'"{name}"' for name in self.others)
             allowed = f"{choices}, or nothing" if choices else "nothing: the kernel has one form"
             raise InvalidConfigValue(key=STRUCTURE, value=repr(name), allowed=allowed)
         return self.others[name]

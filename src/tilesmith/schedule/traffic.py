@@ -115,12 +115,16 @@ def grid_traffic(
     cached = CACHED_SHARE * cache_bytes
     footprint = sum(access.fact.distinct_bytes or 0.0 for access in work.accesses)
     cache, memory = 0.0, 0.0
+    stored = {access.fact.tensor for access in work.accesses if not access.is_load}
     for access in work.accesses:
         once = access_bytes(model, access, sizes) * model.trips(access.loops, sizes)
         asked = once * total
         fetched = asked * sector_waste(model, access, sizes)
         distinct = access.fact.distinct_bytes or fetched
         cache += fetched
+        if access.fact.tensor in stored and model.share(access.loops, sizes) < 1.0:
+            # The last of those that wrote it comes right after them.
+            continue
         if footprint <= cached or not access.is_load:
             memory += min(fetched, distinct)
             continue

@@ -29,6 +29,11 @@ PANEL_TILES = ((128, 128, 4), (128, 256, 8), (64, 256, 4))
 
 One of them multiplies while the other reads and writes rows.
 """
+TILES = ((128, 256, 64, 8, 4), (128, 128, 64, 4, 4), (64, 256, 32, 4, 4))
+TILES_OF_WORDS = ((64, 64, 32, 4, 3), (32, 128, 32, 4, 3))
+"""Rows, columns and depth of a product, warps and stages."""
+PANELS_AT_A_TIME = 2
+"""Few, so that they are complete while their rows are still in the shared cache."""
 
 
 def two_phase_seeds(
@@ -72,6 +77,32 @@ def row_panel_seeds(situation: Situation) -> list[Seed]:
     seeds = [
         Seed({m: bm, n: bn, k: 64, block: _num_rows(situation, warps)}, warps, LEAST_STAGES)
         for bm, bn, warps in PANEL_TILES
+    ]
+    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+
+
+def last_reduces_seeds(situation: Situation) -> list[Seed]:
+    """Each program multiplies a tile, the last of a panel reduces it; nothing for other kernels."""
+    facts = situation.facts
+    if len(facts.matmuls) != 1 or not facts.reductions or not situation.structure.atomics:
+        return []
+    (fact,) = facts.matmuls
+    m, n, k = fact.m.block, fact.n.block, fact.k.block
+    rows = [block for block in situation.loop_blocks if block != k]
+    if m is None or k is None or n is None or len(rows) != 1:
+        return []
+    if situation.structure.outer_bounds.get(rows[0]) != m:
+        return []
+    options = _copied_operands(situation, fact)
+    tiles = TILES_OF_WORDS if fact.itemsize > 2 else TILES
+    seeds = [
+        Seed(
+            {m: bm, n: bn, k: depth, rows[0]: _num_rows(situation, warps)},
+            warps,
+            stages,
+            l2_grouping=PANELS_AT_A_TIME,
+        )
+        for bm, bn, depth, warps, stages in tiles
     ]
     return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
 
