@@ -8,7 +8,7 @@ comes out where that is not certain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 
@@ -28,6 +28,7 @@ from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import ONE, Dim, TensorType, TileType, Type, scalar
 from tilesmith.ir.values import Value
+from tilesmith.passes.copied_ops import CopiedOps
 from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
 from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
@@ -80,12 +81,10 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     By the last, after::
 
         grid([%zero, %zero], [%M, %N]) {blocks=["m", "columns"]} (%b: i32[], %c: i32[]) {
-          ... store(%row_scratch, %part, none, [%i1, %j1])
+          ... store(%row_scratch ...
           %before = atomic(%row_counts, %one, none, [%b]) {kind="add", order="acq_rel"} : i32[]
           %is_last = elementwise(%before, %tiles) {fn="eq"} : bool[]
-          if(%is_last) {
-            loop([%b], [%end], [], []) {blocks=["rows"]} (%r: i32[]) { load(%row_scratch ... }
-          }
+          if(%is_last) { loop([%b], [%end], [], []) {blocks=["rows"]} (%r: i32[]) { ... } }
         }
 
     Blocks that were there keep their slots; those of columns and rows come after them.
@@ -97,36 +96,6 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     # The accumulator is loaded now, and what its invalid lanes hold has changed with that.
     masked = merge_common_subexpressions(mask_partial_tiles(split))
     return number_slots(order_memory(hoist_loop_invariants(masked)))
-
-
-class _Copy:
-    """Ops written again over other tiles. ``values`` maps old values to new ones."""
-
-    def __init__(
-        self,
-        values: dict[Value, Value],
-        retype: Callable[[Value], Type],
-        adapt: Callable[[Operation], Operation],
-    ) -> None:
-        self.values = values
-        self._retype = retype
-        self._adapt = adapt
-
-    def write(self, ops: Iterable[Operation]) -> tuple[Operation, ...]:
-        return tuple(map(self._write, ops))
-
-    def _write(self, op: Operation) -> Operation:
-        copy = self._adapt(op).with_operands(lambda value: self.values.get(value, value))
-        copy = copy.with_regions(tuple(map(self._write_region, op.regions())))
-        return replace(copy, results=tuple(map(self._define, op.results)))
-
-    def _write_region(self, region: Region) -> Region:
-        args = tuple(map(self._define, region.args))
-        return Region(args, self.write(region.ops))
-
-    def _define(self, value: Value) -> Value:
-        self.values[value] = value.like(self._retype(value))
-        return self.values[value]
 
 
 class _Split:
@@ -225,7 +194,7 @@ class _Split:
             begin = begins[op.result.tile.dtype]
             return TileIndex(begin=begin, block=self._column_block, results=op.results, loc=op.loc)
 
-        copy = _Copy({site.row_begin: row}, self._in_columns, adapt)
+        copy = CopiedOps({site.row_begin: row}, self._in_columns, adapt)
         for op in copy.write((*site.before, site.loop)):
             builder.insert(op)
         place = self._place(
@@ -252,7 +221,7 @@ class _Split:
         whole = self._in_rows(site.acc)
         acc = builder.create(Load, whole, tensor=self._scratch, indices=place)
         acc.name = site.acc.name
-        copy = _Copy({site.row_begin: row, site.acc: acc}, self._in_rows, self._adapt_rows)
+        copy = CopiedOps({site.row_begin: row, site.acc: acc}, self._in_rows, self._adapt_rows)
         for op in copy.write(site.after):
             builder.insert(op)
         builder.effect(Yield)

@@ -34,6 +34,8 @@ OPS_PER_ACCESS = 3.0
 """Instructions for each piece that a thread moves: address, mask, the access."""
 OPS_PER_ELEMENT = 1.3
 MIN_REGISTERS = 32
+ALONE = 1.5
+"""How much longer the last program takes than one among others: nothing hides what it waits for."""
 WARPS_FOR_ISSUE = 8.0
 """That keep all units of a multiprocessor busy with arithmetic."""
 
@@ -117,14 +119,14 @@ class GpuModel:
         busy = self._program(work, scene, occupancy)
         start = NEXT_TILE_NS if loops else START_NS
         compute = per_sm * busy.work
-        latency = -(-per_sm // occupancy) * (busy.path + start) + busy.end
+        latency = -(-per_sm // occupancy) * (busy.path + start)
         running = min(tiles, device.num_sms * occupancy)
         numbering = Numbering.of(self._entries, scene.values, work.grid)
         traffic = grid_traffic(
             self._work, work, scene.sizes, numbering, running, float(device.l2_bytes)
         )
         memory = traffic.memory / device.dram_rate
-        total = blend((max(compute, latency), memory))
+        total = blend((max(compute, latency), memory)) + ALONE * busy.end
         return Prediction(
             total / 1e6, compute / 1e6, memory / 1e6, latency / 1e6,
             tiles / running, occupancy, _limiter(compute, memory, latency),

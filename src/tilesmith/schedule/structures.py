@@ -30,7 +30,7 @@ from tilesmith.schedule.tile_sizes import TileSizes
 
 TWO_PHASES, ROW_PANELS, LAST_REDUCES = "two_phases", "row_panels", "last_reduces"
 FORMS = {TWO_PHASES: Form.PHASES, ROW_PANELS: Form.PANELS, LAST_REDUCES: Form.LAST}
-LEAST_GAIN = 1.6
+LEAST_GAIN = 1.35
 """How many times faster another structure must promise to be: the model errs most between them."""
 MOST_SCRATCH = 4 << 30
 """Bytes that a kernel may take without being asked to."""

@@ -8,7 +8,7 @@ import torch
 from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.structures import ROW_PANELS, TWO_PHASES
+from tilesmith.schedule.structures import FORMS
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner.build import build_program, launch_arguments
@@ -16,7 +16,7 @@ from tilesmith.tune.workload.candidates import Candidates
 from tilesmith.tune.workload.capture import capture
 
 
-@pytest.mark.parametrize("structure", [TWO_PHASES, ROW_PANELS])
+@pytest.mark.parametrize("structure", FORMS)
 def test_candidates_of_all_structures_are_built(structure, tmp_path, monkeypatch):
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path))
     shapes = ((256, 128), (128, 512), (512,), (512,))

@@ -29,9 +29,9 @@ PANEL_TILES = ((128, 128, 4), (128, 256, 8), (64, 256, 4))
 
 One of them multiplies while the other reads and writes rows.
 """
-TILES = ((128, 256, 64, 8, 4), (128, 128, 64, 4, 4), (64, 256, 32, 4, 4))
+TILES = ((128, 128, 64, 4, 3), (128, 256, 64, 8, 4), (64, 256, 32, 4, 4))
 TILES_OF_WORDS = ((64, 64, 32, 4, 3), (32, 128, 32, 4, 3))
-"""Rows, columns and depth of a product, warps and stages."""
+"""Rows, columns and depth of a product, warps and stages; first two on a multiprocessor again."""
 PANELS_AT_A_TIME = 2
 """Few, so that they are complete while their rows are still in the shared cache."""
 
