@@ -155,9 +155,7 @@ BLOCKS = [
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", FAMILY)
 @pytest.mark.parametrize("form", Form, ids=str)
-def test_gives_what_whole_rows_give(
-    name: str, shape: tuple[int, int, int], form: Form
-) -> None:
+def test_gives_what_whole_rows_give(name: str, shape: tuple[int, int, int], form: Form) -> None:
     kernel, reference, make = FAMILY[name]
     named = make(*shape)
     function = function_of(kernel, tuple(named.values()))

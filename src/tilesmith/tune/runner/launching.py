@@ -66,20 +66,23 @@ def make_launch(artifact: Artifact, values: Mapping[str, Any], place: Place) -> 
             replace(parameter, source=slot) for parameter, slot in zip(artifact.parameters, slots)
         ),
     )
+    counters = [x for x, p in zip(ordered, artifact.parameters) if p.is_zeroed]
+
+    def prepared(launch: Callable[..., Any]) -> Callable[[], None]:
+        def run() -> None:
+            for counter in counters:
+                counter.zero_()
+            launch(*ordered)
+
+        return run
+
     if not artifact.target.is_gpu:
         options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
         native = native_launcher(renamed, slots, (), options)
-        return Launch(lambda: native(*ordered), lambda: UNKNOWN_RESOURCES)
+        return Launch(prepared(native), lambda: UNKNOWN_RESOURCES)
     options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
     launcher = TritonLauncher(renamed, slots, (), options)
-    counters = [x for x, p in zip(ordered, artifact.parameters) if p.is_zeroed]
-
-    def run() -> None:
-        for counter in counters:
-            counter.zero_()
-        launcher.launch(*ordered)
-
-    return Launch(run, lambda: _resources(launcher))
+    return Launch(prepared(launcher.launch), lambda: _resources(launcher))
 
 
 def _resources(launcher: TritonLauncher) -> Resources:
