@@ -330,3 +330,34 @@ def test_store_in_a_loop_is_seen_after_it() -> None:
     """
     )
     assert "".join(shape_of(body)) == "(S)BLS"
+
+
+def counted(order: str) -> str:
+    """A store, an atomic on another tensor, and a load of a third."""
+    return f"""
+        %v = load(%x, none, [%i]) : f32[t]
+        store(%y, %v, none, [%i])
+        %before = atomic(%w, %f, none, [%a, %a]) {{kind="add", order="{order}"}} : f32[]
+        %w0 = load(%x, none, [%i]) : f32[t]
+        store(%y, %w0, none, [%i])
+    """
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [("relaxed", "LSALS"), ("release", "LSBALS"), ("acquire", "LSABLS"), ("acq_rel", "LSBABLS")],
+)
+def test_one_thread_releases_and_acquires_for_all(order: str, expected: str) -> None:
+    # A single thread touches the counter: what the others stored must be done before it says so,
+    # and what they load must wait until it knows.
+    assert "".join(shape_of(counted(order))) == expected
+
+
+def test_a_loop_that_acquires_is_not_pipelined() -> None:
+    inside = """
+        %before = atomic(%w, %f, none, [%a, %a]) {kind="add", order="acquire"} : f32[]
+        %v = load(%x, none, [%j]) : f32[u]
+        store(%y, %v, none, [%j])
+    """
+    assert ordered_loops(loop(inside)) == [True]
+    assert ordered_loops(loop(inside.replace("acquire", "relaxed"))) == [False]
