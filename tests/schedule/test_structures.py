@@ -144,3 +144,18 @@ def test_short_forms_stand_for_the_same(n):
         short = item.config.minimize(spec)
         assert spec.normalize(short) == item.config
         assert short.get("structure") == item.config.get("structure")
+
+
+@pytest.mark.parametrize("structure", FORMS)
+def test_scratch_is_never_taken_to_go_through_descriptors(structure):
+    spec = row_product().others[structure]
+    facts = {(f.kind, f.tensor): f for f in spec.facts.accesses}
+    # Backends refuse: descriptors have no order with plain accesses of the same memory.
+    assert not facts["store", "row_scratch"].fits_descriptor
+    assert not facts["load", "row_scratch"].fits_descriptor
+    assert facts["load", "x"].fits_descriptor
+    positions = [i for i, op in enumerate(spec.entries.accesses) if op.tensor.name == "row_scratch"]
+    rng = Random(0)
+    drawn = [spec.random_config(rng).indexing for _ in range(40)]
+    assert {indexing[i] for indexing in drawn for i in positions} == {"pointer"}
+    assert {indexing[0] for indexing in drawn} == {"pointer", "tensor_descriptor"}

@@ -108,6 +108,14 @@ def tensors_written(function: Function) -> tuple[str, ...]:
     return _names(function, _touched_by(function, Trait.WRITES))
 
 
+def exchanged_memory(function: Function) -> frozenset[AliasGroup]:
+    """Groups of tensors that the function may both read and change."""
+    named = {parameter.value.name: parameter.value for parameter in function.parameters}
+    read = {alias_group(named[name]) for name in tensors_read(function)}
+    written = {alias_group(named[name]) for name in tensors_written(function)}
+    return frozenset(read & written)
+
+
 def tensors_accumulated(function: Function) -> tuple[str, ...]:
     """Names of the tensor parameters updated in place, so that running twice gives another result.
 

@@ -73,6 +73,8 @@ class AccessFact:
     purpose: Purpose = NO_PURPOSE
     eviction_slot: int | None = None
     """Its position in ``load_eviction_policies``."""
+    is_exchanged: bool = False
+    """Whether the kernel both reads and changes the memory, by plain accesses of it too."""
     loc: SourceLocation = UNKNOWN
 
     @property
@@ -129,7 +131,12 @@ class AccessFact:
 
     @property
     def fits_descriptor(self) -> bool:
-        """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes."""
+        """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes.
+
+        Nothing orders descriptors with plain accesses of the same memory.
+        """
+        if self.is_exchanged:
+            return False
         is_dense = self.strides.count(1) == 1 and self.contiguous_dim is not None
         return self.is_rectangle and 2 <= len(self.strides) <= 5 and is_dense and self.is_aligned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilesmith.analysis.effects import is_elsewhere
+from tilesmith.analysis.effects import alias_group, exchanged_memory, is_elsewhere
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import If, Loop, While
@@ -40,6 +40,7 @@ class AccessCollector:
         self._counter = counter
         self._flow = flow
         loads = [op for op in self._structure.accesses if isinstance(op, Load) and not op.eviction]
+        self._exchanged = exchanged_memory(self._structure.function)
         self._eviction_slots = {id(op): position for position, op in enumerate(loads)}
 
     def collect(self) -> tuple[AccessFact, ...]:
@@ -78,6 +79,7 @@ class AccessCollector:
             tensor_elements=None if is_elsewhere(op) else self._tensor_elements(op.tensor),
             purpose=find_purpose(self._flow, op.result) if isinstance(op, Load) else Purpose(),
             eviction_slot=self._eviction_slots.get(id(op)),
+            is_exchanged=not isinstance(op, Atomic) and alias_group(op.tensor) in self._exchanged,
             loc=op.loc,
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.analysis.effects import alias_group, tensors_read, tensors_written
+from tilesmith.analysis.effects import alias_group, exchanged_memory
 from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.triton.block_accesses import BlockAccess, BlockAxis
 from tilesmith.backends.triton.emit import Emitter
@@ -99,12 +99,7 @@ def _is_shared(emitter: Emitter, access: BlockAccess) -> bool:
 
     Descriptors take another path to memory, which plain loads and stores are not ordered with.
     """
-    function = emitter.function
-    named = {p.value.name: p.value for p in function.parameters}
-    group = alias_group(access.tensor)
-    read = {alias_group(named[name]) for name in tensors_read(function)}
-    written = {alias_group(named[name]) for name in tensors_written(function)}
-    return group in read and group in written
+    return alias_group(access.tensor) in exchanged_memory(emitter.function)
 
 
 def from_descriptor(emitter: Emitter, access: BlockAccess, descriptor: Descriptor) -> Expr:
