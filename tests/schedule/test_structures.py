@@ -159,3 +159,11 @@ def test_scratch_is_never_taken_to_go_through_descriptors(structure):
     drawn = [spec.random_config(rng).indexing for _ in range(40)]
     assert {indexing[i] for indexing in drawn for i in positions} == {"pointer"}
     assert {indexing[0] for indexing in drawn} == {"pointer", "tensor_descriptor"}
+
+
+def test_panels_are_not_left_to_programs_that_fall_behind():
+    spec = row_product().others[LAST_REDUCES]
+    rng = Random(0)
+    assert {spec.random_config(rng).pid_type for _ in range(40)} == {"flat", "xyz"}
+    given = Config(block_sizes=[64, 32, 64, 4], pid_type="persistent_blocked")
+    assert spec.normalize(given).pid_type == "persistent_blocked"

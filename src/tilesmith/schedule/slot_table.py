@@ -14,6 +14,7 @@ from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.block_bounds import block_fragment
+from tilesmith.schedule.counted_branches import counted_loops
 from tilesmith.schedule.cpu_slots import cpu_slots, program_order
 from tilesmith.schedule.facts import Facts
 from tilesmith.schedule.fragments import (
@@ -25,7 +26,7 @@ from tilesmith.schedule.fragments import (
     PermutationFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.schedule.pid_types import PID_TYPES
+from tilesmith.schedule.pid_types import PID_TYPES, is_persistent
 from tilesmith.schedule.slots import Entries, RangeEntry, Slot, label_of_access, label_of_loop
 from tilesmith.schedule.structure import Structure
 from tilesmith.schedule.tile_sizes import most_elements, pad
@@ -263,6 +264,17 @@ def _stores_described_products(kernel: Kernel) -> bool:
     return bool(kernel.facts.matmuls) and any(fact.fits_descriptor for fact in stores)
 
 
+def _searched_pid_types(kernel: Kernel) -> tuple[str, ...]:
+    """Where the last of several programs does more, one with a fixed share of tiles falls behind.
+
+    Then it is the last every time, and has to do all of that: 5 times as slow on an H200.
+    """
+    if not counted_loops(kernel.structure):
+        return kernel.pid_types
+    balanced = tuple(name for name in kernel.pid_types if not is_persistent(name))
+    return balanced or kernel.pid_types
+
+
 def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, Slot]:
     """The slots of every scalar key, the user's tunables last."""
     target, has_dots = kernel.target, bool(kernel.facts.matmuls)
@@ -296,7 +308,7 @@ def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, 
         name: Slot.make(name, valid, search if target.is_gpu else _only(valid.default))
         for name, (valid, search) in built_in.items()
     }
-    allowed = EnumFragment(kernel.pid_types)
+    allowed = EnumFragment(_searched_pid_types(kernel))
     slots["pid_type"] = Slot("pid_type", EnumFragment(PID_TYPES), allowed, allowed.default)
     if not target.is_gpu:
         slots.update(cpu_slots(kernel.structure, kernel.facts))
