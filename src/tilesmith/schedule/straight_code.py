@@ -18,7 +18,7 @@ from tilesmith.schedule.structure import Site, Structure
 from tilesmith.schedule.tile_sizes import TileSizes
 
 MAX_MULTIPLIED = 2048
-"""Multiply-adds of a thread without matrix units: of 80 offline builds those with more spilled."""
+"""Multiply-adds of a thread without matrix units: offline builds with more nearly all spilled."""
 MAX_MULTIPLIED_SLOWLY = 4096
 """More than these also take tens of seconds to compile."""
 MAX_LOADED = 2048
