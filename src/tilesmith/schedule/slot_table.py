@@ -265,9 +265,9 @@ def _stores_described_products(kernel: Kernel) -> bool:
 
 
 def _searched_pid_types(kernel: Kernel) -> tuple[str, ...]:
-    """Where the last of several programs does more, one with a fixed share of tiles falls behind.
+    """Not fixed shares of tiles where the last of several programs does more.
 
-    Then it is the last every time, and has to do all of that: 5 times as slow on an H200.
+    On an H200 that was up to 5 times as slow; who falls behind is likely to be last again.
     """
     if not counted_loops(kernel.structure):
         return kernel.pid_types
