@@ -67,7 +67,7 @@ def written_groups(op: Operation) -> frozenset[AliasGroup] | None:
 
     An acquiring atomic shows what other programs wrote, so it may change everything.
     """
-    if isinstance(op, Atomic) and op.order in ("acquire", "acq_rel"):
+    if isinstance(op, Atomic) and op.acquires:
         return None
     # A while loop may wait for another program: what it reads changes without a write in sight.
     if isinstance(op, While):

@@ -87,7 +87,8 @@ def must_order(first: Access, second: Access, iterations: Iterations | None = No
 
     With ``iterations``, the accesses are made in two different iterations of a loop.
     """
-    if _releases(second.op) or _acquires(first.op):
+    is_release = isinstance(second.op, Atomic) and second.op.releases
+    if is_release or (isinstance(first.op, Atomic) and first.op.acquires):
         # One thread speaks for all: what the others did must come before, or after.
         return True
     if not (first.writes or second.writes) or not _may_alias(first, second):
@@ -98,16 +99,6 @@ def must_order(first: Access, second: Access, iterations: Iterations | None = No
         # A lane's own earlier access of the same element comes first in any case.
         return not is_same_place(first, second, iterations)
     return True
-
-
-def _releases(op: Operation) -> bool:
-    """Whether other programs that see the access may rely on all that came before it."""
-    return isinstance(op, Atomic) and op.order in ("release", "acq_rel")
-
-
-def _acquires(op: Operation) -> bool:
-    """Whether all that comes after the access may rely on what other programs did."""
-    return isinstance(op, Atomic) and op.order in ("acquire", "acq_rel")
 
 
 def _may_alias(first: Access, second: Access) -> bool:

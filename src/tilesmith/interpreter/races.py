@@ -19,7 +19,6 @@ from tilesmith.interpreter.access import Access
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 
 _NOBODY, _SEVERAL = 0, -1
-_ACQUIRING = ("acquire", "acq_rel")
 AccessOp = Load | Store | Atomic
 
 
@@ -86,7 +85,7 @@ class RaceDetector:
         self._check(op, tensor, access, {"stores to": shadow.stored, "loads": shadow.loaded})
         self._mark(shadow.updated, tensor, access)
         self._note_stretch(shadow, tensor, access)
-        self._is_synchronized = self._is_synchronized or op.order in _ACQUIRING
+        self._is_synchronized = self._is_synchronized or op.acquires
 
     def _shadow(self, tensor: torch.Tensor) -> _Shadow:
         storage = tensor.untyped_storage()

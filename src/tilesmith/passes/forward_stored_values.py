@@ -99,7 +99,7 @@ class _Forwarding:
         for access in find_accesses(op, self._defined_by):
             if access.writes:
                 _forget_overwritten(access, stored)
-            if isinstance(op, Atomic) and op.order in ("acquire", "acq_rel"):
+            if isinstance(op, Atomic) and op.acquires:
                 stored.clear()
             is_plain = isinstance(op, Store) and op.mask is None and access.tensor is not None
             if is_plain and _names_each_element_once(access):

@@ -107,14 +107,13 @@ class _Split:
         self._columns = site.columns
         symbols = (*function.blocks, *function.sizes)
         taken = {item.name for item in symbols} | {p.value.name for p in function.parameters}
+        self._taken = taken
         self._column_block = _fresh("columns", taken)
         self._row_block = _fresh("rows", taken)
         shape = (site.num_rows, site.num_columns)
         is_wide = shape[0] * shape[1] > I32.highest
         memory = TensorType(site.acc.tile.dtype, shape, (shape[1], 1), alias=-1, wide=is_wide)
         self._scratch = Value(memory, _fresh("row_scratch", taken), site.loop.loc)
-        counts = TensorType(I32, shape[:1], (1,), alias=-1)
-        self._counts = Value(counts, _fresh("row_counts", taken), site.loop.loc)
         self._row_index = site.row_begin.tile
         self._column_index = self._find_column_index()
 
@@ -328,6 +327,11 @@ class _InPanels(_Split):
 
 class _ByLast(_Split):
     """A grid over tiles; programs of a panel count themselves, and the last one reduces it."""
+
+    def __init__(self, function: Function, site: RowProduct) -> None:
+        super().__init__(function, site)
+        memory = TensorType(I32, (site.num_rows,), (1,), alias=-1)
+        self._counts = Value(memory, _fresh("row_counts", self._taken), site.loop.loc)
 
     @override
     def _emit(self, builder: Builder, zero: Value, width: Value) -> None:

@@ -120,6 +120,8 @@ class WorkModel:
     def share(self, path: Path, sizes: TileSizes) -> float:
         """Of programs, those that come to a loop: one of many where they are counted first."""
         share = 1.0
+        if not self._counted:
+            return share
         for block in (self._counted[id(loop)] for loop in path if id(loop) in self._counted):
             share /= -(-(self.extent(Dim.of(block)) or 1) // sizes.symbols.get(block, 1))
         return share

@@ -16,7 +16,7 @@ from tilesmith.schedule.access_facts import AccessFact
 from tilesmith.schedule.launch import Launch
 from tilesmith.schedule.operand_pipeline import OperandPipeline
 from tilesmith.schedule.shared_memory import SharedMemoryModel, tile_bytes
-from tilesmith.schedule.straight_code import NO_CODE, Length, StraightCode
+from tilesmith.schedule.straight_code import NO_CODE, CodeLength, StraightCode
 from tilesmith.schedule.structure import Site, Structure
 from tilesmith.schedule.tile_sizes import (
     MAX_CPU_TILE_ELEMENTS,
@@ -76,7 +76,7 @@ class ResourceUse:
     largest_resident: Value | None = None
     shared_bytes: int = 0
     shared_tiles: tuple[Value, ...] = ()
-    straight: Length = NO_CODE
+    straight: CodeLength = NO_CODE
     operand_registers: int = 0
     """Per thread, for operands of products on their way; part of the pressure, not of a limit."""
 

@@ -26,7 +26,7 @@ MAX_LOADED = 2048
 
 
 @dataclass(frozen=True)
-class Length:
+class CodeLength:
     """What one thread does in a straight line."""
 
     multiplied: int = 0
@@ -54,7 +54,7 @@ class Length:
         return ""
 
 
-NO_CODE = Length()
+NO_CODE = CodeLength()
 
 
 class StraightCode:
@@ -68,7 +68,7 @@ class StraightCode:
             if isinstance(site.op, Load) or id(site.op) in self._exact
         )
 
-    def length(self, sizes: TileSizes, launch: Launch, warp_size: int) -> Length:
+    def length(self, sizes: TileSizes, launch: Launch, warp_size: int) -> CodeLength:
         """The longest that any thread has to go through."""
         threads = launch.num_warps * warp_size
         multiplied, loaded = 0, dict[int, int]()
@@ -80,7 +80,7 @@ class StraightCode:
                 place = id(site.loops[-1]) if site.loops else 0
                 elements = sizes.numel(site.op.result.tile.shape) // threads
                 loaded[place] = loaded.get(place, 0) + copies * elements
-        return Length(multiplied, max(loaded.values(), default=0))
+        return CodeLength(multiplied, max(loaded.values(), default=0))
 
 
 def _copies(site: Site, launch: Launch) -> int:

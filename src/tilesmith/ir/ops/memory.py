@@ -94,6 +94,16 @@ class Atomic(Operation):
     order: str = attribute(default="relaxed")
     slot: int = attribute(default=-1)
 
+    @property
+    def releases(self) -> bool:
+        """Whether programs that see it may rely on all that came before it."""
+        return self.order in ("release", "acq_rel")
+
+    @property
+    def acquires(self) -> bool:
+        """Whether all that comes after it may rely on what other programs released."""
+        return self.order in ("acquire", "acq_rel")
+
     @override
     def verify(self) -> str | None:
         if self.kind not in {kind.value for kind in AtomicKind} or self.order not in MEMORY_ORDERS:

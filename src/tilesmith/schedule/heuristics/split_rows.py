@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilesmith.schedule.counted_branches import counted_loops
 from tilesmith.schedule.facts import MatmulFact
 from tilesmith.schedule.heuristics.copied_matmul import is_long
 from tilesmith.schedule.heuristics.seed import Seed, Situation, copied
@@ -24,14 +25,13 @@ ELEMENTS_PER_THREAD = 64
 """Of the rows that a program has at a time."""
 MOST_ROWS = 16
 LEAST_STAGES = 3
-PANEL_TILES = ((128, 128, 4), (128, 256, 8), (64, 256, 4))
-"""Rows and columns of a product, and warps: first one of which a multiprocessor has two.
-
-One of them multiplies while the other reads and writes rows.
-"""
+PANEL_TILES = ((128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (64, 256, 64, 4, 3))
 TILES = ((128, 128, 64, 4, 3), (128, 256, 64, 8, 4), (64, 256, 32, 4, 4))
 TILES_OF_WORDS = ((64, 64, 32, 4, 3), (32, 128, 32, 4, 3))
-"""Rows, columns and depth of a product, warps and stages; first two on a multiprocessor again."""
+"""Rows, columns and depth of a product, warps and stages.
+
+A multiprocessor has two programs of the first: one multiplies while the other has rows to move.
+"""
 PANELS_AT_A_TIME = 2
 """Few, so that they are complete while their rows are still in the shared cache."""
 
@@ -60,50 +60,34 @@ def two_phase_seeds(
     return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
 
 
-def row_panel_seeds(situation: Situation) -> list[Seed]:
-    """Each program multiplies a panel and reduces it; nothing for kernels of another kind."""
-    facts = situation.facts
+def panel_seeds(situation: Situation) -> list[Seed]:
+    """A panel's rows are reduced by the program that multiplied it, or by the last that did.
+
+    Nothing for kernels of another kind.
+    """
+    facts, structure = situation.facts, situation.structure
     if len(facts.matmuls) != 1 or not facts.reductions:
         return []
     (fact,) = facts.matmuls
     m, n, k = fact.m.block, fact.n.block, fact.k.block
     others = [block for block in situation.loop_blocks if block not in (n, k)]
-    if m is None or k is None or n not in situation.loop_blocks or len(others) != 1:
+    if m is None or n is None or k is None or len(others) != 1:
         return []
-    (block,) = others
-    if situation.structure.outer_bounds.get(block) != m:
+    (rows,) = others
+    is_alone = n in situation.loop_blocks
+    if structure.outer_bounds.get(rows) != m or not (is_alone or counted_loops(structure)):
         return []
-    options = _copied_operands(situation, fact)
-    seeds = [
-        Seed({m: bm, n: bn, k: 64, block: _num_rows(situation, warps)}, warps, LEAST_STAGES)
-        for bm, bn, warps in PANEL_TILES
-    ]
-    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
-
-
-def last_reduces_seeds(situation: Situation) -> list[Seed]:
-    """Each program multiplies a tile, the last of a panel reduces it; nothing for other kernels."""
-    facts = situation.facts
-    if len(facts.matmuls) != 1 or not facts.reductions or not situation.structure.atomics:
-        return []
-    (fact,) = facts.matmuls
-    m, n, k = fact.m.block, fact.n.block, fact.k.block
-    rows = [block for block in situation.loop_blocks if block != k]
-    if m is None or k is None or n is None or len(rows) != 1:
-        return []
-    if situation.structure.outer_bounds.get(rows[0]) != m:
-        return []
-    options = _copied_operands(situation, fact)
-    tiles = TILES_OF_WORDS if fact.itemsize > 2 else TILES
+    tiles = PANEL_TILES if is_alone else TILES_OF_WORDS if fact.itemsize > 2 else TILES
     seeds = [
         Seed(
-            {m: bm, n: bn, k: depth, rows[0]: _num_rows(situation, warps)},
+            {m: bm, n: bn, k: depth, rows: _num_rows(situation, warps)},
             warps,
             stages,
-            l2_grouping=PANELS_AT_A_TIME,
+            l2_grouping=1 if is_alone else PANELS_AT_A_TIME,
         )
         for bm, bn, depth, warps, stages in tiles
     ]
+    options = _copied_operands(situation, fact)
     return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
 
 
