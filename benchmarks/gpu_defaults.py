@@ -117,7 +117,7 @@ def judge(
         actual,
         exact,
         reduction_length=workload.reduction_length(tuple(inputs[0].shape)),
-        dtype=inputs[0].dtype,
+        dtype=workload.result_dtype(actual.dtype, inputs[0].dtype),
         intermediate=[inputs[0].dtype] * workload.roundings,
     )
 

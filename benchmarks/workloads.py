@@ -33,6 +33,7 @@ class Workload:
         reduction_length: terms of the longest sum behind one element, from the shapes.
         roundings: intermediates rounded to the input type before they are summed.
         flops: operations, from the shapes; zero where memory is the limit.
+        may_widen: whether a result of float32 is as good as one of the inputs' type.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Workload:
     reduction_length: Callable[[Shape], int] = lambda shape: 1
     roundings: int = 0
     flops: Callable[[Shape], int] = lambda shape: 0
+    may_widen: bool = False
 
     def inputs(self, device: torch.device, *, smoke: bool) -> Tensors:
         """Fresh random tensors; never zeros, which hide errors and run faster than real data."""
@@ -56,6 +58,10 @@ class Workload:
             random_tensor(shape, dtype, seed=seed, device=device)
             for seed, shape in enumerate(shapes)
         )
+
+    def result_dtype(self, found: torch.dtype, given: torch.dtype) -> torch.dtype:
+        """The type to judge a result in: that of the inputs, unless a wider one is as good."""
+        return found if self.may_widen and found is torch.float32 else given
 
     def load_kernel(self) -> Any:
         """The kernel object, from examples/."""
