@@ -17,9 +17,7 @@ CPU = torch.device("cpu")
 def inputs_in_own_type(workload: Workload) -> Tensors:
     """The small inputs, in the type that is benchmarked on a GPU."""
     made = workload.inputs(CPU, smoke=True)
-    return tuple(
-        value.to(workload.dtype) if value.is_floating_point() else value for value in made
-    )
+    return tuple(value.to(workload.dtype) if value.is_floating_point() else value for value in made)
 
 
 def result_of(workload: Workload, inputs: Tensors) -> torch.Tensor:
