@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from tests.bench.tiny_suite import NAME, double_operator, eager_double, suite
-from tilesmith.bench import reference, timing
-from tilesmith.bench.callables import load_function
+from tilesmith.bench import reference, timing, worker
+from tilesmith.bench.callables import COMPILER, load_function, preloaded_for
 from tilesmith.bench.case import Operator
 from tilesmith.bench.implementations import Implementation, Kind, is_helion_installed
 from tilesmith.bench.job_rows import blank_row
@@ -236,6 +236,40 @@ def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
     assert (loaded.arguments, loaded.dtypes) == (saved.arguments, [torch.float32])
     assert loaded.results[0].dtype == torch.float64
     assert torch.equal(loaded.results[0], arguments[0].double() * 2)
+
+
+def test_a_reference_made_faster_than_it_is_read_is_made_again(tmp_path: Path) -> None:
+    arguments = double_operator().inputs[1].make(CPU, torch.float32)
+    made = work_out(double_operator(), arguments)
+    read_in_s = sum(result.nbytes for result in made.results) / reference.READ_BYTES_PER_S
+    assert made.is_worth_reading(2 * read_in_s)
+    assert not made.is_worth_reading(read_in_s / 2)
+    path = tmp_path / "reference.pt"
+    made.save(path, with_results=False)
+    again = Reference([made.results[0] + 1], [0])
+    loaded = Reference.load(path, CPU, lambda: again)
+    assert (loaded.results, loaded.arguments) == (again.results, made.arguments)
+
+
+def test_workers_make_a_quick_reference_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_plan(suite(), OPTIONS)[0]
+    monkeypatch.setattr(reference, "READ_BYTES_PER_S", 1e-9)
+    for can_make_again, is_kept in ((True, False), (False, True)):
+        path = tmp_path / f"{can_make_again}.pt"
+        worker.answer(worker.MakeReference(job, path, can_make_again))
+        assert (torch.load(path)["results"] is not None) is is_kept
+        arguments = worker.make_arguments(double_operator(), job)
+        found = worker.find_reference(path, CPU, double_operator(), arguments)
+        assert found is not None
+        assert torch.equal(found.results[0], arguments[0].double() * 2)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_processes_that_compile_have_the_compiler_imported(kind: Kind) -> None:
+    is_compiled = kind in (Kind.COMPILED, Kind.COMPILED_MAX)
+    assert preloaded_for(Implementation("some", kind)) == ((COMPILER,) if is_compiled else ())
 
 
 @pytest.fixture

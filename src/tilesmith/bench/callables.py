@@ -23,6 +23,7 @@ COMPILE_MODES = {
     # Graphs are captured by the timer, for all implementations alike.
     Kind.COMPILED_MAX: "max-autotune-no-cudagraphs",
 }
+COMPILER = "tilesmith.bench.callables:import_compiler"
 _OUR_IMPORTS = re.compile(
     r"^(\s*)(import|from) tilesmith(?=\.language|\.autotuner|\.runtime| as | import )", re.MULTILINE
 )
@@ -30,6 +31,16 @@ _OUR_IMPORTS = re.compile(
 
 class NotAvailableError(Exception):
     """The implementation is not there; no failure of anyone."""
+
+
+def preloaded_for(implementation: Implementation) -> tuple[str, ...]:
+    """What a process of its should have done before it begins, as a BuildPool takes it."""
+    return (COMPILER,) if implementation.kind in COMPILE_MODES else ()
+
+
+def import_compiler() -> None:
+    """Import what torch.compile needs, which takes seconds; no device or thread is involved."""
+    torch.compile(lambda: None, dynamic=False, mode=COMPILE_MODES[Kind.COMPILED])
 
 
 def load_function(implementation: Implementation, operator: Operator) -> Function:

@@ -32,12 +32,15 @@ class WorkerProcesses:
     def __init__(self, options: Options, folder: Path) -> None:
         self._kind = FreshPool if options.use_fresh_processes else BuildPool
         self._variables = _variables(options, folder)
-        self._pools: dict[float, BuildPool] = {}
-        """By the time that a request may take."""
+        self._pools: dict[tuple[float, tuple[str, ...]], BuildPool] = {}
+        """By the time that a request may take, and what is imported before it."""
 
-    def ask(self, request: object, timeout_s: float) -> BuildOutcome:
-        """What became of a request: a reply, an ErrorReply, or how its process died."""
-        pool = self._pools.get(timeout_s) or self._start(timeout_s)
+    def ask(self, request: object, timeout_s: float, preload: tuple[str, ...] = ()) -> BuildOutcome:
+        """What became of a request: a reply, an ErrorReply, or how its process died.
+
+        ``preload`` is as of BuildPool.
+        """
+        pool = self._pools.get((timeout_s, preload)) or self._start(timeout_s, preload)
         pool.submit("request", request)
         while True:
             outcomes = pool.wait(WAIT_S)
@@ -55,11 +58,16 @@ class WorkerProcesses:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, timeout_s: float) -> BuildPool:
+    def _start(self, timeout_s: float, preload: tuple[str, ...]) -> BuildPool:
         pool = self._kind(
-            FUNCTION, jobs=1, timeout_s=timeout_s, environment=self._variables, is_bare=False
+            FUNCTION,
+            jobs=1,
+            timeout_s=timeout_s,
+            preload=preload,
+            environment=self._variables,
+            is_bare=False,
         )
-        self._pools[timeout_s] = pool
+        self._pools[timeout_s, preload] = pool
         return pool
 
 
@@ -68,6 +76,8 @@ def _variables(options: Options, folder: Path) -> Mapping[str, str]:
     threads = str(torch.get_num_threads())
     found: dict[str, Any] = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     found["TMPDIR"] = str(folder)
+    # Asking CUDA itself whether there is a device would make its forks unable to use it.
+    found["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     if options.backend:
         found["TILESMITH_BACKEND"] = options.backend
     if not options.use_cache:

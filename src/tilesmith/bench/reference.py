@@ -1,8 +1,11 @@
-"""The exact result of an input: worked out once, kept in a file for workers that judge by it."""
+"""The exact result of an input, for workers that judge by it.
+
+It is kept in a file, unless working it out takes less time than reading it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_error
 
 TYPES = ".types"
+READ_BYTES_PER_S = 1e9
+"""About what a file of tensors is read with, onto a device too."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +32,32 @@ class Reference:
     dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
     """Of the eager form's results, where they are known."""
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, with_results: bool = True) -> None:
         """Write it; a reader never sees half of it."""
         self.save_types(path)
-        _save({"results": self.results, "arguments": self.arguments}, path)
+        results = self.results if with_results else None
+        _save({"results": results, "arguments": self.arguments}, path)
 
     def save_types(self, path: Path) -> None:
         """Write the types alone, beside the rest."""
         _save(self.dtypes, path.with_suffix(TYPES))
 
+    def is_worth_reading(self, made_in_s: float) -> bool:
+        """Whether that takes less time than to work it out again."""
+        return sum(result.nbytes for result in self.results) < made_in_s * READ_BYTES_PER_S
+
     @classmethod
-    def load(cls, path: Path, device: torch.device) -> Reference:
-        """Read what was saved."""
+    def load(
+        cls, path: Path, device: torch.device, make: Callable[[], Reference] | None = None
+    ) -> Reference:
+        """Read what was saved; ``make`` gives the results where they were not."""
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
         dtypes = torch.load(path.with_suffix(TYPES), weights_only=True)
-        return cls(found["results"], found["arguments"], dtypes)
+        results = found["results"]
+        if results is None:
+            assert make is not None
+            results = make().results
+        return cls(results, found["arguments"], dtypes)
 
 
 def _save(content: object, path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from tilesmith.bench.callables import preloaded_for
 from tilesmith.bench.implementations import Kind
 from tilesmith.bench.job_rows import blank_row, died, harness_failed, unavailable
 from tilesmith.bench.plan import Job, Options
@@ -24,10 +25,12 @@ TUNING_FACTOR = 3
 class References:
     """References of inputs, each worked out once and dropped when the next one is needed."""
 
-    def __init__(self, processes: WorkerProcesses, folder: Path, timeout_s: float) -> None:
+    def __init__(self, processes: WorkerProcesses, folder: Path, options: Options) -> None:
         self._processes = processes
         self._path = folder / "reference.pt"
-        self._timeout_s = timeout_s
+        self._timeout_s = options.timeout_s
+        # Working it out takes more memory than the results, which a limit does not allow for.
+        self._can_make_again = options.memory_limit_gb == 0
         self._key: tuple[Any, ...] | None = None
         self._problem = ""
 
@@ -40,7 +43,8 @@ class References:
         return (None if self._problem else self._path), self._problem
 
     def _make(self, job: Job) -> str:
-        reply = self._processes.ask(MakeReference(job, self._path), self._timeout_s).reply
+        request = MakeReference(job, self._path, self._can_make_again)
+        reply = self._processes.ask(request, self._timeout_s).reply
         if isinstance(reply, ChildError):
             how = str(reply).splitlines()[0]
             return "" if self._path.exists() else f"{how} while working out the reference"
@@ -54,7 +58,7 @@ class Supervisor:
         self._options = options
         self._processes = processes
         self._progress = folder / "progress.json"
-        self._references = References(processes, folder, options.timeout_s)
+        self._references = References(processes, folder, options)
 
     def run(self, job: Job) -> Row:
         """The row of a job; nothing is raised but what ends the run itself."""
@@ -85,10 +89,12 @@ class Supervisor:
     def _ask(self, request: Measure) -> tuple[Row, Stage | None]:
         """The row and, if the process died, the stage in which it did."""
         self._progress.unlink(missing_ok=True)
-        outcome = self._processes.ask(request, self._timeout_s(request.job))
+        job = request.job
+        preload = preloaded_for(job.implementation)
+        outcome = self._processes.ask(request, self._timeout_s(job), preload)
         moment = outcome.moment or monotonic()
         started = moment - outcome.seconds
-        progress = Progress.load(self._progress, blank_row(request.job), started)
+        progress = Progress.load(self._progress, blank_row(job), started)
         row, stage = _read(outcome.reply, progress, moment)
         return replace(row, seconds=outcome.seconds), stage
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any, cast
 
 import torch
@@ -23,6 +24,7 @@ from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Setting, Trial
+from tilesmith.tune.workload.results import synchronize
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,11 @@ class Measure:
 
 @dataclass(frozen=True)
 class MakeReference:
-    """A request for a reference, to be saved."""
+    """A request for a reference, to be saved; the results too if they cannot be made again."""
 
     job: Job
     path: Path
+    can_make_again: bool
 
 
 def answer(request: Measure | MakeReference) -> Row | None:
@@ -50,13 +53,21 @@ def answer(request: Measure | MakeReference) -> Row | None:
         # Compilers keep their results here: nothing is found that another implementation left.
         tempfile.tempdir = tempfile.mkdtemp()
         return measure(request)
+    save_reference(request)
+    return None
+
+
+def save_reference(request: MakeReference) -> None:
+    """Work out a reference and leave it for workers."""
     operator = find_operator(request.job)
     arguments = make_arguments(operator, request.job)
+    start = perf_counter()
     reference = work_out(operator, arguments)
-    reference.save(request.path)
+    synchronize(request.job.device)
+    is_read = reference.is_worth_reading(perf_counter() - start)
+    reference.save(request.path, with_results=is_read or not request.can_make_again)
     # An eager form that takes the process down costs the types of its results alone.
     with_types(reference, operator, arguments).save_types(request.path)
-    return None
 
 
 def measure(request: Measure) -> Row:
@@ -84,13 +95,24 @@ def prepare(request: Measure) -> Trial | Row:
         return unavailable(row, f"needs {needed_gb:g} GB, there are {total_gb(device):.1f}")
     limit_memory(device, options.memory_limit_gb)
     arguments = make_arguments(operator, job)
-    path = request.reference
-    reference = Reference.load(path, device) if path is not None else None
+    reference = find_reference(request.reference, device, operator, arguments)
     return Trial(
         Setting(job, options, operator, arguments, reference),
         row,
         lambda stage, known: Progress(stage, known).save(request.progress),
     )
+
+
+def find_reference(
+    path: Path | None, device: torch.device, operator: Operator, arguments: Arguments
+) -> Reference | None:
+    """What was left at a path for these arguments; none without a path."""
+    if path is None:
+        return None
+    found = Reference.load(path, device, lambda: work_out(operator, arguments))
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # as if none of it had been worked out here
+    return found
 
 
 def find_operator(job: Job) -> Operator:
