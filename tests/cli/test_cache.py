@@ -53,6 +53,12 @@ def test_configs_are_lines_that_can_be_copied_whatever_the_width(cache):
         assert f"  {config(1)}" in result.output.splitlines()
 
 
+def test_names_from_elsewhere_do_not_command_the_terminal(tmp_path):
+    Winners(tmp_path).commit(other(kernel="evil\x1b]0;title\x07"), config(1), 1.0)
+    result = CliRunner().invoke(app, ["cache", "show", "--cache-dir", str(tmp_path)], color=True)
+    assert result.output.startswith("evil?]0;title?(")
+
+
 def test_a_wrong_variable_of_the_environment_is_a_message():
     result = CliRunner().invoke(app, ["cache", "show"], env={"TILESMITH_BACKEND": "refrence"})
     assert result.exit_code == 1

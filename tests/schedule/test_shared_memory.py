@@ -83,6 +83,18 @@ def test_shared_memory_is_what_the_compiler_allocates(name: str, target: str, co
     assert abs(error(bind(name, target), config)) < 0.03
 
 
+@pytest.mark.parametrize(
+    ("target", "dtype", "width", "blocks"),
+    [
+        ("cuda:90", torch.float32, 64, [1, 64, 32]),
+        ("hip:gfx942", torch.float64, 128, [1, 32, 32]),
+    ],
+)
+def test_products_without_matrix_units_move_what_was_computed(target, dtype, width, blocks):
+    bound = attention.bind((empty(2, 4, 1024, width, dtype=dtype),) * 3, target=target)
+    assert abs(error(bound, config(blocks, 4, 2))) < 0.03
+
+
 def draw(bound: BoundKernel, rng: random.Random) -> Config:
     """A config with tiles that take seconds to compile, not minutes."""
     spec = bound.config_spec

@@ -95,6 +95,19 @@ def test_several_workloads_get_one_config(searches):
         assert bound.to_artifact() == bound.to_artifact(config(64))
 
 
+def test_several_workloads_follow_what_is_given_as_one_does(searches):
+    sets = [(X, Y), (X[:8], Y[:8])]
+    assert make_add(config=config(32)).autotune_multi(sets, force=False) == config(32)
+    make_add(backend="reference").autotune_multi(sets)
+    make_add().autotune_multi(sets, budget=0)
+    assert not searches
+    make_add(force_autotune=True, config=config(32)).autotune_multi(sets, force=False)
+    assert len(searches) == 1
+    given = [config(32), config(128)]
+    assert make_add(configs=given).autotune_multi(sets, force=False) == config(128)
+    assert searches[1:] == [([(777,), (8,)], tuple(given))]
+
+
 def test_mistakes_in_requests_for_several_workloads():
     kernel = make_add()
     with pytest.raises(ValueError, match="unknown aggregation 'sum'; expected one of geomean, max"):
@@ -103,6 +116,8 @@ def test_mistakes_in_requests_for_several_workloads():
         kernel.autotune_multi([(X, Y)], relative_to="best")
     with pytest.raises(ValueError, match="at least one"):
         kernel.autotune_multi([])
+    with pytest.raises(exc.WrongArguments, match="come in a tuple, found a Tensor"):
+        kernel.autotune_multi([X[:2]])
     with pytest.raises(ValueError, match="autotune_baseline_fn"):
         kernel.autotune_multi([(X, Y)], relative_to="baseline")
 
@@ -210,16 +225,18 @@ def test_a_list_of_configs_is_what_a_search_starts_from(caplog):
     assert "starting from: 2 configs (2 given)" in caplog.text
 
 
-def test_the_users_own_check_decides():
+def test_the_users_own_check_decides(caplog):
     seen: list[bool] = []
 
     def check(actual: torch.Tensor, expected: torch.Tensor) -> bool:
         seen.append(torch.equal(actual, expected))
         return len(seen) != 1
 
-    kernel = make_add(autotune_baseline_accuracy_check_fn=check, **QUIET)
+    kernel = make_add(autotune_baseline_accuracy_check_fn=check, autotune_progress_bar=False)
     found = kernel.autotune(
         (X, Y), budget=60, method="FiniteSearch", configs=[config(1024), config(8)]
     )
     assert seen == [True, True]
     assert found.block_sizes == [8]
+    assert "results judged by: the accuracy check function" in caplog.text
+    assert "judged by nothing" not in caplog.text

@@ -63,6 +63,13 @@ def block(found: Config) -> int:
     return found.block_sizes[0]
 
 
+def latest_times(history: History) -> dict[int, float]:
+    """Of each block size: from the finals if it was there."""
+    standings = history.final.standings if history.final else ()
+    times = {block(trial.outcome.config): trial.outcome.time_ms for trial in history.trials}
+    return times | {block(standing.config): standing.median_ms for standing in standings}
+
+
 def test_every_kind_of_failure_costs_one_candidate_only(faults):
     faults(
         c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception", c6="hang",
@@ -127,6 +134,9 @@ def test_arguments_are_left_alone_and_a_full_disk_costs_only_what_would_be_kept(
     assert torch.equal(x, before)
     assert result.is_measured
     assert all(t.outcome.verdict.is_timed for t in history.trials), result.problem
+    # The default's time is from where the winner's is.
+    default = block(kernel.bind((x, 2.0)).default_config())
+    assert result.default_ms == latest_times(history)[default]
     assert caplog.text.count("kept in memory only") == 1
     kernel(x, 2.0)
     assert torch.equal(x, before * 2.0)

@@ -21,6 +21,13 @@ def test_efforts_are_budgets(effort: str, seconds: float):
     assert options_from_settings(settings(autotune_effort=effort)).budget_s == seconds
 
 
+@pytest.mark.parametrize("name", ["effort", "autotune_effort"])
+def test_an_effort_of_none_counts_where_the_call_says_it(name: str):
+    assert options_from_settings(settings(), {name: "none"}).budget_s == 0.0
+    assert options_from_settings(settings(), {name: "quick"}).budget_s == 15.0
+    assert options_from_settings(settings(autotune_budget_seconds=3), {name: "none"}).budget_s == 3
+
+
 def test_a_budget_wins_over_the_effort_and_the_callers_over_both():
     given = settings(autotune_effort="quick", autotune_budget_seconds=3)
     assert options_from_settings(given).budget_s == 3.0

@@ -61,7 +61,13 @@ def show(
         return
     size = sum(path.stat().st_size for path in journals)
     total = f"{counted(len(journals), 'journal')}, {size / 1024:.0f} KiB, below {folder}"
-    show_text("\n".join([*chain.from_iterable(map(winner_lines, winners)), total]))
+    lines = map(printable, chain.from_iterable(map(winner_lines, winners)))
+    show_text("\n".join([*lines, total]))
+
+
+def printable(line: str) -> str:
+    """The same without what a terminal would obey: files may come from anywhere."""
+    return "".join(c if c.isprintable() else "?" for c in line)
 
 
 def _explain_empty(folder: Path, kernel: str | None) -> None:

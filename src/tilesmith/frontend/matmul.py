@@ -8,7 +8,7 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.dtypes import F16, F32, F64, I8, I32, DType
+from tilesmith.dtypes import BF16, F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.emission import broadcast_to, cast, unify_dims
 from tilesmith.frontend.jagged import keep_lanes, reset_lanes
 from tilesmith.frontend.promotion import result_dtype
@@ -84,6 +84,29 @@ def common_dtype(lhs: TileValue, rhs: TileValue) -> DType:
     return result_dtype("mul", lhs, rhs)
 
 
+def _accumulates(common: DType, acc: DType) -> bool:
+    """Whether devices add products of one type to an accumulator of the other."""
+    if acc == F16 and common.is_float:
+        return common.bits <= acc.bits and common != BF16
+    return acc == _accumulator_dtype(common) or not (common.is_float or acc.is_float)
+
+
+def _accumulate_widened(
+    lhs: TileValue, rhs: TileValue, operation: str, acc: TileValue, common: DType
+) -> TileValue:
+    """Added in a type that holds both, then rounded to the accumulator's."""
+    if not acc.tile.dtype.is_float:
+        raise errors.InvalidArgumentKind(
+            function=operation,
+            problem=f"acc is {acc.tile.dtype.name}, expected float32",
+            loc=locate(),
+        )
+    wide = F64 if F64 in (common, acc.tile.dtype) else F32
+    factor = common if common.is_float and wide == F32 else wide
+    total = product(cast(lhs, factor), cast(rhs, factor), operation, acc=cast(acc, wide))
+    return cast(total, acc.tile.dtype)
+
+
 def product(
     lhs: TileValue,
     rhs: TileValue,
@@ -99,6 +122,8 @@ def product(
     """
     tracer = current_tracer(operation)
     common = common_dtype(lhs, rhs)
+    if acc is not None and not _accumulates(common, acc.tile.dtype):
+        return _accumulate_widened(lhs, rhs, operation, acc, common)
     lhs, rhs, shape = _check_shapes(cast(lhs, common), cast(rhs, common), operation)
     lhs, rhs = _reset_contracted(lhs, rhs)
     wide = _accumulator_dtype(common)

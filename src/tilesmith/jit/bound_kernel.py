@@ -181,7 +181,7 @@ class BoundKernel:
             options: settings (``autotune_`` may be left out), and options of the method.
         """
         request = TuneRequest(force, budget, options)
-        values = self.definition.with_defaults(tuple(args))
+        values = self.definition.unpack_args(args)
         return self.install(self.definition.find_tuner().tune(self, values, request))
 
     def install(self, config: Config | None) -> Config:

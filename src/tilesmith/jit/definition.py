@@ -6,10 +6,11 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.warning_log import WarningLog, find_warnings
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.check_decorators import check_decorators
 from tilesmith.frontend.check_device_code import check_device_code
@@ -110,6 +111,16 @@ class KernelDefinition:
             ) from error
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+    def unpack_args(self, args: object) -> tuple[Any, ...]:
+        """The same from a tuple or list; a lone tensor would be taken apart into its rows."""
+        if isinstance(args, (tuple, list)):
+            return self.normalize_args(*cast("Sequence[Any]", args))
+        raise errors.WrongArguments(
+            function=self.name,
+            problem=f"its arguments come in a tuple, found {kind_of(args)}",
+            signature=str(self.signature),
+        )
 
     def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """All positional arguments, defaults filled in."""

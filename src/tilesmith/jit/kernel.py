@@ -89,7 +89,7 @@ class Kernel:
         self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
-        arguments = self.definition.normalize_args(*args)
+        arguments = self.definition.unpack_args(args)
         try:
             return self._find_or_bind(arguments, target)
         except HostReturnedError:
@@ -191,7 +191,7 @@ class Kernel:
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
         )
-        cases = [(self.bind(args), self.definition.normalize_args(*args)) for args in arg_sets]
+        cases = [(self.bind(args), self.definition.unpack_args(args)) for args in arg_sets]
         config = self.definition.find_tuner().tune_multi(cases, request)
         used = [bound.install(config) for bound, _ in cases]
         return used[0]

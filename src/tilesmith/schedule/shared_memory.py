@@ -138,8 +138,9 @@ class SharedMemoryModel:
             return bytes_
         rows, columns = map(sizes.size, product.dot.result.tile.shape[-2:])
         if self._target.kind == "hip":
-            return bytes_ if 64 <= rows <= 16 * launch.num_warps else 0
-        is_in_place = rows >= columns or launch.num_warps == 1
+            is_moved = value.tile.dtype.bits > 32 or 64 <= rows <= 16 * launch.num_warps
+            return bytes_ if is_moved else 0
+        is_in_place = (rows >= columns and not product.is_exact) or launch.num_warps == 1
         return (
             0 if is_in_place or self._pipeline.is_asynchronous(product, sizes, launch) else bytes_
         )

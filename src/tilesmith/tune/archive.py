@@ -6,9 +6,10 @@ one of a list of Configs, or with some keys fixed, is another winner than the be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import inf
+from typing import Any
 
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.schedule.config import Config
@@ -54,7 +55,9 @@ class Archive:
 
     @cached_property
     def _journal(self) -> Journal:
-        return Journal(self._options.cache_dir, self._conditions)
+        """What one judge finds right another may not: verdicts count under the same alone."""
+        key = join_keys([self._conditions], judge_text(self._options))
+        return Journal(self._options.cache_dir, key)
 
     @cached_property
     def _known(self) -> dict[Config, Outcome]:
@@ -101,3 +104,22 @@ class Archive:
             self._winners.commit(
                 self.key, result.config, result.ms, spread=result.spread, note=note
             )
+
+
+def judge_text(options: TuneOptions) -> str:
+    """What results are judged by, where that is not the fp64 reference with its own budget."""
+    parts = [] if options.is_checked else ["unchecked"]
+    parts += ["deterministic"] if options.is_deterministic else []
+    tolerances = {"atol": options.atol, "rtol": options.rtol}
+    parts += [f"{name}={value}" for name, value in tolerances.items() if value is not None]
+    functions = {"baseline": options.baseline_fn, "check": options.accuracy_check_fn}
+    parts += [f"{name} {_code_text(f)}" for name, f in functions.items() if f is not None]
+    return ", ".join(parts)
+
+
+def _code_text(function: Callable[..., Any]) -> str:
+    """The same for the same code; of what has none to look at, for the same object only."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    return digest_text(code.co_code.hex(), repr(code.co_consts), repr(code.co_names))

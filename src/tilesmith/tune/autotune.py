@@ -73,18 +73,7 @@ class Autotuner:
     ) -> Config | None:
         """The best Config that a search finds; None if no candidate works."""
         options = options_from_settings(bound.settings, request.keywords, request.budget_s)
-        if choose_runner(bound.settings, bound.target) not in COMPILING:
-            return bound.default_config()
-        if options.budget_s <= 0.0:
-            return self._find_stored([Case(bound, args)], options) or bound.default_config()
-        if not request.is_forced:
-            if len(bound.configs) == 1:
-                return bound.configs[0]
-            options = replace_configs(options, bound)
-            stored = self._find_stored([Case(bound, args)], options)
-            if stored is not None:
-                return stored
-        return self._search([Case(bound, args)], options)
+        return self._find([Case(bound, args)], options, is_forced=request.is_forced)
 
     def tune_multi(
         self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
@@ -97,11 +86,30 @@ class Autotuner:
         if request.relative_to == "baseline" and options.baseline_fn is None:
             raise ValueError('relative_to="baseline" needs autotune_baseline_fn')
         listed = [Case(*case) for case in cases]
-        if not single.is_forced:
-            stored = self._find_stored(listed, options, request)
+        return self._find(listed, options, request, is_forced=single.is_forced)
+
+    def _find(
+        self,
+        cases: Sequence[Case],
+        options: TuneOptions,
+        multi: MultiRequest | None = None,
+        *,
+        is_forced: bool,
+    ) -> Config | None:
+        """What is given or stored, unless ``is_forced``; else what a search finds."""
+        bound = cases[0].bound
+        if choose_runner(bound.settings, bound.target) not in COMPILING:
+            return bound.default_config()
+        if options.budget_s <= 0.0:
+            return self._find_stored(cases, options, multi) or bound.default_config()
+        if not (is_forced or options.is_forced):
+            if len(bound.configs) == 1:
+                return bound.configs[0]
+            options = replace_configs(options, bound)
+            stored = self._find_stored(cases, options, multi)
             if stored is not None:
                 return stored
-        return self._search(listed, options, request)
+        return self._search(cases, options, multi)
 
     def _search(
         self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None

@@ -51,7 +51,8 @@ def options_from_settings(
     settings, method_options = split_keywords(settings, given or {})
     values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
     log = settings.autotune_log
-    budget_s = choose_budget(settings) if budget_s is None else float(budget_s)
+    is_said = any(name in (given or {}) for name in ("effort", "autotune_effort"))
+    budget_s = choose_budget(settings, is_said=is_said) if budget_s is None else float(budget_s)
     if not budget_s >= 0.0:
         raise ValueError(f"a search cannot take {budget_s:g} seconds; expected 0 or more")
     return TuneOptions(
@@ -67,14 +68,16 @@ def options_from_settings(
     )
 
 
-def choose_budget(settings: Settings) -> float:
+def choose_budget(settings: Settings, *, is_said: bool) -> float:
     """Seconds for a search that was asked for: the budget, else the effort's, else those of full.
 
-    The effort "none" says that nobody has to wait at a first call; who calls ``autotune`` waits.
+    The effort "none" says that nobody has to wait at a first call; who calls ``autotune`` waits,
+    unless the call itself says so (``is_said``).
     """
     if settings.autotune_budget_seconds is not None:
         return settings.autotune_budget_seconds
-    return EFFORT_SECONDS[settings.autotune_effort] or EFFORT_SECONDS["full"]
+    seconds = EFFORT_SECONDS[settings.autotune_effort]
+    return seconds if is_said else seconds or EFFORT_SECONDS["full"]
 
 
 def wants_search(settings: Settings) -> bool:

@@ -16,6 +16,7 @@ from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.listener import Listener, SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Candidate
+from tilesmith.tune.report.history import time_in_finals
 from tilesmith.tune.report.subject import arguments_text, space_size
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.runner.build import publish_program
@@ -114,6 +115,8 @@ class _Run:
 
     def _prepare(self) -> SearchStart:
         self._judge = self._workspace.prepare()
+        if self._plan.options.accuracy_check_fn is not None:
+            self._judge = PrepareReply("the accuracy check function")
         plan, bound = self._plan, self._plan.cases[0].bound
         given = tuple(Candidate(config, "given") for config in plan.options.configs)
         parameters = bound.definition.parameters
@@ -145,7 +148,9 @@ class _Run:
 
     def _finish(self, stop: StopReason, final: Final | None, problem: str) -> TuneResult:
         plan, tally = self._plan, self._tuner.tally
-        default = tally.find(plan.spec.normalize(plan.spec.default_config()))
+        default = plan.spec.normalize(plan.spec.default_config())
+        tried = tally.find(default)
+        alone_ms = tried.time_ms if tried and tried.verdict.is_timed else None
         result = TuneResult(
             plan.spec.default_config(),
             stop,
@@ -155,7 +160,7 @@ class _Run:
             seconds=self._deadline.elapsed_s,
             budget_s=plan.options.budget_s,
             judge=self._judge.judge,
-            default_ms=default.time_ms if default and default.verdict.is_timed else None,
+            default_ms=time_in_finals(default, final) or alone_ms,
             roofline_ms=self._tuner.roofline_ms,
             problem=problem,
             failures=tuple(tally.failures),

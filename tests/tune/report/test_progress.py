@@ -61,6 +61,6 @@ def test_a_bar_is_drawn_kept_up_to_date_and_taken_away(kernel):
     shown = screen.getvalue()
     assert f"tuning {kernel}" in shown
     assert "2 configs (0.4/s), 1 failed, best 0.0581 ms 2 w8" in shown
-    assert "/15 s" in shown
+    assert "5/15 s" in shown  # preparing is part of the budget
     assert bar.live.is_started is False
     assert "\x1b[?25h" in shown  # the cursor is back

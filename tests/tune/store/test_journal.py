@@ -73,6 +73,10 @@ DAMAGE = {
     "schema": to_line(KEY, timed(1)).replace('"schema":1', '"schema":99').strip(),
     "verdict": to_line(KEY, timed(1)).replace('"ok"', '"splendid"').strip(),
     "time": to_line(KEY, timed(1)).replace('"median_ms":1.5', '"median_ms":-1').strip(),
+    "huge": to_line(KEY, timed(1)).replace('"median_ms":1.5', f'"median_ms":{10**400}').strip(),
+    "predicted": to_line(KEY, timed(1))
+    .replace('"predicted_ms":', '"predicted_ms":"soon","x":')
+    .strip(),
     "config": to_line(KEY, timed(1)).replace('"num_warps":4', '"num_warps":{"a":1}').strip(),
     "self": to_line(KEY, timed(1)).replace('"num_warps":4', '"self":4').strip(),
     "deep": "[" * 100_000,

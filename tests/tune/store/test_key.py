@@ -133,3 +133,4 @@ def test_distances_of_shapes():
     assert shape_distance("a=64; x:f32", "c=64; x:f32") > near
     assert shape_distance("a=0; ", "a=1; ") == 0.0
     assert shape_distance("nonsense", "") == 0.0
+    assert shape_distance(f"a=² b={'1' * 5000}; ", "; ") == 0.0

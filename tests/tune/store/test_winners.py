@@ -174,6 +174,8 @@ MISTAKES = {
     "time": (lambda c: _entry(c).update(median_ms="fast"), "median_ms: expected a number"),
     "bool": (lambda c: _entry(c).update(spread=True), "spread: expected a number"),
     "negative": (lambda c: _entry(c).update(median_ms=-1.0), "median_ms: expected a number >= 0"),
+    "huge": (lambda c: _entry(c).update(spread=10**400), "spread: expected a number >= 0"),
+    "deep": (lambda c: _entry(c)["config"].update(a=json.loads("[" * 300 + "]" * 300)), "found"),
     "config": (lambda c: _entry(c)["config"].update(a={"b": 1}), "config.a: expected a number"),
     "name": (lambda c: _entry(c)["config"].update({"a b": 1}), "config: expected names"),
     "nested": (lambda c: _entry(c)["config"].update(a=[1, [{}]]), r"config\.a\[1\]\[0\]"),
@@ -204,6 +206,23 @@ def test_import_names_the_line_that_is_no_json(tmp_path):
     path.write_bytes(b"\x80\x04\x95pickle")
     with pytest.raises(WinnerFileError, match="not UTF-8"):
         Winners(tmp_path).import_(path)
-    path.write_text("[" * 100_000)
-    with pytest.raises(WinnerFileError):
-        Winners(tmp_path).import_(path)
+    for text in ("[" * 100_000, "1" * 5_000):
+        path.write_text(text)
+        with pytest.raises(WinnerFileError):
+            Winners(tmp_path).import_(path)
+
+
+def test_texts_that_are_no_unicode_are_only_texts(tmp_path):
+    content = _exported(tmp_path)
+    _entry(content)["key"]["arguments"] = "\ud800"
+    (tmp_path / "file.json").write_text(json.dumps(content))
+    assert Winners(tmp_path / "here").import_(tmp_path / "file.json").added == 1
+    assert len(Winners(tmp_path / "here").entries()) == 2
+
+
+def test_files_are_as_open_as_the_user_s_other_files(tmp_path):
+    plain = tmp_path / "plain"
+    plain.touch()
+    _exported(tmp_path)
+    files = [tmp_path / "file.json", Winners(tmp_path / "here").path("matmul")]
+    assert {path.stat().st_mode for path in files} == {plain.stat().st_mode}

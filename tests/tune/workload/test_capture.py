@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tests.tune.workload.launching import launch_native
 from tilesmith.tune.jobs import TensorRef
+from tilesmith.tune.workload import saving
 from tilesmith.tune.workload.candidates import Candidates
 from tilesmith.tune.workload.capture import Captured, capture
 from tilesmith.tune.workload.loading import Workload
 from tilesmith.tune.workload.memory import CaptureError
-from tilesmith.tune.workload.saving import save
+from tilesmith.tune.workload.saving import save, workload_folder
 
 
 @helion.kernel(backend="cpu")
@@ -188,3 +191,21 @@ def test_files_hold_no_code(tmp_path: Path) -> None:
     path = save(found, tmp_path)
     script = f"import torch; torch.load({str(path)!r}, weights_only=True)"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_disk_without_room_is_a_reason_not_to_search(tmp_path: Path) -> None:
+    found = captured(scaled, torch.randn(4096), 3.0, block_sizes=[16])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        with pytest.raises(CaptureError, match=r"cannot be written to .*: .*File too large"):
+            save(found, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_any_place_for_files_there_is_no_search(monkeypatch) -> None:
+    monkeypatch.setattr(saving, "_MEMORY_DISK", Path("nowhere"))
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    with pytest.raises(CaptureError, match="no place to write"), workload_folder(1):
+        pass

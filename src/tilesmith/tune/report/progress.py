@@ -30,7 +30,7 @@ def make_bar(console: Any = None) -> Any:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
-        TextColumn("{task.elapsed:.0f}/{task.total:.0f} s", markup=False),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} s", markup=False),
         TextColumn("{task.fields[status]}", markup=False),
         console=console or Console(stderr=True),
         # What is logged meanwhile appears above the bar.

@@ -66,14 +66,15 @@ def from_line(line: str | bytes) -> Record | None:
         if values["schema"] != SCHEMA:
             return None
         return Record(str(values["key"]), str(values["shapes"]), _outcome(values))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 
 def _outcome(values: Mapping[str, Any]) -> Outcome:
     config = Config.from_dict(cast("Mapping[str, Any]", values["config"]))
     hash(config)  # A value that is no plain JSON scalar or list does not belong in a Config.
-    candidate = Candidate(config, "journal", values.get("predicted_ms"))
+    predicted = values.get("predicted_ms")
+    candidate = Candidate(config, "journal", None if predicted is None else float(predicted))
     verdict = Verdict(values["verdict"])
     median, low, high = (float(values.get(name, inf)) for name in _TIMES)
     if verdict.is_timed and not 0.0 < median < inf:

@@ -14,13 +14,15 @@ from hashlib import sha256
 from math import log2
 from typing import Any
 
+MAX_DIGITS = 20
+"""Of a size; a longer number is damage."""
 UNLIKE = 8.0
 """The distance of shapes that have an axis the other lacks; factors of two count 1."""
 
 
 def digest_text(*parts: str, length: int = 16) -> str:
     """Hexadecimal digits that stand for some texts."""
-    return sha256("\0".join(parts).encode()).hexdigest()[:length]
+    return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:length]
 
 
 @dataclass(frozen=True)
@@ -93,4 +95,8 @@ def shape_distance(first: str, second: str) -> float:
 def _parse_shapes(text: str) -> tuple[dict[str, int], str]:
     axes, _, types = text.partition(";")
     pairs = (item.rpartition("=") for item in axes.split())
-    return {name: int(size) for name, _, size in pairs if size.isdigit()}, types.strip()
+    return {name: int(size) for name, _, size in pairs if _is_size(size)}, types.strip()
+
+
+def _is_size(text: str) -> bool:
+    return text.isdecimal() and len(text) < MAX_DIGITS

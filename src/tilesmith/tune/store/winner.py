@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from pathlib import Path
+from sys import float_info
 from typing import Any, cast
 
 from tilesmith.schedule.config import Config
 from tilesmith.tune.store.key import StoreKey
 
 SCHEMA = 1
+MAX_DEPTH = 8
+"""Of lists within the values of a Config; the deepest there are have two."""
 _NUMBERS = ("median_ms", "spread")
 _TEXTS = ("note", "time")
 
@@ -71,13 +73,13 @@ def _only(value: Mapping[str, Any], names: tuple[str, ...], place: str) -> None:
 
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and isfinite(value) and value >= 0
+    return is_number and 0 <= value <= float_info.max
 
 
-def _check_plain(value: Any, place: str) -> None:
-    if isinstance(value, list):
+def _check_plain(value: Any, place: str, depth: int = 0) -> None:
+    if isinstance(value, list) and depth < MAX_DEPTH:
         for position, item in enumerate(cast("list[Any]", value)):
-            _check_plain(item, f"{place}[{position}]")
+            _check_plain(item, f"{place}[{position}]", depth + 1)
         return
     is_plain = value is None or isinstance(value, (bool, int, float, str))
     _require(is_plain, place, "a number, a string, true, false, null or a list", value)
@@ -126,6 +128,8 @@ def read_text(text: str, path: str | Path) -> dict[str, Winner]:
         raise WinnerFileError(f"{where}: not JSON: {error.msg}") from None
     except RecursionError:
         raise WinnerFileError(f"{path}: too deeply nested") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise WinnerFileError(f"{path}: {error}") from None
     given = _object(content, str(path))
     _only(given, ("schema", "winners"), str(path))
     _require(given["schema"] == SCHEMA, f"{path}: schema", str(SCHEMA), given["schema"])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from filelock import FileLock, Timeout
 
@@ -176,11 +176,11 @@ def _compare(old: Winner | None, new: Winner) -> str:
 def _replace(path: Path, text: str) -> None:
     """Write a file so that readers see the old or the new one, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # Others may read it as far as the user's umask lets them, unlike what tempfile makes.
+    scratch = path.with_name(f".{path.name[:80]}.{os.getpid()}-{token_hex(4)}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(scratch).replace(path)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
     except BaseException:
-        Path(scratch).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
         raise

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tilesmith.tune.workload.capture import Captured, Role
-from tilesmith.tune.workload.memory import Region
+from tilesmith.tune.workload.memory import CaptureError, Region
 
 VERSION = 1
 _CHUNK = 1 << 20
@@ -32,18 +32,25 @@ def save(captured: Captured, folder: Path) -> Path:
     """Write the regions of a capture (those that its basis lacks) and give the file's name."""
     saved = [_saved_region(region, role) for region, role in captured.regions]
     number = captured.first_number
-    handle, name = tempfile.mkstemp(".pt", f"regions-{number}-", folder)
-    with os.fdopen(handle, "wb") as file:
-        torch.save({"version": VERSION, "first": number, "regions": saved}, file)
-    return Path(name)
+    return _write({"first": number, "regions": saved}, f"regions-{number}-", folder)
 
 
 def save_expected(results: Sequence[torch.Tensor], folder: Path) -> Path:
     """Write what the user's own function gives, for ``load_expected``."""
-    handle, name = tempfile.mkstemp(".pt", "expected-", folder)
     plain = [result.detach().cpu().contiguous().clone() for result in results]
-    with os.fdopen(handle, "wb") as file:
-        torch.save({"version": VERSION, "expected": plain}, file)
+    return _write({"expected": plain}, "expected-", folder)
+
+
+def _write(content: dict[str, Any], prefix: str, folder: Path) -> Path:
+    """Write a new file; a disk without room is a reason not to search, no error of the caller."""
+    try:
+        handle, name = tempfile.mkstemp(".pt", prefix, folder)
+        with os.fdopen(handle, "wb") as file:
+            torch.save({"version": VERSION, **content}, file)
+    except (OSError, RuntimeError) as error:
+        # torch closes its archive after a failure, and then fails with less to say.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise CaptureError(f"the arguments cannot be written to {folder}: {cause}") from error
     return Path(name)
 
 
@@ -53,9 +60,12 @@ def workload_folder(nbytes: int) -> Iterator[Path]:
 
     What processes that were killed have left behind is removed too.
     """
-    parent = _roomy_place(nbytes)
-    _remove_leftovers(parent)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    try:
+        parent = _roomy_place(nbytes)
+        _remove_leftovers(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise CaptureError(f"there is no place to write the arguments to: {error}") from error
     try:
         yield folder
     finally:

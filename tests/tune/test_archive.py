@@ -1,0 +1,51 @@
+"""What the store knows of a kernel: measurements count under the judge that they were made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tune.kernels import config, make_add
+from tilesmith.tune.archive import Archive
+from tilesmith.tune.case import Case
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+
+X = torch.randn(100)
+
+
+def add_one(x, y):
+    return x + y + 1
+
+
+def add_two(x, y):
+    return x + y + 2
+
+
+JUDGES: dict[str, dict[str, Any]] = {
+    "reference": {},
+    "none": {"is_checked": False},
+    "deterministic": {"is_deterministic": True},
+    "tolerance": {"atol": 1e-3},
+    "wider": {"atol": 1e-2},
+    "baseline": {"baseline_fn": add_one},
+    "another": {"baseline_fn": add_two},
+    "check": {"accuracy_check_fn": add_one},
+}
+
+
+def archive_of(folder, judge: str) -> Archive:
+    bound = make_add().bind((X, X))
+    return Archive([Case(bound, (X, X))], TuneOptions(cache_dir=folder, **JUDGES[judge]))
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_verdicts_count_under_the_same_judge_and_are_seeds_under_others(tmp_path, judge):
+    timed = Outcome(Candidate(config(64), "random"), Verdict.OK, median_ms=1.0)
+    archive_of(tmp_path, judge).append(timed)
+    for other in JUDGES:
+        archive = archive_of(tmp_path, other)
+        assert (archive.recall(config(64)) is not None) is (other == judge)
+        assert archive.similar_configs() == [config(64)]
