@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -19,7 +20,17 @@ GARBAGE = "\0\xff{not a row}\n" * 1000
 
 
 def raises(x: torch.Tensor) -> torch.Tensor:
-    raise FileNotFoundError("cutlass/config.h")
+    raise FileNotFoundError("cutlass/config.h, \udce9")
+
+
+def strays(x: torch.Tensor) -> torch.Tensor:
+    raise asyncio.CancelledError("by its own loop")
+
+
+def forgets(x: torch.Tensor) -> torch.Tensor:
+    """Right until it is timed."""
+    CALLS.append(x)
+    return x * 2 if len(CALLS) < 4 else x
 
 
 def segfaults(x: torch.Tensor) -> torch.Tensor:

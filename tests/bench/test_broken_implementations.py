@@ -19,6 +19,8 @@ MODULE = "tests.bench.broken_implementations"
 TIMEOUT_S = 8.0
 FAILURES = {
     "raises": (Cause.EXCEPTION, "FileNotFoundError: cutlass/config.h"),
+    "strays": (Cause.EXCEPTION, "CancelledError: by its own loop"),
+    "forgets": (Cause.WRONG_RESULT, "a call after timing: result 0"),
     "segfaults": (Cause.CRASH, "process died: SIGSEGV while building it and calling it"),
     "hangs": (Cause.HANG, "no answer within 8 s while building it and calling it"),
     "wrong": (Cause.WRONG_RESULT, "elements are beyond the budget"),
@@ -89,6 +91,7 @@ def test_a_broken_implementation_is_a_row_with_its_reason(rows: dict[str, Row], 
     row = rows[name]
     assert (row.status, row.cause, row.blame) == (Status.FAILED, cause, "theirs failed")
     assert reason in row.reason
+    assert row.reason.encode()
     assert row.latency_ms is None
     assert row.speedup is None
 

@@ -42,6 +42,23 @@ def test_rows_that_are_not_of_a_first_choice_say_so():
     assert row_line(rows[0]).endswith("1.20x ±1.3% (fallback config)")
 
 
+def test_times_of_results_that_were_not_checked_say_so():
+    why = "accuracy not checked: out of memory while working out the reference"
+    rows = [make_row(input_label=label, reason=why) for label in "ab"]
+    assert f"gemm tilesmith: {why} (2 rows)" in printed(rows).splitlines()
+    assert row_line(rows[0]).endswith(f"1.20x ±1.3% ({why})")
+
+
+def test_means_of_many_kernels_with_names_of_their_own_are_lines():
+    names = [f"tilesmith_kernel_{number}" for number in range(12)]
+    rows = [make_row(operator=name[10:], implementation=name) for name in names]
+    lines = printed(rows).splitlines()
+    assert "  kernel_3: tilesmith_kernel_3 1.20x (1 of 1)" in lines
+    assert f"  all: {', '.join(f'{name} 1.20x (1 of 1)' for name in names)}" in lines
+    table = printed(rows[:3]).splitlines()
+    assert any(line.split() == names[:3] for line in table)
+
+
 def test_metrics_choose_the_columns():
     text = printed(make_rows(), ["latency", "gbps"])
     assert "GB/s" in text

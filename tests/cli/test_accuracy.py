@@ -110,12 +110,19 @@ def test_eager_is_the_baseline_or_stands_beside_the_kernel(file, monkeypatch):
         ("eager", "--against eager: doubled_kernels has no other_eager"),
         ("compile", "--against compile: doubled_kernels has no other_eager; that is what torch"),
         ("fast", "expected eager, compile or module:function"),
+        ("kernel=doubled_kernels:wrong", "kernel is taken; give it another name"),
     ],
 )
 def test_what_cannot_be_found_is_a_usage_error(file, against, message):
     result = run(file, "--against", against, kernel="other")
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_inputs_that_need_arguments_are_a_usage_error(file):
+    result = CliRunner().invoke(app, ["accuracy", f"{file}:other", "--inputs", f"{file}:wrong"])
+    assert result.exit_code == 2
+    assert "wrong: it must need no arguments" in result.stderr
 
 
 def test_a_reference_that_gives_nothing_is_a_usage_error(file):

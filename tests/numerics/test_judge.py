@@ -313,3 +313,19 @@ def test_the_worst_of_several_tensors_is_reported() -> None:
     report = judge.check({"a": truth.float(), "b": truth.float() * 2})
     assert report.tensor == "b"
     assert not report.is_right
+
+
+def test_a_row_whose_shared_rounding_is_small_by_luck_sets_no_standard() -> None:
+    """As after subtracting a mean: its error, one number, moves all of a row."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(200, 64, generator=generator, dtype=torch.float64)
+
+    def run() -> torch.Tensor:
+        return (truth + 1e-3 * torch.randn(200, 1, generator=generator)).float()
+
+    tensor = ReferenceTensor(truth, run(), torch.ones_like(truth, dtype=torch.bool))
+    judge = Judge(Reference({"out": tensor}, is_complete=True))
+    for _ in range(5):
+        report = judge.check({"out": run()})
+        assert report.is_right, report.reason
+    assert_wrong(judge.check({"out": corrupted(run(), (3, 5), truth[3, 5] + 0.03)}), (3, 5))

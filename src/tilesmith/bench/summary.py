@@ -52,9 +52,9 @@ def summary(
         else:
             yield Group(_rows_table(name, found, columns), Text())
     if "speedup" in metrics:
-        yield from _average_parts(operators, rows)
+        yield from _average_parts(operators, rows, width)
     yield from _failure_parts(failures(rows))
-    yield from map(Text, (*fallback_texts(rows), *absence_texts(rows)))
+    yield from map(Text, (*fallback_texts(rows), *note_texts(rows), *absence_texts(rows)))
     yield Text(counts_text(rows))
     warning = disturbance_text(rows)
     if warning:
@@ -88,6 +88,21 @@ def fallback_texts(rows: Sequence[Row]) -> list[str]:
         f"{operator} {name} fell back: {first_line(reason)} ({counted(count, 'row')})"
         for (operator, name, reason), count in reasons.items()
         if reason
+    ]
+
+
+def note_texts(rows: Sequence[Row]) -> list[str]:
+    """What is missing from rows that have a time, such as a check of their results.
+
+    Example:
+        >>> note_texts([])
+        []
+    """
+    noted = [row for row in rows if row.status is Status.OK and row.reason]
+    notes = Counter((row.operator, row.implementation, first_line(row.reason)) for row in noted)
+    return [
+        f"{operator} {name}: {note} ({counted(count, 'row')})"
+        for (operator, name, note), count in notes.items()
     ]
 
 
@@ -130,8 +145,9 @@ def row_line(row: Row) -> str:
     if row.status is not Status.OK or row.latency_ms is None:
         return f"{name}: {ending_text(row)}"
     shown = [column.text(row) for column in columns_for([row], ("latency", "speedup"))]
-    remark = f"({_remark(row)})" if row.fallback else ""
-    return f"{name}: {shown[0]} ms {' '.join([*shown[1:], remark])}".rstrip()
+    remarks = "; ".join(filter(None, (_remark(row), first_line(row.reason))))
+    end = f"({remarks})" if remarks else ""
+    return f"{name}: {shown[0]} ms {' '.join([*shown[1:], end])}".rstrip()
 
 
 def ending_text(row: Row) -> str:
@@ -209,23 +225,42 @@ def _row_style(row: Row) -> str:
 
 
 def _average_parts(
-    operators: dict[str, list[Row]], rows: Sequence[Row]
+    operators: dict[str, list[Row]], rows: Sequence[Row], width: int
 ) -> Iterator[RenderableType]:
     """Geometric means by operator, and over all where there are several."""
     everything = average_speedups(rows)
     names = [name for name, item in everything.items() if item.count or item.num_disturbed]
     if not names:
         return
+    lines = {operator: average_speedups(found) for operator, found in operators.items()}
+    if len(operators) > 1:
+        lines["all"] = everything
+    cells = {label: _average_cells(found, names) for label, found in lines.items()}
+    columns = [lines, *([name, *texts] for name, *texts in zip(names, *cells.values()))]
+    if sum(_longest(column) + GAP for column in columns) <= width:
+        yield _averages_table(names, cells)
+    else:  # as where each of many operators has kernels of its own
+        yield Text(MEANS, style="bold")
+        yield from (Text(_average_line(label, names, texts)) for label, texts in cells.items())
+    yield Group(Text(MEANS_NOTE), "")
+
+
+def _averages_table(names: Sequence[str], cells: dict[str, list[str]]) -> Table:
     table = _new_table(MEANS)
     table.add_column("")
     for name in names:
-        table.add_column(Text(name), justify="right", overflow="fold")
-    for operator, found in operators.items():
-        table.add_row(Text(operator), *_average_cells(average_speedups(found), names))
-    if len(operators) > 1:
-        table.add_section()
-        table.add_row("all", *_average_cells(everything, names), style="bold")
-    yield Group(table, Text(MEANS_NOTE), "")
+        table.add_column(Text(name), justify="right")
+    for label, texts in cells.items():
+        is_all = label == "all" and len(cells) > 1
+        if is_all:
+            table.add_section()
+        table.add_row(Text(label), *texts, style="bold" if is_all else "")
+    return table
+
+
+def _average_line(label: str, names: Sequence[str], texts: Sequence[str]) -> str:
+    known = (f"{name} {text}" for name, text in zip(names, texts) if text)
+    return f"  {label}: {', '.join(known)}"
 
 
 def _average_cells(averages: dict[str, Average], names: Sequence[str]) -> list[str]:

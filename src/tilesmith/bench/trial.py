@@ -102,7 +102,7 @@ class Trial:
             self.row = harness_failed(self.row, str(error))
         except NotAvailableError as error:
             self.row = unavailable(self.row, str(error), Cause.NOT_INSTALLED)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except BaseException as error:
             self.row = self._failed(error)
         return self.row
 
@@ -116,22 +116,32 @@ class Trial:
             judgement = self._judged(result)
             self._baseline = lambda: eager(*arguments)
             self._update(baseline_error=_finite(judgement.error))
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except BaseException as error:
             self._note(f"no speedup: eager raised {one_line(error)}")
         return self.row
 
     def measure(self) -> Row:
-        """Time it, in turns with the baseline where there is one."""
+        """Time it, in turns with the baseline where there is one; it must be right even then."""
         assert self._work is not None
         assert self._amount is not None
         self._begin(Stage.MEASURE)
         try:
             fields = self._time(self._work)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self._judge_again(self._work)
+        except BaseException as error:
             self.row = raised_while_timing(self.row, error)
             return self.row
-        self._update(**fields, **self._amount.rates(fields["latency_ms"]))
+        if self.row.status is Status.OK:
+            self._update(**fields, **self._amount.rates(fields["latency_ms"]))
         return self.row
+
+    def _judge_again(self, work: Work) -> None:
+        """What counts its calls, or leaves something behind, may be wrong by now."""
+        result = work()
+        self._synchronize()
+        if fingerprint(self._setting.arguments) != self._fingerprint:
+            self._reject("it changed its arguments while it was timed")
+        self._accept(self._judged(result), "a call after timing: ")
 
     def _failed(self, error: BaseException) -> Row:
         if self._setting.device.type == "cpu" and NO_TRITON_DRIVER in one_line(error):

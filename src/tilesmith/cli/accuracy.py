@@ -20,7 +20,7 @@ from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
 from tilesmith.numerics.doctor.diagnose import diagnose
-from tilesmith.numerics.doctor.findings import OURS, Scope
+from tilesmith.numerics.doctor.findings import AS_WRITTEN, OURS, Scope
 from tilesmith.numerics.doctor.options import DiagnoseOptions
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.runs import compiled
@@ -99,6 +99,8 @@ def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., A
     found: dict[str, Callable[..., Any]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, is_named, reference = item.partition("=")
+        if name in (OURS, AS_WRITTEN):
+            raise UsageError(f"--against {item}: {name} is taken; give it another name")
         if is_named:
             found[name] = find_function(reference)
         elif item == EAGER:

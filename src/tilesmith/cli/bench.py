@@ -57,7 +57,7 @@ class BenchForm:
         str,
         typer.Option(help=f"what is shown; default: {', '.join(METRICS)}", show_default=False),
     ] = ",".join(METRICS)
-    regime: Annotated[str, typer.Option(help="caches before each call: cold (default), warm")] = ""
+    regime: Annotated[str, typer.Option(help="GPU caches before a call: cold (default), warm")] = ""
     cudagraph: Annotated[
         bool | None, typer.Option(help="time replays of CUDA graphs; default: where possible")
     ] = None

@@ -31,13 +31,8 @@ def draw_errors(
     axes.set_xticks(range(LOWEST, last + 1), [_label(b) for b in range(LOWEST, last + 1)])
     axes.set_xlabel("error in ulp of the result's type, up to")
     axes.set_ylabel("share of elements (log scale)")
-    axes.set_title(
-        f"{title}: errors against fp64",
-        loc="left",
-        color=theme.ink,
-        pad=20 + 16 * (len(drawn) // COLUMNS),
-    )
-    legend(axes, theme, COLUMNS)
+    pad = 4 + 16 * legend(axes, theme, COLUMNS)
+    axes.set_title(f"{title}: errors against fp64", loc="left", color=theme.ink, pad=pad)
     return png(figure)
 
 

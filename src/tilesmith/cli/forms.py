@@ -65,7 +65,12 @@ class KernelForm:
         return parse_arguments(self.args, device=device, seed=self.seed)
 
     def _from_function(self) -> Arguments:
-        made = find_function(self.inputs)()
+        make = find_function(self.inputs)
+        try:
+            inspect.signature(make).bind()
+        except TypeError:
+            raise UsageError(f"--inputs {self.inputs}: it must need no arguments") from None
+        made = make()
         if isinstance(made, dict):
             return Arguments((), tuple((str(name), value) for name, value in made.items()))
         return Arguments(tuple(made) if isinstance(made, (list, tuple)) else (made,))

@@ -6,7 +6,9 @@ and ``e`` the largest excess ``|n - r| - u |r|`` in it, an element may be off by
 
 - ``2 u |r| + 16 u_acc |r|``: rounding of the result, and a chain of steps before it;
 - ``8 e``: what the kernel's own roundings do, in another order. Sums of more than 512 terms are
-  allowed ``sqrt(k / 512)`` times that: torch adds in a tree, a candidate perhaps one by one;
+  allowed ``sqrt(k / 512)`` times that: torch adds in a tree, a candidate perhaps one by one. Where
+  a group shares one rounding (a mean, a scale), ``e`` may be small by luck: it counts as half of
+  what nearly all elements of the tensor stay below, if it is less;
 - ``6 u_acc sqrt(k) s``: sums of k terms, which may be added in any order;
 - ``u_mid (2 |r| + 4 s)`` for each intermediate type that the native run does not show;
 - ``4 u (|r| + s)`` where programs add to narrow floats;
@@ -31,6 +33,8 @@ from tilesmith.numerics.ulp import ulp_at, unit_roundoff
 
 RESULT_STEPS, CHAIN_STEPS = 2, 16
 EXCESS_WEIGHT, NORM_WEIGHT, NORM_WEIGHT_OF_SUMS = 8, 3, 6
+USUAL_SHARE = 0.5
+"""Of the excess that nearly all elements stay below: no group is expected to do better."""
 LONG_SUM = 512
 SUM_SIGMAS, NORM_SUM_SIGMAS = 6, 2
 COARSE_VALUE_WEIGHT, COARSE_SCALE_WEIGHT = 2, 4
@@ -158,7 +162,8 @@ class FloatStandard:
                 largest = max(largest, float(excess.max()))
                 excess, error = (torch.where(is_decided, 0.0, x) for x in (excess, error))
             self._num_far += MORE_DECISIONS * num_decided
-            noise = EXCESS_WEIGHT * terms.order_weight * self._groups.largest(excess)
+            noise = torch.maximum(self._groups.largest(excess), USUAL_SHARE * usual * scale)
+            noise *= EXCESS_WEIGHT * terms.order_weight
             self._allowed[part] = value * magnitude + whole * scale + noise + self._floor
             norms.append((rms(error), part.stop - part.start))
         self._far_allowed = EXCESS_WEIGHT * largest

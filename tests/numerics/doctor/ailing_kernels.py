@@ -89,3 +89,20 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     for tile in hl.tile(x.size(0)):
         out[tile, :] = torch.nn.functional.gelu(x[tile, :].to(torch.float32)).to(x.dtype)
     return out
+
+
+@helion.kernel(backend="reference", config=helion.Config(block_sizes=[16]))
+def unscaled_softmax(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        powers = torch.exp(x[tile, :])
+        out[tile, :] = powers / powers.sum(-1, keepdim=True)
+    return out
+
+
+@helion.kernel(backend="reference", config=helion.Config(block_sizes=[16]))
+def all_but_the_last(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0) - 1):
+        out[tile] = x[tile] * 2
+    return out

@@ -129,7 +129,38 @@ def test_an_implementation_with_another_formula_is_a_bug() -> None:
     )
     assert found.verdict.kind is Kind.BUG
     assert found.verdict.text.startswith("scaled computes something else than the kernel")
+    assert found.verdict.text.endswith("a reference (--reference) tells which.")
+    assert "kernel is closer to what the kernel's own formula gives than scaled" in str(found)
     assert found.verdict.closest in ("kernel", "eager")
+    given = replace(QUICK, reference=torch.matmul)
+    scaled = {"scaled": in_wide(lambda x, y: 1.05 * (x @ y))}
+    found = diagnose(kernels.matmul, (x, y), scaled, given)
+    assert found.verdict.text.endswith("The kernel computes what the reference does.")
+    assert "kernel is closer to the truth than scaled" in str(found)
+
+
+def test_a_value_on_the_way_that_overflows_names_its_line() -> None:
+    x = torch.full((20, 30), 100.0)
+    found = check(kernels.unscaled_softmax, x, eager=lambda x: torch.softmax(x, -1))
+    assert found.verdict.kind is Kind.BUG
+    assert found.verdict.text.startswith("The kernel gives nan for out[0, 0]")
+    assert line_of(kernels.unscaled_softmax, "torch.exp") in found.verdict.text
+    assert [s.is_right for s in found.examination.statistics_of(OURS)] == [False]
+    fine = check(kernels.unscaled_softmax, x / 10)
+    assert fine.verdict.kind is not Kind.BUG
+
+
+def test_elements_that_nobody_writes_are_no_race() -> None:
+    found = check(kernels.all_but_the_last, torch.ones(100), eager=lambda x: x * 2)
+    assert found.verdict.kind is Kind.BUG
+    assert found.verdict.text.startswith("No program writes out[99]")
+
+
+def test_results_that_overflow_alike_do_not_differ() -> None:
+    x = torch.full((8, 9), 1e30)
+    found = check(kernels.matmul, x, x.T.contiguous(), eager=torch.matmul)
+    assert found.verdict.kind is Kind.FINE
+    assert "`out`: they differ by 0 (relative norm)" in str(found)
 
 
 @pytest.mark.parametrize(("repeats", "is_shown"), [(1, False), (2, True)])
@@ -159,6 +190,27 @@ def test_wrong_code_of_the_kernel_itself_is_a_bug(monkeypatch: pytest.MonkeyPatc
     assert found.verdict.kind is Kind.BUG
     assert found.verdict.text.startswith("The compiled kernel is wrong: out[")
     assert found.verdict.closest == "eager"
+
+
+def test_code_that_adds_up_otherwise_than_its_source_is_accumulation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = Kernel.__call__
+
+    def otherwise(kernel: Kernel, *args: Any) -> Any:
+        return right(kernel, *args).mul_(1 + 2e-6)
+
+    monkeypatch.setattr(Kernel, "__call__", otherwise)
+    x = random_tensor((8, 2000), torch.float32)
+    found = check(kernels.matmul, x, random_tensor((2000, 8), torch.float32, seed=1))
+    assert found.verdict.kind is Kind.ORDER
+    assert "adds up in another order than its source" in found.verdict.text
+
+
+def test_functions_are_no_sums() -> None:
+    found = check(kernels.gelu, random_tensor((50, 20), torch.float32))
+    assert found.verdict.kind is Kind.FINE
+    assert found.verdict.text.endswith("is that of functions such as exp or erf.")
 
 
 def test_one_wrong_element_is_a_bug() -> None:

@@ -20,7 +20,6 @@ from tilesmith.tune.report.canvas import LIGHT, Theme, legend, new_figure, png
 
 WIDTH = 9.6
 BAR_INCHES = 0.21
-LEGEND_COLUMNS = 5
 MAX_MARKS = 9
 GAP_BARS = 0.8
 """Between groups, in bars."""
@@ -119,9 +118,8 @@ def _draw(
     axes.axvline(1.0, c=theme.ink, lw=1.1, zorder=3)
     _scale(axes, min(0.97, *speedups), max(1.03, *speedups))
     axes.set_xlabel("speedup over eager (log scale)")
-    num_lines = -(-len({bar.implementation for bar in bars}) // LEGEND_COLUMNS)
-    axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=14 + 16 * num_lines)
-    legend(axes, theme, LEGEND_COLUMNS)
+    pad = 14 + 16 * legend(axes, theme)
+    axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=pad)
     return png(figure)
 
 

@@ -31,7 +31,7 @@ def draw_roofline(rows: Sequence[Row], limits: Limits | None, theme: Theme = LIG
     _finish(axes, (low, high), (min(heights) / 1.6, max(heights) * 1.6))
     axes.set_xlabel("work for each byte that has to move, FLOP/byte")
     axes.set_ylabel("TFLOP/s")
-    _title(axes, "Roofline", limits, found, theme)
+    _title(axes, "Roofline", limits, theme)
     return png(figure)
 
 
@@ -53,7 +53,7 @@ def draw_bandwidth(
     _finish(axes, (min(places) / 1.6, max(places) * 1.6), (min(heights) / 1.6, max(heights) * 1.6))
     axes.set_xlabel("bytes that have to move, MB")
     axes.set_ylabel("GB/s")
-    _title(axes, "Memory bandwidth", limits, found, theme)
+    _title(axes, "Memory bandwidth", limits, theme)
     return png(figure)
 
 
@@ -80,7 +80,7 @@ def _is_timed(row: Row) -> bool:
 def _scatter(
     axes: Any, rows: Sequence[Row], place: Callable[[Row], Point], colours: Mapping[str, str]
 ) -> list[Point]:
-    """A mark for each row: colour and shape tell the implementation."""
+    """A mark for each row: colour and shape tell the implementation, also where colours repeat."""
     points: list[Point] = []
     for number, (name, colour) in enumerate(colours.items()):
         mine = [place(row) for row in rows if row.implementation == name]
@@ -91,7 +91,7 @@ def _scatter(
                 [y for _, y in mine],
                 s=30,
                 c=colour,
-                marker=MARKERS[number % len(MARKERS)],
+                marker=MARKERS[(number + number // len(MARKERS)) % len(MARKERS)],
                 lw=0,
                 alpha=0.85,
                 label=name,
@@ -137,9 +137,7 @@ def _finish(axes: Any, places: tuple[float, float], heights: tuple[float, float]
     format_log_axis(axes.yaxis, *heights)
 
 
-def _title(axes: Any, what: str, limits: Limits | None, rows: Sequence[Row], theme: Theme) -> None:
+def _title(axes: Any, what: str, limits: Limits | None, theme: Theme) -> None:
     where = f" of {limits.device}" if limits is not None else ""
-    num_names = len({row.implementation for row in rows}) + (limits is not None)
-    pad = 14 + 16 * -(-num_names // 5)
+    pad = 14 + 16 * legend(axes, theme)
     axes.set_title(f"{what}{where}", loc="left", color=theme.ink, fontsize=12, pad=pad)
-    legend(axes, theme)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -35,6 +36,10 @@ class AgreementCount:
                 self._max_ulp = max(self._max_ulp, distance)
                 self._different[name] |= different
 
+    def count_among(self, masks: Outputs) -> int:
+        """Elements that differ and are among these."""
+        return sum(int((self._different[name] & mask).sum()) for name, mask in masks.items())
+
     def result(self, implementation: str, over: Scope, labels: Sequence[str] = ()) -> Agreement:
         """What was found."""
         return Agreement(
@@ -55,14 +60,15 @@ class AgreementCount:
         return ""
 
 
-def compare_runs(
-    implementation: str, over: Scope, first: Outputs, others: Iterable[Outputs]
+def compare_repeats(
+    implementation: str, first: Outputs, others: Iterable[Outputs], unwritten: Outputs
 ) -> Agreement:
-    """Compare further runs with the first."""
+    """Compare further runs with the first; ``unwritten`` are elements that no program writes."""
     count = AgreementCount(first)
     for outputs in others:
         count.add(outputs)
-    return count.result(implementation, over)
+    found = count.result(implementation, Scope.REPEATS)
+    return replace(found, num_unwritten=count.count_among(unwritten))
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:

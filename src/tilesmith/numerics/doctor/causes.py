@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.numerics.doctor.cancellation import Cancellation, find_cancellation
-from tilesmith.numerics.doctor.findings import Examination, Finding, Subject
+from tilesmith.numerics.doctor.findings import OURS, Examination, Finding, Subject
+from tilesmith.numerics.doctor.overflow import find_overflow
 from tilesmith.numerics.doctor.races import RaceCheck, check_races, find_unsteady
 from tilesmith.numerics.doctor.reruns import Reruns, TooSlowError
 from tilesmith.numerics.doctor.sensitivity import ErrorSources, find_sources
@@ -28,6 +29,8 @@ class Causes:
     """By repeated runs."""
     sources: tuple[ErrorSources, ...] = ()
     cancellation: Cancellation = field(default_factory=Cancellation)
+    overflow: str = ""
+    """The line that first makes an infinity or NaN, where results are such and should not."""
     unknown: str = ""
     """Why sources and cancellation are not known."""
 
@@ -49,7 +52,9 @@ def find_causes(examination: Examination) -> Causes:
         return Causes(races, unsteady, unknown=reason)
     try:
         reruns = Reruns(subject)
-        return Causes(races, unsteady, find_sources(reruns), find_cancellation(reruns))
+        is_lost = any(s.lost for s in examination.statistics_of(OURS))
+        overflow = find_overflow(reruns) if is_lost else ""
+        return Causes(races, unsteady, find_sources(reruns), find_cancellation(reruns), overflow)
     except _FAILURES as error:
         return Causes(races, unsteady, unknown=str(error).partition("\n")[0])
 

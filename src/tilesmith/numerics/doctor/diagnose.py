@@ -9,7 +9,7 @@ import torch
 
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
-from tilesmith.numerics.doctor.agreement import AgreementCount, compare_runs
+from tilesmith.numerics.doctor.agreement import AgreementCount, compare_repeats
 from tilesmith.numerics.doctor.batches import BatchCheck
 from tilesmith.numerics.doctor.errors import Yardstick
 from tilesmith.numerics.doctor.findings import (
@@ -160,11 +160,17 @@ class _Doctor:
     ) -> Iterator[Agreement]:
         repeats = range(self._options.repeats - 1)
         runs = (self._reader.run(implementation.run, self._subject.args) for _ in repeats)
-        yield compare_runs(implementation.name, Scope.REPEATS, first, runs)
+        yield compare_repeats(implementation.name, first, runs, self._unwritten())
         if implementation.name == OURS:
             yield self._over_configs(self._subject.bound)
         if self._options.check_batches:
             yield batches.compare(implementation, first)
+
+    def _unwritten(self) -> Outputs:
+        """Elements that no program writes, where that is known."""
+        is_known = self._subject.launch_reference.is_complete
+        tensors = self._subject.reference.tensors if is_known else {}
+        return {name: ~known.written for name, known in tensors.items()}
 
     def _over_configs(self, bound: BoundKernel) -> Agreement:
         """Configs that do not build or run are passed over: errors are not what is looked for."""

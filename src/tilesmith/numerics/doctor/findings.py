@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +22,8 @@ OURS = "kernel"
 """The name of the kernel among the implementations."""
 AS_WRITTEN = "as written"
 """The name of the kernel's own IR, interpreted with the roundings that it asks for."""
+AT_THE_END = 4.0
+"""Ulps below the largest number of a type that may be rounded to infinity."""
 
 Outputs = Mapping[str, torch.Tensor]
 """Results of one run by name: those of the reference."""
@@ -103,9 +106,15 @@ class ErrorStatistics:
     """Why it is wrong, by the standard derived from types and lengths of sums; empty if right."""
 
     @property
+    def lost(self) -> WorstElement | None:
+        """A NaN or infinity where the truth is a number that is not at the end of the type."""
+        found = (w for w in self.worst if not math.isfinite(w.got) and w.error_ulp > AT_THE_END)
+        return next(found, None)
+
+    @property
     def is_right(self) -> bool:
         """Whether every element is within what types and lengths of sums justify."""
-        return not self.fault
+        return not self.fault and self.lost is None
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,8 @@ class Agreement:
     """What the runs were: configs, batch sizes."""
     skipped: str = ""
     """Why it could not be found out."""
+    num_unwritten: int = 0
+    """Of those that differ, elements that no program of the kernel writes."""
 
     @property
     def is_same(self) -> bool:
@@ -191,6 +202,8 @@ class Subject:
     """By parameter of the IR function."""
     reference: Reference
     """By output: what the kernel's results should be, element by element where they are known."""
+    is_reference_given: bool = False
+    """Whether that is a function of the user's; if not, it is the kernel's own formula."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,10 @@ def find_unsteady(subject: Subject, agreements: Sequence[Agreement]) -> list[Fin
             f"{agreement.num_runs} runs on the same inputs, such as {agreement.first}",
         )
         who = agreement.implementation
-        if who == OURS and dependence:
+        if who == OURS and agreement.num_unwritten == agreement.num_different:
+            text = f"No program writes {agreement.first}: it is what was in memory before."
+            found.append(Finding(Kind.BUG, text, evidence, who))
+        elif who == OURS and dependence:
             found.append(Finding(Kind.ORDER, dependence, evidence, who))
         else:
             text = f"repeated runs of {who} on the same inputs differ: it has a race"

@@ -63,17 +63,28 @@ class Reruns:
         """What an fp64 form of the function gives, with other ways to evaluate some ops."""
         subject = self._subject
         copies = copy_written(subject.function, subject.arguments, is_wide=True)
+        sampling = self._run(function, copies, evaluators or {})
+        for name in self.truth:
+            self._known[name] &= sampling.mask_of(copies[name]) & copies[name].isfinite()
+        return {name: copies[name] for name in self.truth}
+
+    def as_written(self, evaluators: Evaluators) -> None:
+        """Run the function itself, for what its evaluators see."""
+        subject = self._subject
+        copies = copy_written(subject.function, subject.arguments, is_wide=False)
+        self._run(self.function, copies, evaluators)
+
+    def _run(self, function: Function, copies: Results, evaluators: Evaluators) -> Sampling:
+        subject = self._subject
         sizes = {**_runtime_sizes(subject), **subject.sizes}
-        prepared = replace(prepare_function(function), evaluators=evaluators or {})
+        prepared = replace(prepare_function(function), evaluators=evaluators)
         is_whole = needs_all_programs(subject.function)
         limit = None if is_whole else subject.oracle.max_programs
         sampling = Sampling(limit, subject.oracle.seed)
         with torch.no_grad():
             arguments = {**subject.arguments, **copies}
             run_prepared(prepared, arguments, sizes, sampling=sampling)
-        for name in self.truth:
-            self._known[name] &= sampling.mask_of(copies[name]) & copies[name].isfinite()
-        return {name: copies[name] for name in self.truth}
+        return sampling
 
     def known(self, name: str, values: torch.Tensor) -> torch.Tensor:
         """Of one tensor, the elements that all runs so far have a finite value for."""

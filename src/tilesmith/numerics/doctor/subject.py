@@ -101,6 +101,7 @@ def make_subject(
         launch.reference,
         # What no program writes is known only where it is listed as known.
         replace(launch.reference, tensors=known, is_complete=False),
+        options.reference is not None,
     )
     return PlacedSubject(subject, places, as_written)
 

@@ -20,8 +20,10 @@ from tilesmith.numerics.doctor.findings import (
     Finding,
     Kind,
     Verdict,
+    WorstElement,
 )
 from tilesmith.numerics.doctor.nearness import (
+    SAME_FORMULA,
     closest_to_truth,
     compare_pairs,
     distance_in_fp64,
@@ -34,11 +36,10 @@ ILL_CONDITIONED = 256.0
 """Lost digits count from here on: eight bits."""
 BEYOND_RESULT = 4.0
 """Times the rounding of the result: below, nothing is lost that the type could hold."""
+OTHERWISE = 3.0
+"""Times the error of the source, interpreted: the compiled kernel must add up otherwise."""
 LEAST_EXCESS = 0.25
 """Share of the squared error beyond the rounding of the result that is worth a cause."""
-
-SAME_FORMULA = 1e-6
-"""Relative norm: fp64 leaves no more between two ways to write one formula."""
 
 
 def explain(examination: Examination) -> Explanation:
@@ -58,7 +59,7 @@ def explain(examination: Examination) -> Explanation:
 
 def _decide(examination: Examination, causes: Causes) -> Finding:
     """The first of the causes that is there."""
-    races = [causes.races.finding, *(f for f in causes.unsteady if f.kind is Kind.RACE)]
+    races = [causes.races.finding, *(f for f in causes.unsteady if f.kind is not Kind.ORDER)]
     for race in races:
         if race is not None:
             return race
@@ -87,8 +88,12 @@ def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
     if apart > SAME_FORMULA:
         text = (
             f"{who} computes something else than the kernel, with exact arithmetic too: "
-            f"{first.fault}. One of the two formulas is wrong."
+            f"{first.fault}. "
         )
+        if examination.subject.is_reference_given:
+            text += "The kernel computes what the reference does."
+        else:
+            text += "One of the two formulas is wrong; a reference (--reference) tells which."
         return Finding(Kind.BUG, text, evidence, who)
     text = (
         f"{who} computes the same as the kernel but rounds more on the way than the kernel "
@@ -115,14 +120,33 @@ def _blame_kernel(examination: Examination, ours: ErrorStatistics) -> str:
 
 def _explain_right(examination: Examination, causes: Causes) -> Finding:
     source = causes.worst_source(examination.subject.reference.tensors)
+    cancelling = _find_cancelling(causes, source) if source is not None else None
+    if cancelling is not None:
+        return cancelling
+    ours = examination.statistics_of(OURS)
+    for found in ours:
+        if found.lost is not None:
+            return _name_overflow(found.output, found.lost, causes.overflow)
     if source is None:
         text = causes.unknown and f" Where errors come from is not known: {causes.unknown}."
         return Finding(Kind.FINE, f"All results are what types and sums justify.{text}")
-    cancelling = _find_cancelling(causes, source)
-    if cancelling is not None:
-        return cancelling
+    compiled = max((s.relative_norm for s in ours if s.output == source.output), default=0.0)
+    return _explain_source(source, compiled, has_sums=_has_sums(examination))
+
+
+def _has_sums(examination: Examination) -> bool:
+    reference = examination.subject.launch_reference
+    is_added_to = any(tensor.is_accumulated for tensor in reference.tensors.values())
+    return reference.sum_length > 1 or is_added_to
+
+
+def _explain_source(source: ErrorSources, compiled: float, *, has_sums: bool) -> Finding:
+    """Where the error comes from; ``compiled`` is that of the kernel as it runs."""
+    is_otherwise = compiled > OTHERWISE * source.total
+    if is_otherwise and has_sums:
+        return _name_compiled(source, compiled)
     excess = 1.0 - (source.of_result / source.total) ** 2
-    if excess < LEAST_EXCESS:
+    if excess < LEAST_EXCESS and not is_otherwise:
         text = (
             f"All results are right: their errors are the rounding to the type of `{source.output}`"
             " that no implementation can avoid. A tolerance that they fail is too tight."
@@ -130,9 +154,10 @@ def _explain_right(examination: Examination, causes: Causes) -> Finding:
         return Finding(Kind.FINE, text, (_budget_text(source),))
     if source.of_roundings >= source.of_sums and source.roundings:
         return _name_rounding(source)
-    if source.of_sums > source.of_roundings:
+    if has_sums and source.of_sums > source.of_roundings:
         return _name_sum(source)
-    text = f"All results are right; the error of `{source.output}` has no single cause."
+    what = "has no single cause" if has_sums else "is that of functions such as exp or erf"
+    text = f"All results are right; the error of `{source.output}` {what}."
     return Finding(Kind.FINE, text, (_budget_text(source),))
 
 
@@ -143,12 +168,13 @@ def _find_cancelling(causes: Causes, source: ErrorSources) -> Finding | None:
     if source.total < BEYOND_RESULT * source.of_result:
         return None
     line = causes.cancellation.worst_line
-    where = ""
+    cause, where = f"A small change of an input is a large one of `{source.output}`", ""
     if line is not None and line.ratio > 2.0:
+        cause = f"Large terms cancel on the way to `{source.output}`"
         where = f" At {line.location}, `{line.line}`, terms are {line.ratio:.2g} times their sum."
     text = (
-        f"Large terms cancel on the way to `{source.output}`: roundings are amplified "
-        f"{condition.overall:.2g} times.{where} Another formula is needed, not another tolerance."
+        f"{cause}: roundings are amplified {condition.overall:.2g} times.{where} Another formula "
+        "is needed, not another tolerance."
     )
     evidence = (
         f"every value disturbed by one part in 2**28 changes the result {condition.overall:.2g} "
@@ -156,6 +182,25 @@ def _find_cancelling(causes: Causes, source: ErrorSources) -> Finding | None:
         _budget_text(source),
     )
     return Finding(Kind.CANCELLATION, text, evidence, OURS)
+
+
+def _name_overflow(output: str, element: WorstElement, line: str) -> Finding:
+    place = f"{output}[{', '.join(map(str, element.index))}]" if element.index else output
+    where = f", first at {line}" if line else ""
+    text = (
+        f"The kernel gives {element.got} for {place}, which is exactly {element.expected:.6g}, and "
+        f"so does its source, interpreted: a value on the way is none that its type can hold{where}"
+    )
+    return Finding(Kind.BUG, f"{text}.", (), OURS)
+
+
+def _name_compiled(source: ErrorSources, error: float) -> Finding:
+    text = (
+        f"No result is wrong. The compiled kernel adds up in another order than its source, "
+        f"interpreted: the error of `{source.output}` is {error:.2g}, not {source.total:.2g} "
+        "(relative norm), within what sums of that length justify."
+    )
+    return Finding(Kind.ORDER, text, (_budget_text(source),), OURS)
 
 
 def _name_rounding(source: ErrorSources) -> Finding:

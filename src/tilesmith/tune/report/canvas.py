@@ -7,6 +7,7 @@ Drawn with matplotlib's Agg, which is loaded when a picture is asked for; withou
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log10
 from typing import Any
@@ -15,6 +16,8 @@ from tilesmith.tune.report.wording import number_text
 
 DPI = 150
 """Pictures are shown at two thirds of their size, so that they are sharp."""
+LEGEND_INCHES, MARK_INCHES, LETTER_INCHES = 8.0, 0.5, 0.078
+"""Of a whole line, and of what an entry takes: its mark with the gaps, and each letter."""
 
 
 class PictureError(Exception):
@@ -84,12 +87,14 @@ def format_log_axis(axis: Any, low: float, high: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def legend(axes: Any, theme: Theme, num_columns: int = 5) -> None:
-    """Above the picture, where it hides nothing."""
+def legend(axes: Any, theme: Theme, num_columns: int = 5) -> int:
+    """Above the picture, where it hides nothing; how many lines it takes."""
+    labels: list[str] = axes.get_legend_handles_labels()[1]
+    shown = fitting_columns(labels, num_columns)
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=num_columns,
+        ncols=shown,
         frameon=False,
         fontsize=9,
         labelcolor=theme.ink,
@@ -97,6 +102,23 @@ def legend(axes: Any, theme: Theme, num_columns: int = 5) -> None:
         handletextpad=0.5,
         columnspacing=1.4,
     )
+    return -(-len(labels) // shown)
+
+
+def fitting_columns(labels: Sequence[str], most: int) -> int:
+    """How many columns of a legend stand beside each other, at most some number of them.
+
+    Example:
+        >>> fitting_columns(["eager", "triton"], 5), fitting_columns(["tilesmith_a_kernel"] * 9, 5)
+        (2, 3)
+    """
+    for number in range(most, 1, -1):
+        height = -(-len(labels) // number) or 1
+        columns = [labels[first : first + height] for first in range(0, len(labels), height)]
+        letters = sum(max(map(len, column)) for column in columns)
+        if MARK_INCHES * len(columns) + LETTER_INCHES * letters <= LEGEND_INCHES:
+            return max(1, len(columns))
+    return 1
 
 
 def png(figure: Any) -> bytes:

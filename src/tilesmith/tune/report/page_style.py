@@ -22,7 +22,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr));
   gap: 10px; margin: 20px 0 14px; }
 .figure { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
-  padding: 11px 14px; }
+  padding: 11px 14px; overflow-wrap: anywhere; }
 .figure b { display: block; font-size: 22px; line-height: 1.25; color: var(--good);
   font-variant-numeric: tabular-nums; }
 .figure span { color: var(--soft); font-size: 13px; }

@@ -26,8 +26,8 @@ def draw_search(history: History, theme: Theme = LIGHT) -> bytes | None:
     _set_ranges(axes, history)
     axes.set_xlabel("configs tried")
     axes.set_ylabel("time, ms (log scale)")
-    axes.set_title(_search_title(history), loc="left", color=theme.ink, fontsize=12, pad=34)
-    legend(axes, theme)
+    pad = 18 + 16 * legend(axes, theme)
+    axes.set_title(_search_title(history), loc="left", color=theme.ink, fontsize=12, pad=pad)
     return png(figure)
 
 
