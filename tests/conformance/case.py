@@ -26,6 +26,7 @@ class Case:
         config: block sizes that leave a partial tile on every axis of the inputs.
         reduction_length: terms of the longest sum behind one element; ``EXACT`` for none at all.
         is_interpretable: whether Triton's interpreter computes it rightly (it has no bf16).
+        has_small_default: whether that takes seconds with the default config, not minutes.
         is_shaped_by_config: whether the result's shape depends on the config.
         needs_static_shapes: whether the kernel takes sizes for constants.
         varies_with_blocks: whether other block sizes mean other results.
@@ -38,6 +39,7 @@ class Case:
     config: helion.Config
     reduction_length: int = 1
     is_interpretable: bool = True
+    has_small_default: bool = True
     is_shaped_by_config: bool = False
     needs_static_shapes: bool = False
     varies_with_blocks: bool = False

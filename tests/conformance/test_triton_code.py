@@ -25,7 +25,8 @@ DAY = date.today().toordinal()
 
 def forms(case: Case, number: int) -> list[str]:
     """In which forms the saved module of a case is run: one of these today."""
-    others = {"default": not case.is_shaped_by_config, "dynamic": not case.needs_static_shapes}
+    has_default = case.has_small_default and not case.is_shaped_by_config
+    others = {"default": has_default, "dynamic": not case.needs_static_shapes}
     possible = ["small", *(form for form, is_right in others.items() if is_right)]
     return [possible[(number + DAY) % len(possible)]]
 
