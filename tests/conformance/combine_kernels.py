@@ -343,6 +343,6 @@ COMBINES = (
     Case("moments_of_jagged_rows", moments_of_jagged_rows,
          lambda: (randn(6, 8), torch.tensor([3, 1, 7, 8, 1, 2])),
          of_jagged_rows(lambda row: row.double().mean()), blocks(4, 8), 8,
-         varies_with_blocks=True),
+         varies_with_blocks=True, has_small_default=False),
 )
 # fmt: on

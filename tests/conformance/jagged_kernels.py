@@ -285,7 +285,7 @@ JAGGED: tuple[Case, ...] = (
     ),
     Case(
         "jagged sort", jagged_sort, short_rows, _sorted_rows,
-        blocks(4, 8), EXACT, varies_with_blocks=True,
+        blocks(4, 8), EXACT, varies_with_blocks=True, has_small_default=False,
     ),
     Case("jagged table", jagged_table, cells, _exp_sums, blocks(2, 2, 4), 7),
     Case(
