@@ -63,17 +63,24 @@ def test_finalists_are_the_fastest_and_dropped_ones_come_last():
 
 def test_the_default_is_a_finalist_unless_it_is_far_off():
     default = Candidate(Config(block_sizes=[32]), origin="default")
-    for ms, is_finalist in ((1.9, True), (2.1, False)):
+    for ms, is_finalist in ((38.0, True), (42.0, False)):
         slow = Outcome(default, Verdict.SLOWER, median_ms=ms, low_ms=ms, high_ms=ms)
-        found = choose_finalists([outcome(1, 1.0), slow, outcome(2, 1.05)], 1)
+        found = choose_finalists([outcome(1, 20.0), slow, outcome(2, 21.0)], 1)
         expected = [[1], [32]] if is_finalist else [[1]]
         assert [o.config.block_sizes for o in found] == expected
 
 
+def test_a_quick_default_is_a_finalist_whatever_its_first_time_was():
+    default = Candidate(Config(block_sizes=[32]), origin="default")
+    disturbed = Outcome(default, Verdict.SLOWER, median_ms=8.0, low_ms=7.9, high_ms=8.1)
+    found = choose_finalists([outcome(1, 0.01), disturbed], 1)
+    assert [o.config.block_sizes for o in found] == [[1], [32]]
+
+
 def test_the_default_is_a_finalist_where_times_overlap():
     default = Candidate(Config(block_sizes=[32]), origin="default")
-    slow = Outcome(default, Verdict.OK, median_ms=8.0, low_ms=7.9, high_ms=8.1)
-    lucky = replace(outcome(1, 1.0), high_ms=8.0)
+    slow = Outcome(default, Verdict.OK, median_ms=80.0, low_ms=79.0, high_ms=81.0)
+    lucky = replace(outcome(1, 1.0), high_ms=80.0)
     assert [o.config.block_sizes for o in choose_finalists([lucky, slow], 1)] == [[1], [32]]
 
 

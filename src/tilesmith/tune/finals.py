@@ -19,6 +19,8 @@ NEAR = 1.15
 """Candidates slower than this multiple of the best are no finalists."""
 NEAR_ENOUGH_TO_COMPARE = 2.0
 """But the default is one up to this: people want to know what the search has gained."""
+QUICK_MS = 20.0
+"""And in any case if it takes no longer: its first time may be that of a busy machine."""
 
 
 def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
@@ -39,7 +41,8 @@ def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
 def _is_near(default: Outcome, best: Outcome) -> bool:
     """Whether to compare them side by side: on a busy machine the best may only be lucky."""
     is_apart = default.low_ms > best.high_ms
-    return not is_apart or default.time_ms <= NEAR_ENOUGH_TO_COMPARE * best.time_ms
+    longest = max(QUICK_MS, NEAR_ENOUGH_TO_COMPARE * best.time_ms)
+    return not is_apart or default.time_ms <= longest
 
 
 def judge_finals(
