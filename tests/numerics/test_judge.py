@@ -329,3 +329,14 @@ def test_a_row_whose_shared_rounding_is_small_by_luck_sets_no_standard() -> None
         report = judge.check({"out": run()})
         assert report.is_right, report.reason
     assert_wrong(judge.check({"out": corrupted(run(), (3, 5), truth[3, 5] + 0.03)}), (3, 5))
+
+
+def test_no_element_is_excused_where_the_kernel_rounds_nothing_but_results() -> None:
+    """A wrong small value beside large ones is wrong, however little it is of them."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(50, 64, generator=generator, dtype=torch.float64)
+    truth[3, 5] = 1e-9
+    tensor = ReferenceTensor(truth, truth.float(), torch.ones_like(truth, dtype=torch.bool))
+    judge = Judge(Reference({"out": tensor}, is_complete=True))
+    assert judge.check({"out": truth.float()}).is_right
+    assert_wrong(judge.check({"out": corrupted(truth.float(), (3, 5), 1e-7)}), (3, 5))

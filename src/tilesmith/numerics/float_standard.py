@@ -156,7 +156,7 @@ class FloatStandard:
             magnitude = self._magnitude(part)
             scale = self._groups.root_mean_square(magnitude)
             error, excess = self._native_error(magnitude, part)
-            is_decided = excess > FAR_BEYOND * usual * scale
+            is_decided = excess > FAR_BEYOND * max(usual, self._u_acc) * scale
             num_decided = int(is_decided.sum())
             if num_decided:
                 largest = max(largest, float(excess.max()))
@@ -184,7 +184,7 @@ class FloatStandard:
             return 0.0
         sample = torch.cat(found)
         rank = max(1, math.ceil((1 - DECIDED_SHARE) * sample.numel()))
-        return max(float(sample.kthvalue(rank).values), self._u_acc)
+        return float(sample.kthvalue(rank).values)
 
     def _native_error(
         self, magnitude: torch.Tensor, part: slice
