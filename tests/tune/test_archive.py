@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from tests.tune.kernels import config, make_add
-from tilesmith.tune.archive import Archive
+from tilesmith.tune.archive import Archive, judge_text
 from tilesmith.tune.case import Case
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Candidate, Outcome, Verdict
@@ -49,3 +50,17 @@ def test_verdicts_count_under_the_same_judge_and_are_seeds_under_others(tmp_path
         archive = archive_of(tmp_path, other)
         assert (archive.recall(config(64)) is not None) is (other == judge)
         assert archive.similar_configs() == [config(64)]
+
+
+def within(tolerance: float) -> Callable[..., bool]:
+    return lambda actual, expected: all(abs(a - e) < tolerance for a, e in zip(actual, expected))
+
+
+def test_checks_with_other_values_inside_are_other_judges():
+    def text(check: Callable[..., object]) -> str:
+        return judge_text(TuneOptions(accuracy_check_fn=check))
+
+    assert text(within(0.1)) == text(within(0.1))
+    assert text(within(0.1)) != text(within(0.2))
+    assert text(lambda a, e, by=1: a == e) != text(lambda a, e, by=2: a == e)
+    assert text(lambda a, e: [x == 1 for x in a]) != text(lambda a, e: [x == 2 for x in a])

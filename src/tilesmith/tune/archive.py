@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import inf
+from types import CodeType, FunctionType
 from typing import Any
 
 from tilesmith.jit.tuner import MultiRequest
@@ -113,13 +114,19 @@ def judge_text(options: TuneOptions) -> str:
     tolerances = {"atol": options.atol, "rtol": options.rtol}
     parts += [f"{name}={value}" for name, value in tolerances.items() if value is not None]
     functions = {"baseline": options.baseline_fn, "check": options.accuracy_check_fn}
-    parts += [f"{name} {_code_text(f)}" for name, f in functions.items() if f is not None]
+    parts += [f"{name} {_function_text(f)}" for name, f in functions.items() if f is not None]
     return ", ".join(parts)
 
 
-def _code_text(function: Callable[..., Any]) -> str:
-    """The same for the same code; of what has none to look at, for the same object only."""
-    code = getattr(function, "__code__", None)
-    if code is None:
+def _function_text(function: Callable[..., Any]) -> str:
+    """The same for the same code with the same values inside; else for the same object only."""
+    if not isinstance(function, FunctionType):
         return repr(function)
-    return digest_text(code.co_code.hex(), repr(code.co_consts), repr(code.co_names))
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    values = (function.__defaults__, function.__kwdefaults__, held)
+    return digest_text(_code_text(function.__code__), repr(values))
+
+
+def _code_text(code: CodeType) -> str:
+    consts = (_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
+    return digest_text(code.co_code.hex(), repr(code.co_names), *consts)
