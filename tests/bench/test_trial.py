@@ -232,7 +232,7 @@ def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
     saved = work_out(double_operator(), arguments)
     saved.save(tmp_path / "reference.pt")
     with_types(saved, double_operator(), arguments).save_types(tmp_path / "reference.pt")
-    loaded = Reference.load(tmp_path / "reference.pt", CPU)
+    loaded = Reference.load(tmp_path / "reference.pt", CPU, Reference)
     assert (loaded.arguments, loaded.dtypes) == (saved.arguments, [torch.float32])
     assert loaded.results[0].dtype == torch.float64
     assert torch.equal(loaded.results[0], arguments[0].double() * 2)

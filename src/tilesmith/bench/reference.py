@@ -47,16 +47,11 @@ class Reference:
         return sum(result.nbytes for result in self.results) < made_in_s * READ_BYTES_PER_S
 
     @classmethod
-    def load(
-        cls, path: Path, device: torch.device, make: Callable[[], Reference] | None = None
-    ) -> Reference:
+    def load(cls, path: Path, device: torch.device, make: Callable[[], Reference]) -> Reference:
         """Read what was saved; ``make`` gives the results where they were not."""
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
         dtypes = torch.load(path.with_suffix(TYPES), weights_only=True)
-        results = found["results"]
-        if results is None:
-            assert make is not None
-            results = make().results
+        results = make().results if found["results"] is None else found["results"]
         return cls(results, found["arguments"], dtypes)
 
 
