@@ -184,3 +184,9 @@ def test_a_plan_reads_what_parameters_name():
     assert plan.positions == (0, 1, 2, 3)
     assert plan.entries == ((0, ADDRESS, 0), (1, SIZE, 0), (1, ADDRESS, 0), (0, STRIDE, 12))
     assert plan_reading(parameters[4:]).positions == ()
+
+
+def test_tensors_made_by_equal_expressions_have_addresses_of_their_own():
+    made = "torch.empty((4, 37), dtype=torch.float32, device=x.device)"
+    plan = plan_reading([tensor("x"), tensor("a", source=made), tensor("b", source=made)])
+    assert plan.entries == ((0, ADDRESS, 0), (1, ADDRESS, 0), (2, ADDRESS, 0))

@@ -33,12 +33,14 @@ class ReadingPlan:
 def plan_reading(parameters: Sequence[LaunchParameter]) -> ReadingPlan:
     """Tensors, and expressions such as ``x.size(0)`` where ``x`` is one of them."""
     tensors = [position for position, item in enumerate(parameters) if item.is_tensor]
-    numbers = {parameters[position].source: i for i, position in enumerate(tensors)}
+    # Expressions that make a tensor may look alike: each tensor has a number of its own.
+    order = {position: number for number, position in enumerate(tensors)}
+    numbers = {parameters[position].source: number for position, number in order.items()}
     entries: dict[int, tuple[int, int, int]] = {}
     for position, item in enumerate(parameters):
         found = None if item.is_tensor else _EXTENT.fullmatch(item.source)
         if item.is_tensor:
-            entries[position] = (numbers[item.source], _ADDRESS, 0)
+            entries[position] = (order[position], _ADDRESS, 0)
         elif found is not None and found["tensor"] in numbers:
             tensor = numbers[found["tensor"]]
             entries[position] = (tensor, _FIELDS[found["field"]], int(found["axis"]))
