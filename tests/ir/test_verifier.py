@@ -18,6 +18,7 @@ from tilesmith.ir.verifier import verify_function
 
 HEAD = """func @f {
   param %x: tensor<f32[64], strides=[1], alias=0> from "x"
+  param %counts: tensor<i32[8], strides=[1], alias=1> from "counts"
   block m {slot=0}
   block k {slot=1}
   size n {hint=8}
@@ -69,6 +70,10 @@ GOOD_BODIES = {
       }""",
     "scalar index into a tensor": "%v = load(%x, none, [%i]) : f32[]",
     "size symbol": "%v = arange() : i32[n]",
+    "barriers of a group": """
+      %wide = cast(%i) : i64[]
+      group_barrier(%counts, %i, %end)
+      group_barrier(%counts, %wide, %end)""",
     "loop over a block already bound": """
       loop([%zero], [%end], [], []) {blocks=["m"]} (%j: i32[]) {
       }""",
@@ -118,6 +123,36 @@ BAD_BODIES = {
     "nested grid": (
         'grid([%zero], [%end]) {blocks=["k"]} (%j: i32[]) {\n}',
         "a grid stands inside a grid",
+    ),
+    "barrier of all programs inside a grid": (
+        "grid_barrier()",
+        "a grid_barrier stands inside a grid",
+    ),
+    "barrier of a group in a loop": (
+        """loop([%zero], [%end], [], []) {blocks=["k"]} (%j: i32[]) {
+          group_barrier(%counts, %i, %end)
+        }""",
+        "a group_barrier stands inside a loop",
+    ),
+    "barrier of a group in a branch": (
+        "if(%flag) () {\ngroup_barrier(%counts, %i, %end)\n} () {\n}",
+        "a group_barrier stands inside a if",
+    ),
+    "barrier that counts in floats": (
+        "group_barrier(%x, %i, %end)",
+        "group_barrier: counts must be a tensor of i32 of rank 1",
+    ),
+    "barrier at many places": (
+        '%t = tile_index(%i) {block="m"} : i32[m]\ngroup_barrier(%counts, %t, %end)',
+        "place and arrivals must be integer scalars",
+    ),
+    "barrier for a broken number of programs": (
+        "group_barrier(%counts, %i, %one)",
+        "place and arrivals must be integer scalars",
+    ),
+    "barrier with a result": (
+        "%a = group_barrier(%counts, %i, %end) : f32[]",
+        "1 results, expected 0",
     ),
     "out of scope": (
         """loop([%zero], [%end], [], []) {blocks=["k"]} (%j: i32[]) {
@@ -212,6 +247,11 @@ def test_broken_invariants_are_found(body: str, problem: str):
     text = problem_in(body)
     assert problem in text
     assert "func @f {" in text
+
+
+def test_a_barrier_of_a_group_belongs_to_a_grid():
+    text = f"{HEAD} group_barrier(%counts, %zero, %end)\n}}"
+    assert "a group_barrier stands outside all grids" in problem_of(parse_function(text))
 
 
 def test_use_before_definition_is_found():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import While
+from tilesmith.ir.ops.control_flow import GroupBarrier, While
 from tilesmith.ir.ops.inline import InlineAsm
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traits import Trait
@@ -57,7 +57,7 @@ def touched_groups(op: Operation) -> frozenset[AliasGroup] | None:
     if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
         return frozenset()
     tensors = tensor_operands(op)
-    if is_elsewhere(op) or (not tensors and not is_pinned(op)):
+    if is_elsewhere(op) or isinstance(op, GroupBarrier) or (not tensors and not is_pinned(op)):
         return None
     return frozenset(map(alias_group, tensors))
 
@@ -65,7 +65,8 @@ def touched_groups(op: Operation) -> frozenset[AliasGroup] | None:
 def written_groups(op: Operation) -> frozenset[AliasGroup] | None:
     """The alias groups whose content may differ after an op (regions not entered); None for any.
 
-    An acquiring atomic shows what other programs wrote, so it may change everything.
+    An acquiring atomic shows what other programs wrote, so it may change everything; so does a
+    barrier.
     """
     if isinstance(op, Atomic) and op.acquires:
         return None
@@ -119,9 +120,12 @@ def exchanged_memory(function: Function) -> frozenset[AliasGroup]:
 def tensors_accumulated(function: Function) -> tuple[str, ...]:
     """Names of the tensor parameters updated in place, so that running twice gives another result.
 
-    These are the targets of atomics, and tensors both read and plainly stored (through any alias).
+    These are the targets of atomics, what barriers count in, and tensors both read and plainly
+    stored (through any alias).
     """
     atomics = {op.tensor for op in walk_function(function) if isinstance(op, Atomic)}
+    counts = {op.counts for op in walk_function(function) if isinstance(op, GroupBarrier)}
     loaded = {alias_group(op.tensor) for op in walk_function(function) if isinstance(op, Load)}
     stored = {op.tensor for op in walk_function(function) if isinstance(op, Store)}
-    return _names(function, atomics | {t for t in stored if alias_group(t) in loaded})
+    in_place = {tensor for tensor in stored if alias_group(tensor) in loaded}
+    return _names(function, atomics | counts | in_place)

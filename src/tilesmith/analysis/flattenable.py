@@ -12,7 +12,7 @@ from enum import Enum
 from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
@@ -104,8 +104,9 @@ def _is_legal(op: Operation, grid: Grid) -> bool:
         return False
     roles = {role_of(value.tile.shape, grid.blocks) for value in _tiles_of(op)}
     if roles <= {Role.PLAIN}:
-        # How often an atomic without tiles runs depends on the number of programs.
-        return not isinstance(op, Atomic)
+        # How often an atomic without tiles runs depends on the number of programs; who comes to a
+        # barrier does too.
+        return not isinstance(op, (Atomic, GroupBarrier))
     return Role.MIXED not in roles and _is_legal_kind(op, roles, grid.blocks)
 
 

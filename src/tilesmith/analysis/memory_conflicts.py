@@ -20,7 +20,7 @@ from tilesmith.analysis.effects import (
     tensor_operands,
 )
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import GridBarrier, Loop
+from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier, Loop
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traits import Trait
@@ -58,12 +58,15 @@ class Iterations:
 
 
 def find_accesses(op: Operation, definitions: Definitions) -> tuple[Access, ...]:
-    """What an op itself touches; nothing for barriers and ops on values only."""
+    """What an op itself touches; nothing for ops on values only, and barriers among threads.
+
+    A barrier of a group of programs may touch anything, since nothing may move across it.
+    """
     if isinstance(op, (ProgramBarrier, GridBarrier)):
         return ()
     if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
         return ()
-    if is_elsewhere(op):
+    if is_elsewhere(op) or isinstance(op, GroupBarrier):
         return (Access(op, None),)
     if isinstance(op, (Load, Store, Atomic)):
         accessed = op.result if isinstance(op, Load) else op.value

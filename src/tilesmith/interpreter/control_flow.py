@@ -9,13 +9,18 @@ from itertools import product
 from tilesmith.interpreter.cropping import fit, paste
 from tilesmith.interpreter.frame import Frame, Tile
 from tilesmith.interpreter.prepare import LoopPlan
+from tilesmith.interpreter.stepped_grids import run_in_steps
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.values import Value
 
 
 def evaluate_grid(op: Grid, frame: Frame) -> None:
     """Run the programs one after the other; the first axis varies slowest."""
-    for starts in _tiles(op, [1] * op.blocks.count(""), frame):
+    programs = _tiles(op, [1] * op.blocks.count(""), frame)
+    if op in frame.prepared.steps:
+        run_in_steps(op, programs, frame)
+        return
+    for starts in programs:
         frame.program = starts
         if frame.races is not None:
             frame.races.begin_program(starts)
@@ -95,8 +100,11 @@ def _tiles(op: Grid | Loop, steps: list[int], frame: Frame) -> Iterator[tuple[in
 def _order(op: Grid | Loop, ranges: list[range], frame: Frame) -> Iterator[tuple[int, ...]]:
     if frame.sampling is None:
         return product(*ranges)
-    is_grid = isinstance(op, Grid)
-    return frame.sampling.watch(frame.sampling.starts(ranges) if is_grid else product(*ranges))
+    if isinstance(op, Loop):
+        return frame.sampling.watch(product(*ranges))
+    # Programs that wait for each other are run all or not at all.
+    is_whole = op in frame.prepared.steps
+    return frame.sampling.watch(frame.sampling.starts(ranges, is_whole=is_whole))
 
 
 def _initial_state(op: Loop, plan: LoopPlan, frame: Frame) -> list[Tile]:

@@ -16,11 +16,12 @@ from tilesmith.interpreter import (
     reduction,
     scan,
     shape,
+    stepped_grids,
 )
 from tilesmith.interpreter.frame import Evaluator
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -59,6 +60,7 @@ EVALUATORS: dict[type[Operation], Evaluator] = {
     Sort: rearrangement.evaluate_sort,
     Grid: control_flow.evaluate_grid,
     GridBarrier: control_flow.evaluate_grid_barrier,
+    GroupBarrier: stepped_grids.evaluate_group_barrier,
     Loop: control_flow.evaluate_loop,
     While: control_flow.evaluate_while,
     If: control_flow.evaluate_if,

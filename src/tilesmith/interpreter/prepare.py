@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
 from tilesmith.ir.ops.memory import Atomic, Store
 from tilesmith.ir.traversal import count_uses, walk, walk_function
 from tilesmith.ir.types import TensorType, TileType
@@ -27,11 +27,23 @@ class LoopPlan:
 
 
 @dataclass(frozen=True)
+class GridStep:
+    """What programs of a grid do up to a barrier of their group, the last step up to the end."""
+
+    ops: Region
+    barrier: GroupBarrier | None
+    kept: tuple[Value, ...]
+    """Values of a program, its arguments among them, that its later steps use."""
+
+
+@dataclass(frozen=True)
 class PreparedFunction:
     """A function and the facts the interpreter needs of it."""
 
     function: Function
     loops: dict[Operation, LoopPlan]
+    steps: dict[Operation, tuple[GridStep, ...]]
+    """Of grids in which programs wait for each other."""
     stored: frozenset[Value]
     """Tensor parameters written by the function."""
     used: frozenset[Value]
@@ -48,6 +60,7 @@ def prepare_function(function: Function) -> PreparedFunction:
     return PreparedFunction(
         function,
         {op: _plan_loop(op) for op in ops if isinstance(op, Loop)},
+        {op: _plan_steps(op) for op in function.body.ops if _has_group_barriers(op)},
         _stored(function, ops),
         frozenset(count_uses(function.body)),
     )
@@ -58,7 +71,29 @@ def _stored(function: Function, ops: list[Operation]) -> frozenset[Value]:
     if any(isinstance(op, Store) and op.bases is not None for op in ops):
         tensors = (parameter.value for parameter in function.parameters)
         return frozenset(value for value in tensors if isinstance(value.type, TensorType))
-    return frozenset(op.tensor for op in ops if isinstance(op, (Store, Atomic)))
+    counted = frozenset(op.counts for op in ops if isinstance(op, GroupBarrier))
+    return counted | frozenset(op.tensor for op in ops if isinstance(op, (Store, Atomic)))
+
+
+def _has_group_barriers(op: Operation) -> bool:
+    return isinstance(op, Grid) and any(isinstance(o, GroupBarrier) for o in op.body.ops)
+
+
+def _plan_steps(grid: Operation) -> tuple[GridStep, ...]:
+    (body,) = grid.regions()
+    ends = [i for i, op in enumerate(body.ops) if isinstance(op, GroupBarrier)]
+    steps: list[GridStep] = []
+    begin, defined = 0, list(body.args)
+    for end in (*ends, len(body.ops)):
+        own, later = body.ops[begin:end], Region((), body.ops[end:])
+        defined += [value for op in own for value in op.results]
+        used = count_uses(later)
+        kept = tuple(value for value in defined if value in used)
+        barrier = body.ops[end] if end < len(body.ops) else None
+        assert barrier is None or isinstance(barrier, GroupBarrier)
+        steps.append(GridStep(Region((), own), barrier, kept))
+        begin = end + 1
+    return tuple(steps)
 
 
 def _plan_loop(loop: Loop) -> LoopPlan:

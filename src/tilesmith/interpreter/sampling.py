@@ -53,15 +53,18 @@ class Sampling:
         """Whether all programs were run."""
         return [len(done) for done in self.done] == self.num_programs
 
-    def starts(self, ranges: Sequence[range]) -> Iterator[tuple[int, ...]]:
-        """The first indices of the tiles of each program to run."""
+    def starts(
+        self, ranges: Sequence[range], *, is_whole: bool = False
+    ) -> Iterator[tuple[int, ...]]:
+        """The first indices of the tiles of each program to run: of all, if ``is_whole``."""
         count = prod(map(len, ranges))
         done: list[int] = []
-        numbers = self._numbers(count)
+        numbers = range(count) if is_whole else self._numbers(count)
         self.num_programs.append(count)
         self.done.append(done)
         for number in numbers:
-            if self._is_over and self._may_stop and len(done) >= FEWEST:
+            may_stop = self._may_stop and not is_whole
+            if may_stop and self._is_over and len(done) >= FEWEST:
                 return
             yield _position(number, ranges)
             done.append(number)

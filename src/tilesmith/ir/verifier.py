@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.traits import Trait
@@ -99,8 +99,7 @@ class _Verifier:
         self._visible = outside
 
     def _check_op(self, op: Operation, owner: Operation | None) -> None:
-        if isinstance(op, (Grid, GridBarrier)) and owner is not None:
-            raise _InvalidError(f"a {op.name} stands inside a {owner.name}", op)
+        _check_place(op, owner)
         for value in op.operand_values():
             if value not in self._visible:
                 state = "out of scope" if value in self._defined else "not defined"
@@ -125,6 +124,15 @@ def _refuse_duplicates(what: str, names: Iterable[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1 and name:
             raise _InvalidError(f"{what} {name!r} is declared twice")
+
+
+def _check_place(op: Operation, owner: Operation | None) -> None:
+    """Grids and what is between them stand at the top; programs meet just below their grid."""
+    if isinstance(op, (Grid, GridBarrier)) and owner is not None:
+        raise _InvalidError(f"a {op.name} stands inside a {owner.name}", op)
+    if isinstance(op, GroupBarrier) and not isinstance(owner, Grid):
+        place = f"inside a {owner.name}" if owner is not None else "outside all grids"
+        raise _InvalidError(f"a {op.name} stands {place}", op)
 
 
 def _check_rules(op: Operation) -> None:

@@ -11,7 +11,7 @@ from math import prod
 
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Loop, While
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
@@ -32,7 +32,7 @@ _WIDEST = 8
 
 def needs_all_programs(function: Function) -> bool:
     """Whether results of one program depend on others, so that a sample would be wrong."""
-    dependent = (Atomic, GridBarrier, While)
+    dependent = (Atomic, GridBarrier, GroupBarrier, While)
     return any(isinstance(op, dependent) for op in walk_function(function))
 
 

@@ -15,10 +15,13 @@ from tilesmith.analysis.memory_conflicts import (
 from tilesmith.analysis.scopes import values_defined_in
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Loop, While
 from tilesmith.ir.ops.memory import Load, ProgramBarrier
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.values import Value
+
+_MEETINGS = (ProgramBarrier, GridBarrier, GroupBarrier)
+"""Ops at which all threads of a program meet."""
 
 
 def order_memory(function: Function) -> Function:
@@ -69,9 +72,12 @@ class _Ordering:
             return self._visit_loop(op, pending)
         if op.regions():
             return False, self._visit_branches(op, pending)
+        if isinstance(op, _MEETINGS):
+            pending.clear()
+            return False, op
         accesses = find_accesses(op, self._defined_by)
         needs_barrier = _must_order_any(pending, accesses)
-        if needs_barrier or isinstance(op, (ProgramBarrier, GridBarrier)):
+        if needs_barrier:
             pending.clear()
         pending.extend(accesses)
         return needs_barrier, op

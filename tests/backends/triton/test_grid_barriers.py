@@ -33,16 +33,16 @@ def test_the_counter_has_a_name_of_its_own() -> None:
 
 def test_each_barrier_waits_for_as_many_more_arrivals() -> None:
     source = artifact_of(centred_columns).source
-    waits = [line.strip() for line in source.splitlines() if "_wait_for_all(barrier" in line]
+    waits = [line.strip() for line in source.splitlines() if "_wait_for_arrivals(barrier" in line]
     assert waits == [
-        "_wait_for_all(barrier_counter, tl.num_programs(0))",
-        "_wait_for_all(barrier_counter, tl.num_programs(0) * 2)",
+        "_wait_for_arrivals(barrier_counter, tl.num_programs(0))",
+        "_wait_for_arrivals(barrier_counter, tl.num_programs(0) * 2)",
     ]
 
 
 def test_a_later_bound_is_read_after_the_barrier() -> None:
     source = artifact_of(compacted, x=torch.ones(101)).source
-    assert source.index("_wait_for_all(barrier") < source.index("tl.load(count")
+    assert source.index("_wait_for_arrivals(barrier") < source.index("tl.load(count")
 
 
 def test_no_more_programs_than_multiprocessors() -> None:

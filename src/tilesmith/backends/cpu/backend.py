@@ -10,6 +10,7 @@ from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.diagnostics import errors
 from tilesmith.interpreter.inline import refusal
 from tilesmith.ir.function import Function
+from tilesmith.ir.ops.control_flow import GroupBarrier
 from tilesmith.ir.ops.debugging import Breakpoint
 from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
 from tilesmith.ir.traversal import walk_function
@@ -17,13 +18,13 @@ from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "cpu"
-REFUSED_OPS = (Breakpoint, InlineTriton, InlineAsm)
+REFUSED_OPS = (Breakpoint, GroupBarrier, InlineTriton, InlineAsm)
 """Ops that native code has an error for."""
 
 
 def emit(function: Function, schedule: Schedule) -> Artifact:
     """The artifact that runs ``function`` as ``schedule`` says."""
-    _refuse_foreign_code(function)
+    _refuse(function)
     units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
     function = squeeze_unit_axes(function, units)
     grids = plan_function(function, schedule)
@@ -40,9 +41,13 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
     )
 
 
-def _refuse_foreign_code(function: Function) -> None:
+def _refuse(function: Function) -> None:
     for op in walk_function(function):
         if isinstance(op, Breakpoint):
             raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
+        if isinstance(op, GroupBarrier):
+            # Threads run one program after the other: one that waits keeps others from coming.
+            operation = "a barrier of programs of one grid"
+            raise errors.BackendUnsupported(operation=operation, backend=NAME, loc=op.loc)
         if isinstance(op, (InlineTriton, InlineAsm)):
             raise refusal(op, NAME)

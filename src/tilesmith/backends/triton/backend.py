@@ -11,16 +11,21 @@ from tilesmith.artifacts import Artifact
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.grid_barriers import COOPERATIVE, has_barriers, with_counter
+from tilesmith.backends.triton.grid_barriers import COOPERATIVE
 from tilesmith.backends.triton.helper_functions import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.host_expressions import HostExpressions
 from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
+from tilesmith.backends.triton.launch_counters import (
+    add_counters,
+    has_barriers,
+)
 from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
 from tilesmith.backends.triton.rounding import rounds_visibly
 from tilesmith.backends.triton.rules import RULES
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.ir.types import TensorType
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
@@ -40,8 +45,9 @@ def emit(
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
     units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
-    function = with_counter(squeeze_unit_axes(function, units))
+    function, counters = add_counters(squeeze_unit_axes(function, units))
     emitter = Emitter(function, schedule, RULES)
+    emitter.counters = counters
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
@@ -174,6 +180,8 @@ class _Module:
             if isinstance(parameter.value.type, TensorType)
         ]
         first = tensors[0] if tensors else ""
-        function = LaunchFunction(self.name, names, first, self.descriptions)
+        waits = self._emitter.counters.tickets is not None
+        least_sms = LEAST_SMS_FOR_GROUPS if waits else 0
+        function = LaunchFunction(self.name, names, first, self.descriptions, least_sms)
         constexprs = list(self._needs.constexprs.items())
         function.write(writer, self._grid, constexprs, self.options)

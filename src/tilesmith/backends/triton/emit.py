@@ -13,6 +13,7 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.axes import AxisScope
 from tilesmith.backends.triton.expressions import Expr
 from tilesmith.backends.triton.joined_indices import find_joined_values
+from tilesmith.backends.triton.launch_counters import LaunchCounters
 from tilesmith.backends.triton.masks import Masks
 from tilesmith.backends.triton.multiples import Multiples
 from tilesmith.backends.triton.names import axis_suffix
@@ -72,6 +73,7 @@ class Emitter:
             for block, end in zip(op.blocks, op.ends)
         }
         self.triton_version: tuple[int, int] = (3, 6)
+        self.counters = LaunchCounters()
         self.rounded_values = find_rounded_values(function)
         self._joined = find_joined_values(function, self.uses.defining)
 

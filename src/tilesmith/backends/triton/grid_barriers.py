@@ -1,46 +1,24 @@
-"""Barriers for all programs of a launch: each raises a counter in memory and waits for the others.
+"""Barriers for programs of a launch: each raises a counter in memory and waits for the others.
 
-The counter is one more parameter of the device function, zero at each launch. All programs must be
-resident, or those that wait would keep the others from starting.
+At a barrier between grids all programs wait for all, so all must be resident, or those that wait
+would keep the others from starting. At a barrier inside a grid programs wait for those of their
+group only. They are numbered in the order in which they start: where members of a group have
+neighbouring numbers, those who wait keep no earlier group from being complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from tilesmith.backends.triton.accesses import offset
 from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import call, literal, multiply
-from tilesmith.dtypes import I32
-from tilesmith.ir.function import Function, Parameter
+from tilesmith.backends.triton.expressions import Expr, binary, call, literal, multiply
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import GridBarrier
-from tilesmith.ir.types import TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 
 COOPERATIVE = "launch_cooperative_grid"
 """The launch option that makes the driver refuse a grid that cannot be resident as a whole."""
-_ZERO = "torch.zeros(1, dtype=torch.int32, device="
-_WAIT = "_wait_for_all"
-
-
-def has_barriers(function: Function) -> bool:
-    """Whether programs wait for each other."""
-    return any(isinstance(op, GridBarrier) for op in function.body.ops)
-
-
-def with_counter(function: Function) -> Function:
-    """The function with the parameter that its barriers count in; unchanged without barriers."""
-    if not has_barriers(function):
-        return function
-    names = {parameter.value.name for parameter in function.parameters}
-    name = "barrier_counter"
-    while name in names:
-        name += "_"
-    first = next(p for p in function.parameters if isinstance(p.value.type, TensorType))
-    counter = Value(TensorType(I32, (1,), (1,), alias=-1), name)
-    made = Parameter(counter, f"{_ZERO}{first.source}.device)")
-    return replace(function, parameters=(*function.parameters, made))
+_WAIT = "_wait_for_arrivals"
 
 
 def split_at_barriers(ops: Sequence[Operation]) -> list[list[Operation]]:
@@ -56,8 +34,37 @@ def split_at_barriers(ops: Sequence[Operation]) -> list[list[Operation]]:
 def emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
     """Wait until every program has come to this barrier."""
     barriers = [op for op in emitter.function.body.ops if isinstance(op, GridBarrier)]
-    counter = next(p.value for p in emitter.function.parameters if p.source.startswith(_ZERO))
+    counter = emitter.counters.arrivals
+    assert counter is not None
     # The counter is never set back: at barrier n each program has counted n times.
     arrivals = multiply(call("tl.num_programs", 0), literal(barriers.index(op) + 1))
+    _emit_wait(emitter, emitter.expr(counter), arrivals)
+
+
+def emit_group_barrier(emitter: Emitter, op: GroupBarrier) -> None:
+    """Wait until as many programs as the op says have come to its place."""
+    counter, place = emitter.expr(op.counts), offset(emitter, op.counts, (op.place,))
+    if place.constant != 0:
+        counter = binary("+", counter, place)
+    _emit_wait(emitter, counter, emitter.expr(op.arrivals))
+
+
+def _emit_wait(emitter: Emitter, counter: Expr, arrivals: Expr) -> None:
     emitter.spelling.needs.helpers[_WAIT] = None
-    emitter.writer.line(str(call(_WAIT, emitter.expr(counter), arrivals)))
+    wait = call(_WAIT, counter, arrivals)
+    emitter.writer.statement(wait.text, wait.arguments)
+
+
+def first_number(emitter: Emitter) -> Expr:
+    """The number of a program along the first launch axis.
+
+    Where programs wait for others of their grid, it is a ticket: the hardware may start programs
+    in any order, and one that has drawn a number has started after all with a lower one.
+    """
+    tickets = emitter.counters.tickets
+    if tickets is None:
+        return call("tl.program_id", 0)
+    (size,) = tickets.tensor.shape
+    assert isinstance(size, int)
+    last = binary("+", emitter.expr(tickets), literal(size - 1))
+    return call("tl.atomic_add", last, 1, 'sem="relaxed"', 'scope="gpu"')

@@ -90,9 +90,9 @@ def _integer_power(base, exponent):
 
 # Every thread's writes come before the count, and the count before every thread's reads. Only the
 # first thread touches the counter; what it sees is handed to all.
-_WAIT_FOR_ALL = """
+_WAIT_FOR_ARRIVALS = """
 @triton.jit
-def _wait_for_all(counter, arrivals):
+def _wait_for_arrivals(counter, arrivals):
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < arrivals:
@@ -111,7 +111,7 @@ HELPER_FUNCTIONS = {
     "_float_modulo": _FLOAT_MODULO,
     "_float_floor_divide": _FLOAT_FLOOR_DIVIDE,
     "_integer_power": _INTEGER_POWER,
-    "_wait_for_all": _WAIT_FOR_ALL,
+    "_wait_for_arrivals": _WAIT_FOR_ARRIVALS,
 }
 
 

@@ -74,11 +74,13 @@ class LaunchFunction:
         parameters: Sequence[str],
         first_tensor: str,
         descriptions: Sequence[TensorDescription] = (),
+        least_sms: int = 0,
     ) -> None:
         self._name = name
         self._descriptions = descriptions
         self._parameters = parameters
         self._first_tensor = first_tensor
+        self._least_sms = least_sms
 
     def write(
         self,
@@ -94,11 +96,17 @@ class LaunchFunction:
         arguments += [f"{k}={v!r}" for k, v in options.items()]
         sizes = ", ".join(map(in_module, grid))
         with writer.block("def launch", self._parameters):
-            if "num_sms" in " ".join([*grid, *(value for _, value in constexprs)]):
+            named = "num_sms" in " ".join([*grid, *(value for _, value in constexprs)])
+            if named or self._least_sms:
                 writer.line(
                     f"device = torch.cuda.get_device_properties({self._first_tensor}.device)"
                 )
                 writer.line("num_sms = device.multi_processor_count")
+            if self._least_sms:
+                # The module may have been taken to a smaller device than it was made for.
+                with writer.block(f"if num_sms < {self._least_sms}"):
+                    needs = f"its programs wait for each other: {self._least_sms} multiprocessors"
+                    writer.line(f'raise RuntimeError("{needs} are needed")')
             for description in self._descriptions:
                 writer.line(f"{description.name} = {description.call}")
             trailing = "," if len(grid) == 1 else ""

@@ -23,7 +23,7 @@ from tilesmith.backends.triton.expressions import (
     multiply,
     subtract,
 )  # fmt: skip
-from tilesmith.backends.triton.grid_barriers import split_at_barriers
+from tilesmith.backends.triton.grid_barriers import first_number, split_at_barriers
 from tilesmith.backends.triton.names import axis_suffix
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid
@@ -90,11 +90,13 @@ def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
 def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
     if len(grids) == 1:
         emitter.writer.origin(grids[0].loc)
+    is_ticketed = emitter.counters.tickets is not None
+    assert emitter.schedule.pid_type == "flat" or not is_ticketed, "one ticket, one tile"
     if is_xyz(emitter.schedule.pid_type, grids):
         _emit_xyz(emitter, grids[0])
         return
     pid = emitter.spelling.names.fresh("pid")
-    emitter.assign(pid, call("tl.program_id", 0))
+    emitter.assign(pid, first_number(emitter))
     _emit_xcd_remap(emitter, pid)
     # A single flat loop never needs the count of its slowest axis.
     is_persistent = emitter.schedule.pid_type in PERSISTENT
@@ -111,6 +113,9 @@ def _emit_xcd_remap(emitter: Emitter, pid: str) -> None:
     schedule = emitter.schedule
     num_xcds = _num_xcds(schedule.target)
     is_wanted = schedule.backend_options.get("xcd_remap") and num_xcds > 1
+    if emitter.counters.tickets is not None:
+        # It says nothing about the chiplet, and neighbours that wait for each other stay such.
+        return
     if not is_wanted or schedule.pid_type == "persistent_interleaved":
         return
     count, xcd = map(emitter.spelling.names.fresh, ("num_programs", "xcd"))

@@ -8,7 +8,7 @@ from tilesmith.backends.triton.control_flow import emit_if, emit_loop, emit_whil
 from tilesmith.backends.triton.debugging import emit_breakpoint, emit_print
 from tilesmith.backends.triton.elementwise import emit_cast, emit_elementwise
 from tilesmith.backends.triton.emit import Rules
-from tilesmith.backends.triton.grid_barriers import emit_grid_barrier
+from tilesmith.backends.triton.grid_barriers import emit_grid_barrier, emit_group_barrier
 from tilesmith.backends.triton.indexing import (
     emit_arange,
     emit_block_size,
@@ -39,7 +39,7 @@ from tilesmith.backends.triton.shape import (
     emit_permute,
 )  # fmt: skip
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -78,6 +78,7 @@ RULES: Rules = {
     Sort: emit_sort,
     Grid: emit_grid,
     GridBarrier: emit_grid_barrier,
+    GroupBarrier: emit_group_barrier,
     Loop: emit_loop,
     While: emit_while,
     If: emit_if,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[type[Operation], ...]] = {
     "shape": (ExpandDims, Broadcast, Reshape, Permute),
     "combine": (ReduceWith, ScanWith),
     "rearrangement": (Join, Select, Gather, Sort),
-    "control_flow": (Grid, GridBarrier, Loop, While, If, Yield),
+    "control_flow": (Grid, GridBarrier, GroupBarrier, Loop, While, If, Yield),
     "debugging": (Print, Breakpoint),
     "inline": (InlineTriton, InlineAsm),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.dtypes import I32
 from tilesmith.ir.operation import Operation, Region, attribute, op, operand, operands, region
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
@@ -39,6 +40,37 @@ class Grid(Operation):
 @op("grid_barrier", Trait.READS | Trait.WRITES, num_results=0)
 class GridBarrier(Operation):
     """Between two grids: all programs before it end, and what they wrote is seen by all after."""
+
+
+MOST_IN_GROUP = 32
+"""Programs of a group. Those that wait keep others from starting, so there must be room."""
+LEAST_SMS_FOR_GROUPS = 2 * MOST_IN_GROUP
+"""Multiprocessors of a device that has room: each runs at least one program."""
+
+
+@op("group_barrier", Trait.READS | Trait.WRITES, num_results=0)
+class GroupBarrier(Operation):
+    """Inside a grid: wait until as many programs as ``arrivals`` have come here.
+
+    They are counted at ``counts[place]``, zero at the start of a launch; the last element is no
+    place but left to backends, to number programs with. What each of them stored before it is seen
+    by all of them after it. Counts are never set back, so a second barrier over
+    the same ones is given twice the number. A group has at most ``MOST_IN_GROUP`` programs, which
+    are neighbours in the order of the grid.
+    """
+
+    counts: Value = operand()
+    place: Value = operand()
+    arrivals: Value = operand()
+
+    @override
+    def verify(self) -> str | None:
+        if self.counts.tensor.dtype != I32 or self.counts.tensor.rank != 1:
+            return "counts must be a tensor of i32 of rank 1"
+        for scalar in (self.place, self.arrivals):
+            if scalar.tile.rank or not scalar.tile.dtype.is_integer:
+                return "place and arrivals must be integer scalars"
+        return None
 
 
 @op("loop", Trait.NONE, num_results=None)
