@@ -19,7 +19,7 @@ MAX_CLASS_LINES = 200
 MAX_ARGUMENTS = 6
 MAX_NESTING = 3
 # Raised only together with a decision record.
-MAX_SOURCE_LINES = 79_000
+MAX_SOURCE_LINES = 80_000
 
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "core", "base"}
 

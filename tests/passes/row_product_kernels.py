@@ -291,3 +291,100 @@ def batched(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             acc = torch.addmm(acc, x[b.begin, tile_m, tile_k], y[b.begin, tile_k, :])
         out[b.begin, tile_m] = acc.sum(-1)
     return out
+
+
+@STATIC
+def around_the_maximum(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A sum around a maximum: no part of it can be made before the maximum is known."""
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0), n], dtype=torch.float32, device=x.device)
+    sums = torch.empty([x.size(0)], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        below = acc - torch.amax(acc, -1, keepdim=True)
+        total = (below * below).sum(-1)
+        out[tile_m, :] = below / total[:, None]
+        sums[tile_m] = total
+    return out, sums
+
+
+@STATIC
+def three_in_a_row(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0), n], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        below = acc - torch.amax(acc, -1, keepdim=True)
+        scaled = below / torch.amin(below, -1, keepdim=True)
+        out[tile_m, :] = scaled - scaled.sum(-1, keepdim=True)
+    return out
+
+
+@STATIC
+def largest_product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0)], dtype=torch.int64, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        out[tile_m] = torch.argmax(acc, -1)
+    return out
+
+
+@STATIC
+def two_statistics(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Powers and squares of the same rows, and the least of them."""
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0)], dtype=torch.float32, device=x.device)
+    least = torch.empty([x.size(0)], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        out[tile_m] = torch.logsumexp(acc, -1) + torch.var(acc, -1)
+        least[tile_m] = torch.amin(acc, -1)
+    return out, least
+
+
+@STATIC
+def added_rows(x: torch.Tensor, y: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """The product of 0 and the rows of ``shift``: rows that hold what a test wants them to."""
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0), n], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        out[tile_m, :] = torch.softmax(acc + shift[tile_m, :], dim=-1)
+    return out
+
+
+@STATIC
+def log_of_added_rows(x: torch.Tensor, y: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0)], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        out[tile_m] = torch.logsumexp(acc + shift[tile_m, :], dim=-1)
+    return out
+
+
+@STATIC
+def layernorm_of_added_rows(x: torch.Tensor, y: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(y.size(1))
+    out = torch.empty([x.size(0), n], dtype=torch.float32, device=x.device)
+    for tile_m in hl.tile(x.size(0)):
+        acc = hl.zeros([tile_m, n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, :])
+        rows = acc + shift[tile_m, :]
+        centred = rows - rows.mean(-1, keepdim=True)
+        out[tile_m, :] = centred * torch.rsqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+    return out

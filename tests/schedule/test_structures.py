@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from tests.schedule import programs
 from tilesmith.diagnostics.errors import InvalidConfig, InvalidConfigValue, TunableNameConflict
+from tilesmith.ir.ops.control_flow import GroupBarrier
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.fragments import PowerOfTwoFragment
 from tilesmith.schedule.lower import schedule_function
-from tilesmith.schedule.structures import FORMS, LAST_REDUCES, TWO_PHASES, StructuredSpec
+from tilesmith.schedule.predict import MEETING_NS
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.schedule.structures import (
+    EXCHANGE,
+    FORMS,
+    LAST_REDUCES,
+    TWO_PHASES,
+    StructuredSpec,
+)
 from tilesmith.targets import parse_target
 
 
-def row_product(n: int = 2048, m: int = 131072, target: str = "cuda:90") -> StructuredSpec:
-    return StructuredSpec(programs.matmul_row_norm(m, n, 512), parse_target(target))
+def row_product(
+    n: int = 2048, m: int = 131072, target: str = "cuda:90", dtype: str = "bf16"
+) -> StructuredSpec:
+    return StructuredSpec(programs.matmul_row_norm(m, n, 512, dtype), parse_target(target))
 
 
 # Which form was fastest is what an H200 said of these products.
 
 
-@pytest.mark.parametrize(
-    ("n", "structure"), [(512, None), (2048, LAST_REDUCES), (4096, LAST_REDUCES)]
-)
+@pytest.mark.parametrize(("n", "structure"), [(512, None), (2048, EXCHANGE), (4096, EXCHANGE)])
 def test_long_rows_are_split_by_default(n, structure):
     assert row_product(n).default_config().get("structure") == structure
 
 
 @pytest.mark.parametrize(
-    ("m", "structure"), [(1024, TWO_PHASES), (2048, TWO_PHASES), (65536, LAST_REDUCES)]
+    ("m", "structure"), [(1024, TWO_PHASES), (2048, EXCHANGE), (65536, EXCHANGE)]
 )
 def test_few_panels_are_reduced_by_all(m, structure):
     assert row_product(2048, m).default_config().get("structure") == structure
@@ -45,15 +55,16 @@ def test_the_form_a_kernel_is_written_in_is_the_last_resort(target):
 
 
 def test_nobody_is_made_to_have_a_lot_of_memory():
-    assert row_product(4096, m=1 << 18).default_config().get("structure") == LAST_REDUCES
-    large = row_product(4096, m=1 << 20)
+    assert row_product(4096, m=1 << 20).default_config().get("structure") == EXCHANGE
+    fitting = row_product(4096, m=1 << 18, dtype="f32")
+    assert fitting.default_config().get("structure") == LAST_REDUCES
+    large = row_product(4096, m=1 << 20, dtype="f32")
     assert large.default_config().get("structure") is None
     assert {config.get("structure") for config in large.seed_configs()} == {None, *FORMS}
 
 
 def test_products_of_words_are_split_too():
-    function = programs.matmul_row_norm(131072, 2048, 512, "f32")
-    spec = StructuredSpec(function, parse_target("cuda:90"))
+    spec = row_product(dtype="f32")
     assert spec.default_config().get("structure") == LAST_REDUCES
     assert spec.feasibility(spec.default_config()) is None
 
@@ -146,7 +157,7 @@ def test_short_forms_stand_for_the_same(n):
         assert short.get("structure") == item.config.get("structure")
 
 
-@pytest.mark.parametrize("structure", FORMS)
+@pytest.mark.parametrize("structure", [TWO_PHASES, LAST_REDUCES])
 def test_scratch_is_never_taken_to_go_through_descriptors(structure):
     spec = row_product().others[structure]
     facts = {(f.kind, f.tensor): f for f in spec.facts.accesses}
@@ -159,6 +170,75 @@ def test_scratch_is_never_taken_to_go_through_descriptors(structure):
     drawn = [spec.random_config(rng).indexing for _ in range(40)]
     assert {indexing[i] for indexing in drawn for i in positions} == {"pointer"}
     assert {indexing[0] for indexing in drawn} == {"pointer", "tensor_descriptor"}
+
+
+def test_parts_never_go_through_descriptors():
+    spec = row_product().others[EXCHANGE]
+    facts = [f for f in spec.facts.accesses if f.tensor.endswith("_parts")]
+    assert {f.kind for f in facts} == {"load", "store"}
+    assert not any(f.fits_descriptor for f in facts)
+    (out,) = [f for f in spec.facts.accesses if f.tensor == "out"]
+    assert out.fits_descriptor
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_programs_that_wait_keep_their_order(target):
+    spec = row_product(target=target).others[EXCHANGE]
+    rng = Random(0)
+    drawn = [spec.random_config(rng) for _ in range(40)]
+    assert {config.pid_type for config in drawn} == {"flat"}
+    assert not any(config.get("loop_orders") or config.get("l2_groupings") for config in drawn)
+    assert not any(config.get("xcd_remap") for config in drawn)
+    blocks = {"block_sizes": [128, 64, 128]}
+    for wrong in [
+        {"pid_type": "xyz"},
+        {"pid_type": "persistent_interleaved"},
+        {"loop_orders": [[1, 0]]},
+        {"l2_groupings": [4]},
+    ]:
+        with pytest.raises(InvalidConfig):
+            spec.normalize({**blocks, **wrong})
+    if target.startswith("hip"):
+        with pytest.raises(InvalidConfig):
+            spec.normalize({**blocks, "xcd_remap": True})
+
+
+@pytest.mark.parametrize(("n", "least"), [(512, 128), (4096, 128), (8192, 256)])
+def test_rows_are_cut_into_few_enough_parts(n, least):
+    spec = row_product(n).others[EXCHANGE]
+    rng = Random(0)
+    drawn = [spec.random_config(rng).block_sizes[2] for _ in range(40)]
+    assert min(drawn) >= least
+    assert spec.normalize({"block_sizes": [64, 32, 16]}).block_sizes == [64, 32, least]
+
+
+@pytest.mark.parametrize(("num_sms", "is_offered"), [(132, True), (64, True), (63, False)])
+def test_devices_without_room_for_those_who_wait_have_no_exchange(num_sms, is_offered):
+    target = replace(parse_target("cuda:90"), num_sms=num_sms)
+    spec = StructuredSpec(programs.matmul_row_norm(131072, 2048, 512), target)
+    assert (EXCHANGE in spec.others) is is_offered
+    if not is_offered:
+        with pytest.raises(InvalidConfigValue, match="last_reduces"):
+            spec.normalize(Config(structure=EXCHANGE, block_sizes=[128, 64, 128]))
+
+
+def test_an_exchange_is_the_default_only_where_it_was_seen():
+    assert row_product(target="hip:gfx942").default_config().get("structure") == LAST_REDUCES
+    assert EXCHANGE in row_product(target="hip:gfx942").others
+
+
+def test_every_round_of_programs_takes_the_time_of_a_meeting():
+    spec = row_product().others[EXCHANGE]
+    *before, grid = spec.function.body.ops
+    alone = [op for op in grid.regions()[0].ops if not isinstance(op, GroupBarrier)]
+    lonely = grid.with_regions((replace(grid.regions()[0], ops=tuple(alone)),))
+    body = replace(spec.function.body, ops=(*before, lonely))
+    without = ConfigSpec(spec.function.with_body(body), spec.target)
+    sizes = {"block_sizes": [128, 64, 128]}
+    met, unmet = (s.predict(s.normalize(sizes)) for s in (spec, without))
+    rounds = met.waves
+    expected = rounds * MEETING_NS / 1e6
+    assert met.latency_ms - unmet.latency_ms == pytest.approx(expected, rel=0.05)
 
 
 def test_panels_are_not_left_to_programs_that_fall_behind():

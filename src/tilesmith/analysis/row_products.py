@@ -6,11 +6,11 @@ treat each row alike and store it. The columns of the product are told apart by 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere, is_pure
+from tilesmith.analysis.same_axes import find_axis
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
@@ -36,9 +36,6 @@ _ALLOWED = (*_LANE_WISE, *_ALONG_AXIS, *_ELSE_ALLOWED)
 _REDUCING = (Reduce, ReduceWith)
 _RANDOM = "mulhi"
 """What random numbers are made with: which lane draws which number may hang on the tiling."""
-
-_Place = tuple[Value, int]
-"""An axis of a value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +77,11 @@ def find_row_product(function: Function) -> RowProduct | None:
     site = _find_loop(function)
     if site is None or not _is_row_wise(site):
         return None
-    columns = _find_columns((*site.before, site.loop, *site.loop.body.ops), site.acc)
+    ops = (*site.before, site.loop, *site.loop.body.ops)
+    columns = find_axis(ops, site.acc, 1)
     if columns is None or site.dot.result not in columns:
+        return None
+    if any(isinstance(op, Reduce) and op.x in columns for op in ops):
         return None
     return replace(site, columns=columns)
 
@@ -157,88 +157,6 @@ def _needed(ops: tuple[Operation, ...], roots: Sequence[Operation]) -> tuple[Ope
             kept.append(op)
             wanted |= _values_used([op])
     return tuple(reversed(kept))
-
-
-def _find_columns(ops: tuple[Operation, ...], acc: Value) -> dict[Value, int] | None:
-    """The values with the accumulator's axis of columns, and which of their axes that is.
-
-    None where an axis cannot be told from it: constant dimensions of one length share indices.
-    """
-    links: defaultdict[_Place, list[_Place]] = defaultdict(list)
-    for op in ops:
-        for one, other in _SAME_AXES.get(type(op), _no_axes)(op):
-            links[one].append(other)
-            links[other].append(one)
-    found: dict[Value, int] = {}
-    waiting: list[_Place] = [(acc, 1)]
-    while waiting:
-        value, axis = waiting.pop()
-        if found.get(value, axis) != axis:
-            return None
-        if value not in found:
-            found[value] = axis
-            waiting.extend(links[value, axis])
-    unknown = (op for op in ops if type(op) not in _SAME_AXES)
-    touched = (value for op in unknown for value in (*op.operand_values(), *op.results))
-    return None if any(value in found for value in touched) else found
-
-
-_Pairs = Iterator[tuple[_Place, _Place]]
-
-
-def _no_axes(op: Operation) -> _Pairs:
-    yield from ()
-
-
-def _same(one: Value, *others: Value) -> _Pairs:
-    for other in others:
-        yield from (((one, axis), (other, axis)) for axis in range(one.tile.rank))
-
-
-def _spread(target: Value, *parts: Value | None) -> _Pairs:
-    """The axes of values that broadcast to a target."""
-    for part in filter(None, parts):
-        offset = target.tile.rank - part.tile.rank
-        for axis, dim in enumerate(part.tile.shape):
-            if not dim.is_one:
-                yield (part, axis), (target, axis + offset)
-
-
-def _of_expand_dims(op: ExpandDims) -> _Pairs:
-    kept = [axis for axis in range(op.result.tile.rank) if axis not in op.axes]
-    yield from (((op.x, axis), (op.result, place)) for axis, place in enumerate(kept))
-
-
-def _of_dot(op: Dot) -> _Pairs:
-    last = op.result.tile.rank - 1
-    if op.acc is not None:
-        yield from _same(op.result, op.acc)
-    yield (op.lhs, last), (op.rhs, last - 1)
-    yield (op.result, last), (op.rhs, last)
-    yield from (((op.result, axis), (op.lhs, axis)) for axis in range(last))
-    yield from (((op.result, axis), (op.rhs, axis)) for axis in range(last - 1))
-
-
-def _of_loop(op: Loop) -> _Pairs:
-    for values in zip(op.results, op.init, op.carried, op.body.yielded):
-        yield from _same(*values)
-
-
-_SAME_AXES: Mapping[type[Operation], Callable[..., _Pairs]] = {
-    Elementwise: lambda op: _same(op.result, *op.args),
-    Cast: lambda op: _same(op.result, op.x),
-    Mask: lambda op: _same(op.result, op.x),
-    Broadcast: lambda op: _spread(op.result, op.x),
-    Load: lambda op: _spread(op.result, op.mask, *op.indices),
-    Permute: lambda op: iter([((op.result, i), (op.x, axis)) for i, axis in enumerate(op.order)]),
-    ExpandDims: _of_expand_dims,
-    Dot: _of_dot,
-    Loop: _of_loop,
-    Full: _no_axes,
-    Arange: _no_axes,
-    Yield: _no_axes,
-}
-"""Which axes of an op's values are one axis."""
 
 
 def _is_row_wise(site: RowProduct) -> bool:

@@ -22,7 +22,7 @@ from tilesmith.schedule.heuristics.pointwise import pointwise_seeds
 from tilesmith.schedule.heuristics.reduction import reduction_seeds
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.heuristics.several_grids import several_grids_seeds
-from tilesmith.schedule.heuristics.split_rows import panel_seeds, two_phase_seeds
+from tilesmith.schedule.heuristics.split_rows import exchange_seeds, panel_seeds, two_phase_seeds
 from tilesmith.schedule.slots import Entries
 from tilesmith.schedule.structure import Structure
 from tilesmith.targets import Target
@@ -39,6 +39,7 @@ class AnySeed(Protocol):
 AnySeedT = TypeVar("AnySeedT", bound=AnySeed)
 Heuristic = Callable[[Situation], Sequence[AnySeed]]
 HEURISTICS: tuple[tuple[str, Callable[[Situation], Sequence[Seed]]], ...] = (
+    ("product whose programs exchange sums", exchange_seeds),
     ("product of a panel, then its rows", panel_seeds),
     ("matmul with reduction epilogue", reduction_epilogue_seeds),
     ("attention with more products", attention_gradient_seeds),

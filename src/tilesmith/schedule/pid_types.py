@@ -39,6 +39,9 @@ def find_disallowed(structure: Structure, has_barrier: bool = False) -> dict[str
     if has_barrier or structure.has_barrier:
         for name in ("flat", "xyz", "persistent_interleaved"):
             reasons[name] = "hl.barrier() needs all programs resident, each with its own tiles"
+    if structure.meetings:
+        for name in PID_TYPES[1:]:
+            reasons[name] = "programs wait for each other, and are numbered as they start"
     return reasons
 
 

@@ -27,6 +27,8 @@ START_NS, NEXT_TILE_NS = 700.0, 200.0
 """Of a program; of the next tile of a persistent one."""
 SHUFFLE_NS, BARRIER_NS = 12.0, 45.0
 PRODUCT_LATENCY_NS = 60.0
+MEETING_NS = 2600.0
+"""Until all programs of a panel have come: their parts to the shared cache, a count, and back."""
 DESCRIPTOR_LATENCY_NS = 150.0
 UNHIDDEN = 0.35
 """Of the shorter of two kinds of work in one program that could overlap."""
@@ -119,7 +121,8 @@ class GpuModel:
         busy = self._program(work, scene, occupancy)
         start = NEXT_TILE_NS if loops else START_NS
         compute = per_sm * busy.work
-        latency = -(-per_sm // occupancy) * (busy.path + start)
+        meetings = MEETING_NS * self._work.num_meetings
+        latency = -(-per_sm // occupancy) * (busy.path + start + meetings)
         running = min(tiles, device.num_sms * occupancy)
         numbering = Numbering.of(self._entries, scene.values, work.grid)
         traffic = grid_traffic(

@@ -101,6 +101,7 @@ class WorkModel:
             for axis in axes
         }
         self.grids = tuple(self._grid_work(grid) for grid in structure.grids)
+        self.num_meetings = len(structure.meetings)
         self._counted = counted_loops(structure)
         self._passes = self._count_passes()
         self._whole: dict[Dim, int | None] = {}

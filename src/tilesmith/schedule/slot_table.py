@@ -293,7 +293,7 @@ def scalar_slots(kernel: Kernel, tunables: Mapping[str, Fragment]) -> dict[str, 
         else (PowerOfTwoFragment(1, 128), PowerOfTwoFragment(1, 16)),
         "waves_per_eu": (IntegerFragment(0, 4), None),
         "matrix_instr_nonkdim": (EnumFragment((0, 16, 32)), None if has_dots else _only(0)),
-        "xcd_remap": (BooleanFragment(), None),
+        "xcd_remap": (_only(False) if kernel.structure.meetings else BooleanFragment(), None),
         # Matrix instructions need more than 32 registers; ptxas then gives up.
         "maxnreg": (
             EnumFragment((None, 32, 64, 128, 256)),

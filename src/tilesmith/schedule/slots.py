@@ -97,15 +97,17 @@ def collect_entries(
 ) -> Entries:
     """Bind the positions of all lists for one function."""
     loops = structure.all_loops
+    # Programs that meet must follow one another as they stand.
+    free = tuple(loop for loop in loops if not (structure.meetings and isinstance(loop, Grid)))
     ranges: list[RangeEntry] = []
     for loop in loops:
         positions = (0,) if isinstance(loop, Grid) else range(len(loop.blocks))
         ranges.extend(RangeEntry(loop, position) for position in positions)
     return Entries(
         blocks=structure.block_slots,
-        ordered=tuple(loop for loop in loops if len(loop.blocks) > 1),
+        ordered=tuple(loop for loop in free if len(loop.blocks) > 1),
         flattened=flattened,
-        grouped=tuple(grid for grid in structure.grids if len(grid.blocks) > 1),
+        grouped=tuple(loop for loop in free if isinstance(loop, Grid) and len(loop.blocks) > 1),
         rolled=rolled,
         ranges=tuple(ranges),
         static=tuple(

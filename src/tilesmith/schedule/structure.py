@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
@@ -80,6 +80,11 @@ class Structure:
     def has_barrier(self) -> bool:
         """Whether programs wait for each other between two grids."""
         return bool(self.ops(GridBarrier))
+
+    @cached_property
+    def meetings(self) -> tuple[GroupBarrier, ...]:
+        """Where programs of one grid wait for each other."""
+        return self.ops(GroupBarrier)
 
     @cached_property
     def grids(self) -> tuple[Grid, ...]:

@@ -1,0 +1,193 @@
+"""Keeps a product's tiles in registers while their rows are reduced by several programs together.
+
+Each program multiplies one tile and reduces it. It leaves its parts of the rows' sums in memory,
+waits for the programs of the same rows to do so, and puts all parts together; then it goes on with
+its tile. The product itself never goes to memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from typing_extensions import override
+
+from tilesmith.analysis.row_meetings import RowMeetings, plan_meetings
+from tilesmith.analysis.row_products import RowProduct
+from tilesmith.dtypes import I32
+from tilesmith.ir.builder import Builder
+from tilesmith.ir.function import Block, Function, Parameter
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, GroupBarrier, Yield
+from tilesmith.ir.ops.memory import Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.values import Value
+from tilesmith.passes.copied_ops import CopiedOps
+from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
+from tilesmith.passes.panel_parts import Panel, PanelParts
+from tilesmith.passes.row_split import RowSplit, made_at_launch
+from tilesmith.passes.tile_writer import TileWriter
+
+LEAST_PARTS = 4
+USUAL_TILE = 128
+"""Columns; room is made for as many parts as tiles of this width have."""
+MOST_COLUMNS = 8192
+
+
+def exchange_parts(function: Function, site: RowProduct) -> Function | None:
+    """The same computation with tiles that stay in registers; None where that is not certain.
+
+    After::
+
+        grid([%zero, %zero], [%N, %M]) {blocks=["columns", "m"]} (%c: i32[], %b: i32[]) {
+          %acc = loop([%zero], [%K], [], [%init]) {blocks=["k"]} : f32[m, columns] ...
+          %part = reduce(%acc) {axis=1, kind="sum"} : f32[m]
+          store(%row_sum_parts, %part, none, [%number, %i])
+          group_barrier(%row_counts, %b, %num_parts)
+          %parts = load(%row_sum_parts, %are_parts, [%numbers, %i1]) : f32[16, m]
+          %s = reduce(%parts) {axis=0, kind="sum"} : f32[m]
+          ...
+        }
+
+    Programs of a row are neighbours in the order of the grid, which its schedule must keep.
+    """
+    plan = plan_meetings(site)
+    if plan is None or site.num_columns > MOST_COLUMNS:
+        return None
+    return eliminate_dead_code(_Exchange(function, site, plan).run())
+
+
+def _num_lanes(num_columns: int) -> int:
+    """Room for parts, a power of two."""
+    tiles = -(-num_columns // USUAL_TILE)
+    return min(max(LEAST_PARTS, 1 << (tiles - 1).bit_length()), MOST_IN_GROUP)
+
+
+class _Exchange(RowSplit):
+    """A grid over tiles, those of a row side by side."""
+
+    def __init__(self, function: Function, site: RowProduct, plan: RowMeetings) -> None:
+        ops = (*plan.before, site.loop, *(op for stage in plan.stages for op in stage))
+        super().__init__(function, site, ops, plan.columns)
+        self.plan = plan
+        self.lanes = _num_lanes(site.num_columns)
+        exchanged = [*(op for meeting in plan.exchanged for op in meeting), *plan.derived]
+        shape = (self.lanes, site.num_rows)
+        self.parts_of = {
+            op: self.memory(self._name_of(op), op.result.tile.dtype, shape) for op in exchanged
+        }
+        # One for each row that a panel may begin with, and one to number programs.
+        self.counts = self.memory("row_counts", I32, (site.num_rows + 1,))
+
+    def _name_of(self, op: Reduce) -> str:
+        derived = self.plan.derived.get(op)
+        return f"row_{derived.rule.value if derived else op.kind}_parts"
+
+    @override
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        site = self.site
+        column, row = self.new_column(), site.row_begin.like()
+        builder.open_region()
+        _Program(self, builder, column, row).write()
+        builder.effect(Yield)
+        builder.insert(
+            replace(
+                site.grid,
+                begins=(zero, *site.grid.begins),
+                ends=(width, *site.grid.ends),
+                blocks=(self.column_block, site.row_block),
+                body=builder.close_region((column, row)),
+            )
+        )
+
+    @override
+    def _new_blocks(self, slot: int) -> tuple[Block, ...]:
+        length = self.site.num_columns
+        # With smaller tiles a row would have more parts than there is room for.
+        low = -(-length // self.lanes)
+        return (Block(self.column_block, slot=slot, extent=length, low=low),)
+
+    @override
+    def _made(self, device: str) -> tuple[Parameter, ...]:
+        parts = (made_at_launch(memory, "empty", device) for memory in self.parts_of.values())
+        return (*parts, made_at_launch(self.counts, "zeros", device))
+
+
+class _Program:
+    """Writes the body of the grid: what one program does with its tile."""
+
+    def __init__(self, form: _Exchange, builder: Builder, column: Value, row: Value) -> None:
+        self._form = form
+        self._plan = form.plan
+        self._builder = builder
+        self._column = column
+        self._row = row
+        self._copy: CopiedOps = form.copy_columns(builder, row, column)
+        self._write = TileWriter(builder)
+        self._all_parts: dict[Reduce, Value] = {}
+
+    def write(self) -> None:
+        """All of it but the end."""
+        form, site = self._form, self._form.site
+        self._insert((*self._plan.before, site.loop))
+        rows = form.tile_index(self._builder, self._row, site.row_block)
+        block = form.column_block
+        panel = Panel(site.num_columns, form.lanes, block, self._column, rows)
+        parts = PanelParts(self._write, panel)
+        for number, stage in enumerate(self._plan.stages):
+            for op in stage:
+                self._write_op(op, parts)
+            if number < len(self._plan.exchanged):
+                self._meet(number, parts)
+
+    def _insert(self, ops: tuple[Operation, ...]) -> None:
+        for op in self._copy.write(ops):
+            self._builder.insert(op)
+
+    def _write_op(self, op: Operation, parts: PanelParts) -> None:
+        derived = self._plan.derived.get(op) if isinstance(op, Reduce) else None
+        if derived is not None:
+            anchor = self._copy.values[derived.anchor]
+            mine, bases = self._all_parts[derived.op], self._all_parts[derived.base]
+            total = parts.together_around(derived, mine, bases, anchor)
+            self._copy.values[derived.op.result] = total
+        elif isinstance(op, Store) and op.value not in self._plan.columns:
+            self._builder.insert(self._stored_once(op))
+        else:
+            self._insert((op,))
+
+    def _stored_once(self, op: Store) -> Operation:
+        """What all programs of a row know is stored by the first of them."""
+        (store,) = self._copy.write((op,))
+        assert isinstance(store, Store)
+        zero = self._write.full(self._column.tile, 0)
+        is_first = self._write.apply("eq", self._column, zero)
+        shape = store.value.tile.shape
+        mask = self._write.spread(is_first, 0, shape) if shape else is_first
+        if store.mask is not None:
+            mask = self._write.apply("and", mask, store.mask)
+        return replace(store, mask=mask)
+
+    def _meet(self, number: int, parts: PanelParts) -> None:
+        """Exchange the parts of a meeting's reductions; their results are then of whole rows."""
+        values, memory = self._copy.values, self._form.parts_of
+        direct = self._plan.exchanged[number]
+        derived = [item for item in self._plan.derived.values() if item.base in direct]
+        for op in direct:
+            parts.leave(memory[op], values[op.result])
+        for item in derived:
+            part = parts.of_tile(item, values[item.x], values[item.base.result])
+            parts.leave(memory[item.op], part)
+        self._wait(number, parts.num_parts)
+        for op in (*direct, *(item.op for item in derived)):
+            self._all_parts[op] = parts.collect(memory[op])
+        for op in direct:
+            values[op.result] = parts.together(op.kind, self._all_parts[op])
+
+    def _wait(self, number: int, num_parts: Value) -> None:
+        write = self._write
+        arrivals = num_parts
+        if number:
+            arrivals = write.apply("mul", num_parts, write.full(num_parts.tile, number + 1))
+        self._builder.effect(
+            GroupBarrier, counts=self._form.counts, place=self._row, arrivals=arrivals
+        )

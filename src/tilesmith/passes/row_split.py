@@ -1,0 +1,160 @@
+"""What all forms of a product with reduced rows share: tiles of columns, names, made parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from tilesmith.analysis.row_products import RowProduct
+from tilesmith.dtypes import I32, DType
+from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir.builder import Builder
+from tilesmith.ir.function import Block, Function, Parameter
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.shape import ExpandDims
+from tilesmith.ir.traversal import walk
+from tilesmith.ir.types import ONE, Dim, TensorType, TileType, Type, scalar
+from tilesmith.ir.values import Value
+from tilesmith.passes.copied_ops import CopiedOps
+
+
+class RowSplit:
+    """Writes one function with tiles of columns; classes of each form say what is done with them.
+
+    ``ops`` are those that are written over tiles of columns, ``columns`` their values that have
+    that axis.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        site: RowProduct,
+        ops: Sequence[Operation],
+        columns: Mapping[Value, int],
+    ) -> None:
+        self.site = site
+        self._function = function
+        self._ops = tuple(ops)
+        self._columns = columns
+        symbols = (*function.blocks, *function.sizes)
+        taken = {item.name for item in symbols} | {p.value.name for p in function.parameters}
+        self._taken = taken
+        self.column_block = self.fresh("columns")
+        self.row_index = site.row_begin.tile
+        self.column_index = self._find_column_index()
+
+    def run(self) -> Function:
+        """The function in this form."""
+        loc = self.site.loop.loc
+        builder = Builder(lambda: loc)
+        for op in self._function.body.ops[:-1]:
+            builder.insert(op)
+        zero = builder.create(Full, self.column_index, value=0)
+        width = builder.create(Full, self.column_index, value=self.site.num_columns)
+        self._emit(builder, zero, width)
+        return replace(
+            self._function,
+            parameters=self._parameters(),
+            blocks=(*self._function.blocks, *self._new_blocks(self._next_slot())),
+            body=builder.close_region(self._function.body.args),
+        )
+
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        """All grids; columns go from zero to width."""
+        raise NotImplementedError
+
+    def _new_blocks(self, slot: int) -> tuple[Block, ...]:
+        """Blocks after those that were there, from this slot on."""
+        raise NotImplementedError
+
+    def _made(self, device: str) -> tuple[Parameter, ...]:
+        """Tensors that a launch makes on that device."""
+        raise NotImplementedError
+
+    def fresh(self, name: str) -> str:
+        """A name like this one that nothing else has."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def memory(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
+        """A tensor of its own, dense."""
+        strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        is_wide = prod(shape) > I32.highest
+        kind = TensorType(dtype, shape, strides, alias=-1, wide=is_wide)
+        return Value(kind, self.fresh(name), self.site.loop.loc)
+
+    def copy_columns(self, builder: Builder, row: Value, column: Value) -> CopiedOps:
+        """A writer of ops over the tile that begins at a row and a column."""
+        begins = {
+            op.result.tile.dtype: self._as(builder, column, op.result.tile.dtype)
+            for op in self._column_indices()
+        }
+
+        def adapt(op: Operation) -> Operation:
+            if not isinstance(op, Arange) or op.result not in self._columns:
+                return op
+            begin = begins[op.result.tile.dtype]
+            return TileIndex(begin=begin, block=self.column_block, results=op.results, loc=op.loc)
+
+        return CopiedOps({self.site.row_begin: row}, self._in_columns, adapt)
+
+    def new_column(self) -> Value:
+        """The first column of a tile."""
+        return Value(self.column_index, f"{self.column_block}_begin", self.site.loop.loc)
+
+    def tile_index(self, builder: Builder, begin: Value, block: str) -> Value:
+        """The numbers in a tile of a block."""
+        line = begin.tile.with_shape((Dim.of(block),))
+        return builder.create(TileIndex, line, begin=begin, block=block)
+
+    def place(self, builder: Builder, rows: Value, columns: Value) -> tuple[Value, Value]:
+        """Indices of a tile of a matrix."""
+        column = rows.tile.with_shape((*rows.tile.shape, ONE))
+        line = columns.tile.with_shape((ONE, *columns.tile.shape))
+        return (
+            builder.create(ExpandDims, column, x=rows, axes=(1,)),
+            builder.create(ExpandDims, line, x=columns, axes=(0,)),
+        )
+
+    def _find_column_index(self) -> TileType:
+        """Slices may be indexed by other integers than tiles are."""
+        used = [op.result.tile.dtype for op in self._column_indices()]
+        return scalar(max(used, key=lambda dtype: dtype.bits, default=self.row_index.dtype))
+
+    def _column_indices(self) -> Iterator[Arange]:
+        for op in walk(Region((), self._ops)):
+            if isinstance(op, Arange) and op.result in self._columns:
+                yield op
+
+    def _in_columns(self, value: Value) -> Type:
+        if value not in self._columns:
+            return value.type
+        shape: list[Dim] = list(value.tile.shape)
+        shape[self._columns[value]] = Dim.of(self.column_block)
+        return value.tile.with_shape(tuple(shape))
+
+    def _as(self, builder: Builder, begin: Value, dtype: DType) -> Value:
+        target = scalar(dtype)
+        return begin if begin.type == target else builder.create(Cast, target, x=begin)
+
+    def _next_slot(self) -> int:
+        slots = [block.slot for block in self._function.blocks if block.slot is not None]
+        return max(slots, default=-1) + 1
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        old = self._function.parameters
+        tensors = [i for i, p in enumerate(old) if isinstance(p.value.type, TensorType)]
+        made = self._made(f"{old[tensors[0]].source}.device")
+        end = tensors[-1] + 1
+        return (*old[:end], *made, *old[end:])
+
+
+def made_at_launch(value: Value, maker: str, device: str) -> Parameter:
+    """A tensor as ``torch.empty`` or ``torch.zeros`` makes it."""
+    dtype, shape = to_torch(value.tensor.dtype), value.tensor.shape
+    return Parameter(value, f"torch.{maker}({shape}, dtype={dtype}, device={device})")
