@@ -168,7 +168,18 @@ def eager_logsumexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(x @ y, -1)
 
 
-def row_operator(name: str, num_rows: int, module: str, eager: Any, reference: Any) -> Operator:
+def no_powers(*arguments: torch.Tensor) -> int:
+    return 0
+
+
+def row_operator(
+    name: str,
+    num_rows: int,
+    module: str,
+    eager: Any,
+    reference: Any,
+    exponents: Callable[..., int] = no_powers,
+) -> Operator:
     make = products(num_rows)
     kernel = f"matmul_{name}"
     return Operator(
@@ -183,6 +194,7 @@ def row_operator(name: str, num_rows: int, module: str, eager: Any, reference: A
         reduction_length=lambda x, y, *others: max(y.shape),
         # Eager rounds the product to its type before the row is reduced; the kernels do not.
         roundings=2,
+        exponents=exponents,
         num_products=1,
     )
 
@@ -197,7 +209,14 @@ def operators() -> tuple[Operator, ...]:
             "layernorm", 2, "matmul_layernorm", eager_product_norm, matmul_layernorm.reference
         ),
         row_operator("rms_norm", 1, module, eager_rms, rows.reference_rms_norm),
-        row_operator("softmax", 0, module, eager_softmax, rows.reference_softmax),
+        row_operator(
+            "softmax",
+            0,
+            module,
+            eager_softmax,
+            rows.reference_softmax,
+            exponents=lambda x, y: x.size(1),
+        ),
         row_operator("l2_normalize", 0, module, eager_l2_normalize, rows.reference_l2_normalize),
         row_operator("logsumexp", 0, module, eager_logsumexp, rows.reference_logsumexp),
     )

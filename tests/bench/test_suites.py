@@ -173,6 +173,19 @@ def test_founding_case_3_has_21_cells() -> None:
     assert "131072x4096x2048 bf16" in labels
 
 
+def test_powers_of_sums_may_be_off_by_what_their_exponents_are() -> None:
+    operator = BY_NAME["matmul_softmax"]
+    for one in operator.cpu_inputs:
+        made = one.make(CPU, torch.float32)
+        reference = work_out(operator, made)
+        judge = Judge(operator, made, reference, operator.intermediates(torch.float32, "cpu", made))
+        logits = made[0] @ made[1]
+        assert not judge.judge(torch.softmax(logits, -1)).problem
+        # Exponents as they come out of a product in tf32, or off by 64 units in the last place.
+        for coarse in (logits.half().float(), logits * (1 + 64 * 2.0**-23)):
+            assert "beyond the budget" in judge.judge(torch.softmax(coarse, -1)).problem
+
+
 @pytest.mark.parametrize("seed", [0, 123, 2**40 + 5])
 def test_stored_mask_is_that_of_the_seed(seed: int) -> None:
     wanted = philox_reference.rand((37, 53), seed) > torch.tensor(0.25)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil, sqrt
 from typing import Any
 
 import torch
+
+from tilesmith.numerics.tolerance import INTERMEDIATE_VALUE_WEIGHT, SUM_SIGMAS
 
 Arguments = tuple[Any, ...]
 
@@ -51,6 +54,8 @@ class Operator:
         roundings: intermediates that are rounded to the input type before they are summed.
         kernel_roundings: further ones of some of our kernels, by short name.
         hardware_roundings: further ones that matrix units of GPUs make, from the arguments.
+        exponents: terms of the sums, of about one, whose powers are the result, from the arguments:
+            a power's relative error is the absolute one of its exponent.
         num_products: matrix products on the way to a result, one after the other: on a GPU, those
             of float32 run in tf32.
         dtypes: types it can be asked for.
@@ -71,6 +76,7 @@ class Operator:
     roundings: int = 0
     kernel_roundings: Mapping[str, int] = field(default_factory=dict[str, int])
     hardware_roundings: Callable[..., int] = lambda *arguments: 0
+    exponents: Callable[..., int] = lambda *arguments: 0
     dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16, torch.float32)
     devices: Sequence[str] = ("cuda", "cpu")
     cpu_inputs: Sequence[Input] = ()
@@ -89,9 +95,12 @@ class Operator:
         """
         extra = self.kernel_roundings.items()
         count = self.roundings + sum(n for name, n in extra if self.kernels[name] == target)
+        # As a ``Budget`` has it: six sigma of a sum, where each rounding counts twice.
+        powers = ceil(SUM_SIGMAS * sqrt(self.exponents(*arguments)) / INTERMEDIATE_VALUE_WEIGHT)
         if device == "cpu":
-            return (dtype,) * count
+            return (dtype,) * count + (torch.float32,) * powers
         own = (dtype,) * (count + self.hardware_roundings(*arguments))
+        own += (torch.float32,) * powers
         if dtype != torch.float32:
             return own
         # Both factors are rounded; fp16 has the significand of tf32.
