@@ -99,6 +99,18 @@ def test_regressions_fail_if_asked_for(two_runs):
     assert run("compare", "--fail-on-slower", *same).exit_code == 0
 
 
+def test_a_comparison_of_nothing_is_no_success(tmp_path):
+    one = make_row(input_id=0, input_label="a")
+    other = make_row(input_id=1, input_label="b")
+    disturbed = replace(one, is_disturbed=True)
+    for before, after in [(one, other), (one, disturbed)]:
+        paths = [str(write(tmp_path / name, [row])) for name, row in (("a", before), ("b", after))]
+        done = run("compare", "--fail-on-slower", *paths)
+        assert done.exit_code == 1
+        assert "nothing of ours can be compared" in done.stderr
+        assert run("compare", *paths).exit_code == 0
+
+
 def test_the_threshold_is_in_percent(two_runs):
     done = run("compare", "--threshold", "400", "--json", *two_runs)
     kinds = [change["kind"] for change in json.loads(done.stdout)["changes"]]

@@ -43,6 +43,9 @@ class Kind(str, Enum):
     REMOVED = "only in the first"
 
 
+_UNCOMPARED = (Kind.DISTURBED, Kind.STILL_FAILS, Kind.ADDED, Kind.REMOVED)
+
+
 @dataclass(frozen=True)
 class Change:
     """One implementation of one input in both runs, or in one of them."""
@@ -82,6 +85,12 @@ class Comparison:
     def of(self, *kinds: Kind) -> list[Change]:
         """The changes of some kinds."""
         return [change for change in self.changes if change.kind in kinds]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of ours was seen in both runs, undisturbed and not failing in both."""
+        ours = (change for change in self.changes if change.row.owner is Owner.OURS)
+        return all(change.kind in _UNCOMPARED for change in ours)
 
     @property
     def regressions(self) -> list[Change]:

@@ -20,7 +20,7 @@ from tilesmith.bench.run_differences import Differences, differences_text, run_d
 from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
-from tilesmith.cli.output import UNPRINTED, is_shown
+from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.tune.report.tables import json_line
 from tilesmith.tune.report.wording import counted, number_text
 
@@ -43,7 +43,10 @@ class CompareForm:
     ] = 100 * THRESHOLD
     every: Annotated[bool, typer.Option("--all", help="also what did not change")] = False
     fail_on_slower: Annotated[
-        bool, typer.Option("--fail-on-slower", help="exit 1 if ours is slower or fails now")
+        bool,
+        typer.Option(
+            "--fail-on-slower", help="exit 1 if ours is slower, fails now or cannot be compared"
+        ),
     ] = False
     json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
 
@@ -56,6 +59,9 @@ def run_compare(form: CompareForm) -> int:
     show = _print_json if form.json else partial(_print_parts, has_all=form.every)
     if not is_shown(lambda: show(found, differences)):
         return UNPRINTED
+    if form.fail_on_slower and found.is_empty:
+        tell("error: nothing of ours can be compared: the runs share no row that both timed")
+        return WORSE
     return WORSE if form.fail_on_slower and found.regressions else 0
 
 
