@@ -96,3 +96,5 @@ class Artifact:
     points to 8 bytes per parameter (an address, an i64 or a double)."""
     descriptions: tuple[TensorDescription, ...] = ()
     """Arguments between the parameters and the compile-time ones."""
+    least_sms: int = 0
+    """Multiprocessors without which its programs could wait for each other for ever."""

@@ -10,6 +10,7 @@ import torch
 
 from examples.matmul_layernorm import matmul_layernorm
 from examples.matmul_row_reduction import matmul_softmax
+from tests.passes import row_meeting_kernels
 from tests.passes import row_product_kernels as kernels
 from tests.passes.kernel_texts import results_of
 from tests.passes.test_split_rows import (
@@ -126,6 +127,23 @@ def test_several_reductions_meet_together(run: Any) -> None:
         torch.testing.assert_close(found["least"].double(), product.amin(-1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("run", RUNS)
+def test_a_mean_without_its_axis_is_one_to_sum_squares_around(run: Any) -> None:
+    named = plain(37, 29, 45)
+    function = exchanged(row_meeting_kernels.layernorm_with_statistics, named)
+    assert len(meetings(function)) == 1
+    product = named["x"].double() @ named["y"].double()
+    exact = {
+        "out": torch.nn.functional.layer_norm(product, [45], eps=1e-5),
+        "means": product.mean(-1),
+        "rstds": torch.rsqrt(product.var(-1, correction=0) + 1e-5),
+    }
+    for blocks in BLOCKS:
+        found = run(function, complete(function, named), blocks)
+        for name, expected in exact.items():
+            torch.testing.assert_close(found[name].double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def odd_rows(n: int) -> torch.Tensor:
     """Rows with parts, or nothing, of infinities and of what is no number."""
     rows = normal(8, n) * 30
@@ -177,6 +195,8 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "positions": (kernels.largest_product, XY),
     "numbered_columns": (kernels.some_columns, (*XY, 21)),
     "three_meetings": (kernels.three_in_a_row, XY),
+    "reduced_before": (row_meeting_kernels.reduced_before_the_loop, (*XY, normal(37, 45))),
+    "stored_over": (row_meeting_kernels.stored_over, XY),
     "overwrites_an_operand": (kernels.in_place, (normal(37, 45), normal(45, 45))),
     "long_rows": (
         matmul_softmax,

@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -114,9 +115,10 @@ def make(gpu: Gpu, tmp_path: Path, reader: TensorReader | None):
         device: torch.device = DEVICE,
         described: tuple[TensorDescription, ...] = (),
         plain: Any = None,
+        least_sms: int = 0,
     ) -> TritonLauncher:
         kernel = Artifact("k", MODULE, parameters, constexprs, grid, {"num_warps": 4})
-        object.__setattr__(kernel, "descriptions", described)
+        kernel = replace(kernel, descriptions=described, least_sms=least_sms)
         names = captured or tuple(parameter.name for parameter in parameters)
         options = GpuOptions(device, tmp_path, keyed, reader)
         launcher = TritonLauncher(kernel, names, (), options, plain)
@@ -128,6 +130,28 @@ def make(gpu: Gpu, tmp_path: Path, reader: TensorReader | None):
 
 def tensors(count: int, size: int = 64) -> list[torch.Tensor]:
     return [torch.zeros(size, dtype=torch.bfloat16) for _ in range(count)]
+
+
+def test_tensors_made_alike_are_not_the_same(make, gpu):
+    made = "torch.empty((4, 37), dtype=torch.float32, device=x.device)"
+    parts = [LaunchParameter(name, made, True, "f32") for name in ("one", "other")]
+    launcher = make(X, *parts, captured=("x",))
+    for _ in range(3):
+        launcher.launch(*tensors(1))
+    for run in gpu.runs:
+        x, one, other = run[-3:]
+        assert len({x, one, other}) == 3
+
+
+@pytest.mark.parametrize("least", [0, 132, 133])
+def test_programs_that_wait_are_refused_where_they_have_no_room(make, monkeypatch, least):
+    monkeypatch.setattr(triton, "get_num_sm", lambda device: 132)
+    if least <= 132:
+        make(X, least_sms=least)
+        return
+    with pytest.raises(errors.InvalidConfig, match="wait for each other") as caught:
+        make(X, least_sms=least)
+    assert "133 multiprocessors or more" in str(caught.value)
 
 
 def misaligned() -> torch.Tensor:

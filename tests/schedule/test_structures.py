@@ -225,6 +225,21 @@ def test_devices_without_room_for_those_who_wait_have_no_exchange(num_sms, is_of
 def test_an_exchange_is_the_default_only_where_it_was_seen():
     assert row_product(target="hip:gfx942").default_config().get("structure") == LAST_REDUCES
     assert EXCHANGE in row_product(target="hip:gfx942").others
+    assert row_product(dtype="f16").default_config().get("structure") == EXCHANGE
+    assert row_product(4096, dtype="f8e4m3").default_config().get("structure") == LAST_REDUCES
+    assert EXCHANGE in row_product(4096, dtype="f8e4m3").others
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_no_structure_specialises_warps_against_the_settings(is_allowed):
+    function, target = programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:100")
+    spec = StructuredSpec(function, target, allow_warp_specialize=is_allowed)
+    for name, other in spec.others.items():
+        rng = Random(0)
+        drawn = [other.random_config(rng).get("range_warp_specializes") for _ in range(60)]
+        # Those of programs that wait never are.
+        is_expected = is_allowed and name != EXCHANGE
+        assert any(True in (choices or []) for choices in drawn) is is_expected
 
 
 def test_every_round_of_programs_takes_the_time_of_a_meeting():

@@ -83,7 +83,7 @@ def _find_squares(
     if parts is None:
         return None
     x, anchor = parts
-    quotient = defined_by.get(anchor)
+    quotient = defined_by.get(_reshaped(anchor, defined_by))
     if not isinstance(quotient, Elementwise) or quotient.fn != "div":
         return None
     total, count = (defined_by.get(_reshaped(value, defined_by)) for value in quotient.args)

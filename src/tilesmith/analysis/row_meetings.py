@@ -6,6 +6,7 @@ the others' parts of it; what needs such a result comes one meeting later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,10 +53,13 @@ def plan_meetings(site: RowProduct) -> RowMeetings | None:
     after = tuple(op for op in site.grid.body.ops[position + 1 :] if id(op) in needed)
     everything = (*before, site.loop, *site.loop.body.ops, *after)
     columns = find_axis(everything, site.acc, 1)
-    if columns is None or _reads_what_it_writes(everything):
+    if columns is None or _reads_what_it_writes(everything) or _writes_twice(after):
         return None
-    found = [op for op in after if isinstance(op, Reduce) and columns.get(op.x) == op.axis]
-    if not found or not all(_can_be_exchanged(op, site.row_block) for op in found):
+    found = [op for op in everything if isinstance(op, Reduce) and columns.get(op.x) == op.axis]
+    # What is reduced before the loop, or in it, would be of a tile: nobody has met yet.
+    if not found or any(op not in after for op in found):
+        return None
+    if not all(_can_be_exchanged(op, site.row_block) for op in found):
         return None
     plan = _Stages(after, found, site.num_columns)
     return plan.finish(before, columns) if plan.num_meetings <= MOST_MEETINGS else None
@@ -66,6 +70,12 @@ def _reads_what_it_writes(ops: Sequence[Operation]) -> bool:
     inside = tuple(walk(Region((), tuple(ops))))
     written = {alias_group(op.tensor) for op in inside if isinstance(op, Store)}
     return any(isinstance(op, Load) and alias_group(op.tensor) in written for op in inside)
+
+
+def _writes_twice(ops: Sequence[Operation]) -> bool:
+    """Whether two programs may write one place: the order of stores is that of one program."""
+    written = Counter(alias_group(op.tensor) for op in ops if isinstance(op, Store))
+    return any(count > 1 for count in written.values())
 
 
 def _can_be_exchanged(op: Reduce, row_block: str) -> bool:

@@ -182,6 +182,8 @@ def _warp_specialize_slots(kernel: Kernel) -> list[Slot]:
     # Warps that only load serve warps that multiply.
     has_dots = bool(kernel.facts.matmuls)
     allowed = kernel.allow_warp_specialize and has_dots and kernel.target.capability >= 100
+    # Nobody has seen specialised warps come to a meeting.
+    allowed = allowed and not kernel.structure.meetings
     return _range_slots(kernel, ON_REQUEST, lambda entry: allowed)
 
 

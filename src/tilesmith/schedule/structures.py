@@ -18,16 +18,19 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.diagnostics.errors import InvalidConfigValue
+from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.config_keys import STRUCTURE
 from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.prediction import Prediction
 from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.resources import ResourceUse
 from tilesmith.schedule.spec import ConfigSpec, Values
 from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.targets import Target
 
 TWO_PHASES, LAST_REDUCES, EXCHANGE = "two_phases", "last_reduces", "exchange"
 FORMS = {TWO_PHASES: Form.PHASES, LAST_REDUCES: Form.LAST, EXCHANGE: Form.EXCHANGE}
@@ -51,6 +54,17 @@ def _marked(values: Mapping[str, Any], name: str) -> Config:
 class StructuredSpec(ConfigSpec):
     """A ConfigSpec that also knows the Configs of other forms of the function, if it has any."""
 
+    def __init__(
+        self,
+        function: Function,
+        target: Target,
+        tunables: Mapping[str, Fragment] | None = None,
+        *,
+        allow_warp_specialize: bool = True,
+    ) -> None:
+        super().__init__(function, target, tunables, allow_warp_specialize=allow_warp_specialize)
+        self._allow_warp_specialize = allow_warp_specialize
+
     @property
     def may_split(self) -> bool:
         """Whether other forms are looked for: on CPUs caches do what they are for."""
@@ -64,10 +78,14 @@ class StructuredSpec(ConfigSpec):
         forms = {name: form for name, form in FORMS.items() if self._has_room(form)}
         split = {name: split_rows(self.function, form) for name, form in forms.items()}
         return {
-            name: ConfigSpec(function, self.target, self.tunables)
+            name: self._spec_of(function)
             for name, function in split.items()
             if function is not None
         }
+
+    def _spec_of(self, function: Function) -> ConfigSpec:
+        allowed = self._allow_warp_specialize
+        return ConfigSpec(function, self.target, self.tunables, allow_warp_specialize=allowed)
 
     def _has_room(self, form: Form) -> bool:
         """Whether programs that wait leave room for those they wait for."""
@@ -224,7 +242,7 @@ def _may_be_first(name: str, spec: ConfigSpec) -> bool:
     their time is not memory's.
     """
     is_known = spec.target.kind == "cuda"
-    return name != EXCHANGE or (is_known and all(f.itemsize <= 2 for f in spec.facts.matmuls))
+    return name != EXCHANGE or (is_known and all(f.itemsize == 2 for f in spec.facts.matmuls))
 
 
 def _scratch_bytes(spec: ConfigSpec) -> int:

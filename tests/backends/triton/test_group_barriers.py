@@ -13,6 +13,7 @@ import pytest
 from tests.backends.triton.kernels import block, function, make, tensor
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.runtime.launch_tensors import make_launch_tensor
 
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942")
@@ -92,6 +93,12 @@ def test_programs_take_a_number_in_the_order_in_which_they_start() -> None:
     (draw,) = lines_of(artifact, "atomic_add")
     assert draw == f'pid = tl.atomic_add(counts + {GROUPS}, 1, sem="relaxed", scope="gpu")'
     assert "tl.program_id" not in artifact.source
+
+
+def test_a_device_needs_room_for_those_who_wait() -> None:
+    assert centred().least_sms == LEAST_SMS_FOR_GROUPS
+    alone = text().replace("group_barrier(%counts, %group, %four)", "program_barrier()")
+    assert make(alone, symbols=SIZES).least_sms == 0
 
 
 def test_counts_are_made_at_every_launch() -> None:

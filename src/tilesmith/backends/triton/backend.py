@@ -66,6 +66,7 @@ def emit(
         options=module.options,
         target=schedule.target,
         descriptions=module.descriptions,
+        least_sms=module.least_sms,
     )
 
 
@@ -123,6 +124,7 @@ class _Module:
             for description, name in self._needs.descriptions.items()
         )
         self._emitter = emitter
+        self.least_sms = LEAST_SMS_FOR_GROUPS if emitter.counters.tickets is not None else 0
         self._parameters = parameters
         self._grid = grid
 
@@ -180,8 +182,6 @@ class _Module:
             if isinstance(parameter.value.type, TensorType)
         ]
         first = tensors[0] if tensors else ""
-        waits = self._emitter.counters.tickets is not None
-        least_sms = LEAST_SMS_FOR_GROUPS if waits else 0
-        function = LaunchFunction(self.name, names, first, self.descriptions, least_sms)
+        function = LaunchFunction(self.name, names, first, self.descriptions, self.least_sms)
         constexprs = list(self._needs.constexprs.items())
         function.write(writer, self._grid, constexprs, self.options)

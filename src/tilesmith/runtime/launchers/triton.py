@@ -17,6 +17,7 @@ import torch
 
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics import errors
+from tilesmith.runtime.device import get_num_sm
 from tilesmith.runtime.launchers.descriptions import Descriptors
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
@@ -30,6 +31,18 @@ def _descriptors(artifact: Artifact) -> list[Descriptors]:
 
     names = [parameter.name for parameter in artifact.parameters]
     return [Descriptors(item, names, TensorDescriptor) for item in artifact.descriptions]
+
+
+def _check_room(artifact: Artifact, device: torch.device) -> None:
+    """Raise where programs would wait for others that find no place to run."""
+    if not artifact.least_sms or get_num_sm(device) >= artifact.least_sms:
+        return
+    raise errors.InvalidConfig(
+        problem=f"its programs wait for each other, and {device} has {get_num_sm(device)} "
+        "multiprocessors",
+        expected=f"{artifact.least_sms} multiprocessors or more",
+        fix="bind the kernel for this device, or leave structure out of the config",
+    )
 
 
 def _stream_finder() -> Callable[[int], int]:
@@ -50,6 +63,7 @@ class TritonLauncher:
         options: GpuOptions,
         without_descriptors: Callable[[], Callable[..., None]] | None = None,
     ) -> None:
+        _check_room(artifact, options.device)
         self.artifact = artifact
         self._without_descriptors = without_descriptors
         """Makes the launcher of the same kernel with plain pointers, for misaligned tensors."""
