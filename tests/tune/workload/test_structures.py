@@ -8,12 +8,16 @@ import torch
 from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.structures import FORMS
+from tilesmith.schedule.structures import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner.build import build_program, launch_arguments
 from tilesmith.tune.workload.candidates import Candidates
 from tilesmith.tune.workload.capture import capture
+
+BLOCKS = {TWO_PHASES: [64, 32, 128, 4], LAST_REDUCES: [64, 32, 128, 4], EXCHANGE: [64, 32, 128]}
+WHOLE_ROWS = {"row_scratch": 256 * 512}
+PARTS = {"row_sum_parts": 256 * 4, "row_squares_parts": 256 * 4}
 
 
 @pytest.mark.parametrize("structure", FORMS)
@@ -24,15 +28,17 @@ def test_candidates_of_all_structures_are_built(structure, tmp_path, monkeypatch
     args = matmul_layernorm.normalize_args(*tensors)
     bound = matmul_layernorm.bind(args, target="cuda:90")
     config = bound.config_spec.normalize(
-        Config(structure=structure, block_sizes=[64, 32, 128, 4], num_stages=2)
+        Config(structure=structure, block_sizes=BLOCKS[structure], num_stages=2)
     )
     artifact = bound.to_artifact(config)
     candidates = Candidates(bound, args, capture(bound, args, config), tmp_path)
     binding = candidates.bind(config, artifact)
     # What a launch makes itself is not the workload's.
-    assert "row_scratch" not in dict(binding.arguments)
+    scratch = PARTS if structure == EXCHANGE else WHOLE_ROWS
+    assert not set(scratch) & set(dict(binding.arguments))
     found = launch_arguments(artifact, binding)
-    assert found["row_scratch"] == Pointer("float32", 0, 256 * 512 * 4)
+    for name, count in scratch.items():
+        assert found[name] == Pointer("float32", 0, 4 * count)
     assert build_program(Program("k", artifact, binding)).verdict is Verdict.OK
     # The reference is of the kernel as it is written.
     assert {name for name, _ in candidates.reference(config).sizes} == {"tile_m", "tile_k"}
