@@ -222,7 +222,7 @@ def test_devices_without_room_for_those_who_wait_have_no_exchange(num_sms, is_of
             spec.normalize(Config(structure=EXCHANGE, block_sizes=[128, 64, 128]))
 
 
-def test_an_exchange_is_the_default_only_where_it_was_seen():
+def test_an_exchange_is_the_default_for_16_bit_products_on_nvidia():
     assert row_product(target="hip:gfx942").default_config().get("structure") == LAST_REDUCES
     assert EXCHANGE in row_product(target="hip:gfx942").others
     assert row_product(dtype="f16").default_config().get("structure") == EXCHANGE

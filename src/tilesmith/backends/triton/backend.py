@@ -15,10 +15,7 @@ from tilesmith.backends.triton.grid_barriers import COOPERATIVE
 from tilesmith.backends.triton.helper_functions import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.host_expressions import HostExpressions
 from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
-from tilesmith.backends.triton.launch_counters import (
-    add_counters,
-    has_barriers,
-)
+from tilesmith.backends.triton.launch_counters import add_counters, has_barriers
 from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
 from tilesmith.backends.triton.rounding import rounds_visibly

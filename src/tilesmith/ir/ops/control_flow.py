@@ -54,9 +54,9 @@ class GroupBarrier(Operation):
 
     They are counted at ``counts[place]``, zero at the start of a launch; the last element is no
     place but left to backends, to number programs with. What each of them stored before it is seen
-    by all of them after it. Counts are never set back, so a second barrier over
-    the same ones is given twice the number. A group has at most ``MOST_IN_GROUP`` programs, which
-    are neighbours in the order of the grid.
+    by all of them after it. Counts are never set back, so a second barrier over the same ones is
+    given twice the number. A group has at most ``MOST_IN_GROUP`` programs, which are neighbours in
+    the order of the grid.
     """
 
     counts: Value = operand()
