@@ -68,7 +68,7 @@ def arguments() -> dict[str, torch.Tensor]:
         "x": x,
         "parts": torch.full((ROWS, COLUMNS), torch.nan),
         "out": torch.zeros(ROWS, WIDTH),
-        "counts": torch.zeros(GROUPS, dtype=torch.int32),
+        "counts": torch.zeros(GROUPS + 1, dtype=torch.int32),
     }
 
 
@@ -77,7 +77,7 @@ def test_each_program_sees_what_those_of_its_group_stored(races: bool):
     given = arguments()
     run_function(build(in_grid(PART, TOTAL + SHIFTED), given, BLOCKS), given, BLOCKS, races=races)
     torch.testing.assert_close(given["out"], given["x"] + given["x"].sum(1, keepdim=True))
-    assert given["counts"].tolist() == [COLUMNS] * GROUPS
+    assert given["counts"].tolist() == [*[COLUMNS] * GROUPS, 0]
 
 
 @pytest.mark.parametrize("races", [False, True])
@@ -97,7 +97,7 @@ def test_a_second_barrier_over_the_same_counts_waits_for_twice_the_number(races:
     run_function(build(body, given, BLOCKS), given, BLOCKS, races=races)
     squares = given["x"].sum(1, keepdim=True) ** 2
     torch.testing.assert_close(given["out"], given["x"] + COLUMNS * squares)
-    assert given["counts"].tolist() == [2 * COLUMNS] * GROUPS
+    assert given["counts"].tolist() == [*[2 * COLUMNS] * GROUPS, 0]
 
 
 def test_scalars_and_lengths_of_tiles_stay_those_of_their_program():
@@ -154,7 +154,7 @@ def test_a_second_barrier_given_the_number_of_the_first_is_found():
 
 
 def test_counts_that_are_not_zero_at_the_start_are_found():
-    given = {**arguments(), "counts": torch.tensor([0, 0, 1, 0], dtype=torch.int32)}
+    given = {**arguments(), "counts": torch.tensor([0, 0, 1, 0, 0], dtype=torch.int32)}
     function = build(in_grid(PART, TOTAL + SHIFTED), given, BLOCKS)
     with pytest.raises(InternalError, match=r"counts\[2\], and 4 come"):
         run_function(function, given, BLOCKS)
@@ -163,6 +163,13 @@ def test_counts_that_are_not_zero_at_the_start_are_found():
 def test_a_place_outside_the_counts_is_found():
     given = arguments()
     function = build(in_grid(PART, TOTAL + SHIFTED, place="%row"), given, BLOCKS)
+    with pytest.raises(OutOfBoundsAccess, match="counts"):
+        run_function(function, given, BLOCKS)
+
+
+def test_the_last_count_is_no_place():
+    given = {**arguments(), "counts": torch.zeros(GROUPS, dtype=torch.int32)}
+    function = build(in_grid(PART, TOTAL + SHIFTED), given, BLOCKS)
     with pytest.raises(OutOfBoundsAccess, match="counts"):
         run_function(function, given, BLOCKS)
 
@@ -176,4 +183,4 @@ def test_such_a_grid_is_never_sampled():
         run_prepared(prepare_function(function), given, BLOCKS, sampling=sampling)
         torch.testing.assert_close(given["out"], given["x"] + given["x"].sum(1, keepdim=True))
         assert sampling.is_complete
-        assert bool(sampling.mask_of(given["counts"]).all())
+        assert sampling.mask_of(given["counts"]).tolist() == [*[True] * GROUPS, False]

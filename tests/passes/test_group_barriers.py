@@ -43,7 +43,7 @@ def program(body: str, axes: str = '[%zero], [%rows]) {blocks=["m"]} (%b: i32[])
   param %x: tensor<f32[{ROWS}, {LENGTH}], strides=[{LENGTH}, 1], alias=0> from "x"
   param %y: tensor<f32[{ROWS}], strides=[1], alias=1> from "y"
   param %out: tensor<f32[{ROWS}], strides=[1], alias=2> from "out"
-  param %counts: tensor<i32[1], strides=[1], alias=-1> from "counts"
+  param %counts: tensor<i32[2], strides=[1], alias=-1> from "counts"
   block m {{slot=0}}
   block n {{slot=1}}
   %zero = full() {{value=0}} : i32[]
@@ -159,7 +159,7 @@ def exchange_of(function: Function, **sizes: int) -> torch.Tensor:
         "x": x,
         "y": torch.full((ROWS,), torch.nan),
         "out": torch.zeros(ROWS),
-        "counts": torch.zeros(1, dtype=torch.int32),
+        "counts": torch.zeros(2, dtype=torch.int32),
     }
     return results_of(function, arguments, {"m": 2, "n": 1, **sizes})["out"]
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.errors import OutOfBoundsAccess
 from tilesmith.interpreter.access import SliceAccess
@@ -44,10 +46,11 @@ def evaluate_group_barrier(op: GroupBarrier, frame: Frame) -> None:
     """Count the program that has come."""
     counts = frame.values[op.counts]
     access = SliceAccess([frame.values[op.place]], (), None)
-    outside = access.find_outside(counts.shape)
+    # The last element is the backend's, to number programs with.
+    size = counts.shape[0] - 1
+    outside = access.find_outside(torch.Size([size]))
     if outside is not None:
         dim, index = outside
-        size = counts.shape[dim]
         raise OutOfBoundsAccess(tensor=op.counts.name, dim=dim, index=index, size=size, loc=op.loc)
     if frame.sampling is not None:
         frame.sampling.note_write(counts, access)
