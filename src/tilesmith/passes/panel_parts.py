@@ -13,8 +13,7 @@ from tilesmith.dtypes import DType
 from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import ReduceKind
-from tilesmith.ir.ops.shape import ExpandDims
-from tilesmith.ir.types import ONE, Dim, Shape, scalar
+from tilesmith.ir.types import Dim, Shape, scalar
 from tilesmith.ir.values import Value
 from tilesmith.passes.tile_writer import TileWriter
 
@@ -76,16 +75,11 @@ class PanelParts:
 
     def collect(self, memory: Value) -> Value:
         """All programs' parts; lanes of none hold 0."""
-        builder, rows = self._write.builder, self._panel.rows
-        numbers = self._numbers()
-        column = numbers.tile.with_shape((*numbers.tile.shape, ONE))
-        line = rows.tile.with_shape((ONE, *rows.tile.shape))
-        indices = (
-            builder.create(ExpandDims, column, x=numbers, axes=(1,)),
-            builder.create(ExpandDims, line, x=rows, axes=(0,)),
-        )
+        indices = self._write.place(self._numbers(), self._panel.rows)
         kind = scalar(memory.tensor.dtype).with_shape(self._shape)
-        return builder.create(Load, kind, tensor=memory, mask=self._are_parts(), indices=indices)
+        return self._write.builder.create(
+            Load, kind, tensor=memory, mask=self._are_parts(), indices=indices
+        )
 
     def together(self, kind: str, all_parts: Value) -> Value:
         """The reduction of whole rows."""

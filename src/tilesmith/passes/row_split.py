@@ -14,9 +14,8 @@ from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
-from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import ONE, Dim, TensorType, TileType, Type, scalar
+from tilesmith.ir.types import Dim, TensorType, TileType, Type, scalar
 from tilesmith.ir.values import Value
 from tilesmith.passes.copied_ops import CopiedOps
 
@@ -111,15 +110,6 @@ class RowSplit:
         """The numbers in a tile of a block."""
         line = begin.tile.with_shape((Dim.of(block),))
         return builder.create(TileIndex, line, begin=begin, block=block)
-
-    def place(self, builder: Builder, rows: Value, columns: Value) -> tuple[Value, Value]:
-        """Indices of a tile of a matrix."""
-        column = rows.tile.with_shape((*rows.tile.shape, ONE))
-        line = columns.tile.with_shape((ONE, *columns.tile.shape))
-        return (
-            builder.create(ExpandDims, column, x=rows, axes=(1,)),
-            builder.create(ExpandDims, line, x=columns, axes=(0,)),
-        )
 
     def _find_column_index(self) -> TileType:
         """Slices may be indexed by other integers than tiles are."""

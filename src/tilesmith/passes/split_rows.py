@@ -33,6 +33,7 @@ from tilesmith.passes.merge_common_subexpressions import merge_common_subexpress
 from tilesmith.passes.number_slots import number_slots
 from tilesmith.passes.order_memory import order_memory
 from tilesmith.passes.row_split import RowSplit, made_at_launch
+from tilesmith.passes.tile_writer import TileWriter
 
 
 class Form(Enum):
@@ -128,8 +129,7 @@ class _ThroughMemory(RowSplit):
         copy = self.copy_columns(builder, row, column)
         for op in copy.write((*site.before, site.loop)):
             builder.insert(op)
-        place = self.place(
-            builder,
+        place = TileWriter(builder).place(
             self.tile_index(builder, row, site.row_block),
             self.tile_index(builder, column, self.column_block),
         )
@@ -144,8 +144,8 @@ class _ThroughMemory(RowSplit):
         row = Value(self.row_index, f"{self.row_block}_begin", site.row_begin.loc)
         builder.open_region()
         line = self.column_index.with_shape((site.acc.tile.shape[1],))
-        place = self.place(
-            builder, self.tile_index(builder, row, self.row_block), builder.create(Arange, line)
+        place = TileWriter(builder).place(
+            self.tile_index(builder, row, self.row_block), builder.create(Arange, line)
         )
         whole = self._in_rows(site.acc)
         acc = builder.create(Load, whole, tensor=self._scratch, indices=place)

@@ -50,6 +50,15 @@ class TileWriter:
         expanded = self.builder.create(ExpandDims, wide, x=x, axes=axes)
         return self.builder.create(Broadcast, x.tile.with_shape(shape), x=expanded)
 
+    def place(self, rows: Value, columns: Value) -> tuple[Value, Value]:
+        """Indices of a tile of a matrix, from two lines of numbers."""
+        column = rows.tile.with_shape((*rows.tile.shape, ONE))
+        line = columns.tile.with_shape((ONE, *columns.tile.shape))
+        return (
+            self.builder.create(ExpandDims, column, x=rows, axes=(1,)),
+            self.builder.create(ExpandDims, line, x=columns, axes=(0,)),
+        )
+
     def line(self, x: Value, shape: Shape) -> Value:
         """The same lanes without axes of length 1."""
         if x.tile.shape == shape:
