@@ -85,10 +85,22 @@ def test_parts_are_made_at_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "lanes", "low"), [(45, 4, 12), (512, 4, 128), (4096, 32, 128), (8192, 32, 256)]
+    ("n", "dtype", "lanes", "low"),
+    [
+        (45, torch.float32, 4, 12),
+        (512, torch.float32, 8, 64),
+        (512, torch.bfloat16, 4, 128),
+        (1536, torch.float32, 32, 48),
+        (4096, torch.float32, 32, 128),
+        (4096, torch.float16, 32, 128),
+        (8192, torch.bfloat16, 32, 256),
+    ],
 )
-def test_a_row_has_no_more_parts_than_there_is_room_for(n: int, lanes: int, low: int) -> None:
-    args = (torch.empty(64, 32, device="meta"), torch.empty(32, n, device="meta"))
+def test_a_row_has_no_more_parts_than_there_is_room_for(
+    n: int, dtype: torch.dtype, lanes: int, low: int
+) -> None:
+    sizes = (64, 32), (32, n)
+    args = tuple(torch.empty(size, dtype=dtype, device="meta") for size in sizes)
     function = split(function_of(matmul_softmax, args), Form.EXCHANGE)
     (columns,) = [block for block in function.blocks if block.name == "columns"]
     assert (columns.slot, columns.extent, columns.low) == (2, n, low)

@@ -303,7 +303,9 @@ def attention(
 """)
 
 
-def matmul_row_norm(m: int = 8192, n: int = 512, k: int = 512, dtype: str = "bf16") -> Function:
+def matmul_row_norm(
+    m: int = 8192, n: int = 512, k: int = 512, dtype: str = "bf16", precision: str = "tf32"
+) -> Function:
     """``x @ y`` with whole output rows in registers, divided by their sum."""
     return parse_function(f"""func @matmul_row_norm {{
 {_tensor("x", dtype, [m, k])}
@@ -328,7 +330,7 @@ def matmul_row_norm(m: int = 8192, n: int = 512, k: int = 512, dtype: str = "bf1
       %kc = expand_dims(%tk) {{axes=[1]}} : i32[tile_k, 1]
       %a = load(%x, none, [%rm, %kr]) {{slot=0}} : {dtype}[tile_m, tile_k]
       %b = load(%y, none, [%kc, %rn]) {{slot=1}} : {dtype}[tile_k, {n}]
-      %new = dot(%a, %b, %old) {{precision="tf32"}} : f32[tile_m, {n}]
+      %new = dot(%a, %b, %old) {{precision="{precision}"}} : f32[tile_m, {n}]
       yield(%new)
     }}
     %sum = reduce(%acc) {{axis=1, kind="sum"}} : f32[tile_m]

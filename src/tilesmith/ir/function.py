@@ -45,6 +45,11 @@ class Parameter:
     source: str
     """How the launcher finds it, e.g. ``x``, ``x.size(0)``, ``x.stride(1)``, ``alpha``."""
 
+    @property
+    def is_zeroed(self) -> bool:
+        """Whether each launch makes it, cleared."""
+        return self.source.startswith("torch.zeros(")
+
 
 @dataclass(frozen=True, eq=False)
 class Function:

@@ -28,8 +28,11 @@ from tilesmith.passes.row_split import RowSplit, made_at_launch
 from tilesmith.passes.tile_writer import TileWriter
 
 LEAST_PARTS = 4
-USUAL_TILE = 128
-"""Columns; room is made for as many parts as tiles of this width have."""
+LEAST_TILE, LEAST_TILE_OF_WORDS = 128, 64
+"""Columns; room is made for as many parts as tiles of this width have.
+
+Products of words are not for matrix units: narrow tiles cost them little.
+"""
 MOST_COLUMNS = 8192
 
 
@@ -56,9 +59,10 @@ def exchange_parts(function: Function, site: RowProduct) -> Function | None:
     return eliminate_dead_code(_Exchange(function, site, plan).run())
 
 
-def _num_lanes(num_columns: int) -> int:
+def _num_lanes(site: RowProduct) -> int:
     """Room for parts, a power of two."""
-    tiles = -(-num_columns // USUAL_TILE)
+    is_wide = site.dot.lhs.tile.dtype.itemsize > 2
+    tiles = -(-site.num_columns // (LEAST_TILE_OF_WORDS if is_wide else LEAST_TILE))
     return min(max(LEAST_PARTS, 1 << (tiles - 1).bit_length()), MOST_IN_GROUP)
 
 
@@ -69,7 +73,7 @@ class _Exchange(RowSplit):
         ops = (*plan.before, site.loop, *(op for stage in plan.stages for op in stage))
         super().__init__(function, site, ops, plan.columns)
         self.plan = plan
-        self.lanes = _num_lanes(site.num_columns)
+        self.lanes = _num_lanes(site)
         exchanged = [*(op for meeting in plan.exchanged for op in meeting), *plan.derived]
         shape = (self.lanes, site.num_rows)
         self.parts_of = {

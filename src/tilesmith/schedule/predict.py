@@ -29,6 +29,10 @@ SHUFFLE_NS, BARRIER_NS = 12.0, 45.0
 PRODUCT_LATENCY_NS = 60.0
 MEETING_NS = 2600.0
 """Until all programs of a panel have come: their parts to the shared cache, a count, and back."""
+GRID_BARRIER_NS = 3000.0
+"""Until all programs of a launch have come, the clearing of their counter included."""
+CLEARING_NS = 1000.0
+"""Of memory that a launch clears first."""
 DESCRIPTOR_LATENCY_NS = 150.0
 UNHIDDEN = 0.35
 """Of the shorter of two kinds of work in one program that could overlap."""
@@ -95,7 +99,7 @@ class GpuModel:
         occupancy = resident_programs(self._device, launch, use)
         scene = Scene(sizes, launch, use, values, occupancy)
         parts = [self._grid(work, scene) for work in self._work.grids]
-        launch_ms = self._device.launch_ns / 1e6
+        launch_ms = self._launch_ns() / 1e6
         if not parts:
             return Prediction(launch_ms, 0.0, 0.0, 0.0, limiter="the launch")
         longest = max(parts, key=lambda part: part.total_ms)
@@ -109,6 +113,11 @@ class GpuModel:
             longest.occupancy,
             longest.limiter if longest.total_ms > launch_ms else "the launch",
         )
+
+    def _launch_ns(self) -> float:
+        """What a launch takes besides what its programs do."""
+        barriers = GRID_BARRIER_NS * self._work.num_barriers
+        return self._device.launch_ns + barriers + CLEARING_NS * self._work.num_cleared
 
     def _grid(self, work: GridWork, scene: Scene) -> Prediction:
         device = self._device

@@ -12,7 +12,7 @@ from math import prod
 
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Sort
@@ -102,6 +102,8 @@ class WorkModel:
         }
         self.grids = tuple(self._grid_work(grid) for grid in structure.grids)
         self.num_meetings = len(structure.meetings)
+        self.num_barriers = sum(isinstance(op, GridBarrier) for op in structure.function.body.ops)
+        self.num_cleared = sum(p.is_zeroed for p in structure.function.parameters)
         self._counted = counted_loops(structure)
         self._passes = self._count_passes()
         self._whole: dict[Dim, int | None] = {}

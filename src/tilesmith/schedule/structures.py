@@ -236,13 +236,15 @@ class StructuredSpec(ConfigSpec):
 
 
 def _may_be_first(name: str, spec: ConfigSpec) -> bool:
-    """Whether a form may be a default: an exchange for products of 16-bit types on NVIDIA devices.
+    """Whether a form may be a default: an exchange where it was seen to run and to gain.
 
-    It was seen to run and to gain on an H200. Products of words were 0.7 to 1.06 times as fast
-    there as if the last program reduced rows: their time is not memory's.
+    That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
     """
-    is_cuda = spec.target.kind == "cuda"
-    return name != EXCHANGE or (is_cuda and all(f.itemsize == 2 for f in spec.facts.matmuls))
+    if name != EXCHANGE:
+        return True
+    facts = spec.facts.matmuls
+    is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in facts)
+    return spec.target.kind == "cuda" and is_known
 
 
 def _scratch_bytes(spec: ConfigSpec) -> int:

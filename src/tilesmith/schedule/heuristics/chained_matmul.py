@@ -105,8 +105,8 @@ def _half_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
 
     bf16 on an H200, M = 131072, K = 512, ms by pointers / so: N = 256: 0.124 / 0.079; 512: 0.197 /
     0.151; 1024: 0.609 / 0.506; 2048: 2.56 / 1.56. Where rows are few, each program has one tile, of
-    fewer rows: 512^3 0.016 / 0.012; 1024^3 0.034 / 0.027. In one loop N = 4096 takes ten times as
-    long.
+    fewer rows: 512^3 0.016 / 0.012 (4 warps 0.011); 1024^3 0.034 / 0.027. In one loop N = 4096 is
+    ten times slower.
     """
     target, m = situation.target, matmul.m.extent_or(4096)
     bm = max(16, min(128, power_of_2_floor(ACCUMULATOR_BYTES / (4 * n))))
@@ -124,7 +124,8 @@ def _half_rows(situation: Situation, matmul: MatmulFact, n: int) -> list[Seed]:
     has_room = operand_bytes + bm * n * _stored_itemsize(situation) <= target.shared_bytes
     kinds = ("load", "store") if has_room else ("load",)
     options = copied(situation, lambda fact: fact.kind in kinds)
-    seed = Seed(_row_blocks(matmul, bm, bk), 8, stages, options=options)
+    warps = 4 if bm * n <= 8192 and not has_many else 8
+    seed = Seed(_row_blocks(matmul, bm, bk), warps, stages, options=options)
     if not has_many:
         return [seed]
     loop = {**in_one_loop(situation), "num_sm_multiplier": 2}
