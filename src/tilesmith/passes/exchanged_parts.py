@@ -31,7 +31,7 @@ LEAST_PARTS = 4
 LEAST_TILE, LEAST_TILE_OF_WORDS = 128, 64
 """Columns; room is made for as many parts as tiles of this width have.
 
-Products of words are not for matrix units: narrow tiles cost them little.
+Words are seldom multiplied by matrix units, and without these narrow tiles cost little.
 """
 MOST_COLUMNS = 8192
 
