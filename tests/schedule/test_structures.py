@@ -84,6 +84,12 @@ def test_words_that_are_kept_have_tiles_of_their_own(size, tile):
     assert set(first.indexing) == {"pointer"}
 
 
+@pytest.mark.parametrize("m", [1, 16, 128])
+def test_a_few_rows_are_left_to_more_programs_than_may_wait(m):
+    spec = sized_product(m, 4096, 4096)
+    assert spec.default_config()["structure"] == TWO_PHASES
+
+
 def test_a_barrier_and_memory_to_clear_take_time_at_each_launch():
     spec = row_product()
     for name, is_cleared, num_barriers in [
