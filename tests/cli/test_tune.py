@@ -170,6 +170,13 @@ def test_files_of_the_report_are_named(module, searches, tmp_path):
     assert done.stderr == f"report: {Path('out') / 'double.png'}\n"
 
 
+def test_a_stored_winner_has_no_report(module, searches, tmp_path):
+    searches.result = make_result(stop=StopReason.CACHED)
+    done = run("tune", "mine:double", *ARGS, "--report", "out")
+    assert done.exit_code == 0
+    assert done.stderr == "no search, so no report: a winner is stored; --force searches\n"
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "has_line"),
     [

@@ -13,7 +13,7 @@ from tilesmith.tune.jobs import Binding, BuildReply, CheckReply, Program
 from tilesmith.tune.listener import Generation, Progress, SearchStart
 from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, TuneResult
-from tilesmith.tune.stations import BenchLostError, Entrant, TrialFailedError
+from tilesmith.tune.stations import BenchLostError, Entrant, NoTimeError, TrialFailedError
 
 
 def config(size: int, **more: object) -> Config:
@@ -74,6 +74,8 @@ class FakeBench:
     noise: float = 0.01
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     is_lost: bool = False
+    ends_after: int | None = None
+    """So many checks, then there is no time to start a runner."""
     known: set[str] = field(default_factory=set)
     num_samples: int = 0
     num_starts: int = 1
@@ -84,6 +86,10 @@ class FakeBench:
     def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
         if self.is_lost:
             raise BenchLostError("no such device")
+        if self.ends_after is not None:
+            if not self.ends_after:
+                raise NoTimeError("there is no time to start a runner again")
+            self.ends_after -= 1
         self.before(entrant.key)
         verdict = self.verdicts.get(entrant.key, Verdict.OK)
         if verdict in (Verdict.CRASHED, Verdict.HUNG):

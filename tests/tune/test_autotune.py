@@ -240,3 +240,38 @@ def test_the_users_own_check_decides(caplog):
     assert found.block_sizes == [8]
     assert "results judged by: the accuracy check function" in caplog.text
     assert "judged by nothing" not in caplog.text
+
+
+def test_listed_configs_that_do_not_fit_are_named(caplog):
+    listed = [config(1024), Config(block_sizes=[16, 3]), config(8), Config(block_sizes=[8], foo=3)]
+    kernel = make_add(autotune_progress_bar=False, configs=listed)
+    assert kernel.autotune((X, Y), budget=60, force=False).block_sizes[0] in (1024, 8)
+    assert "2 configs possible" in caplog.text
+    left_out = [r.getMessage() for r in caplog.records if "is left out" in r.getMessage()]
+    assert [text.partition(" is left out: ")[0] for text in left_out] == [
+        "Config(block_sizes=[16, 3])",
+        "Config(block_sizes=[8], foo=3)",
+    ]
+    assert "block_sizes" in left_out[0].partition("left out")[2]
+    assert "foo" in left_out[1].partition("left out")[2]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda config: config.block_sizes == [8],
+        lambda config: config if config.block_sizes == [8] else None,
+        lambda config: {"block_sizes": [8]},
+    ],
+)
+def test_a_filter_answers_yes_or_no_or_with_a_config(keep):
+    kernel = make_add(autotune_progress_bar=False, autotune_config_filter=keep)
+    listed = [config(1024), config(8)]
+    found = kernel.autotune((X, Y), budget=60, method="FiniteSearch", configs=listed)
+    assert found.block_sizes == [8]
+
+
+def test_a_filter_with_another_answer_is_told_what_to_say():
+    kernel = make_add(autotune_progress_bar=False, autotune_config_filter=lambda config: "no")
+    with pytest.raises(TypeError, match="autotune_config_filter returned str; expected the Config"):
+        kernel.autotune((X, Y), budget=60, method="FiniteSearch", configs=[config(1024), config(8)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,31 @@ def test_a_budget_wins_over_the_effort_and_the_callers_over_both():
 def test_a_budget_is_no_negative_number(budget: float):
     with pytest.raises(ValueError, match="expected 0 or more"):
         options_from_settings(settings(), budget_s=budget)
+
+
+@pytest.mark.parametrize("budget", ["5", "abc", [1], True])
+def test_a_budget_is_a_number(budget: Any):
+    with pytest.raises(TypeError, match="expected seconds, a number from 0 on"):
+        options_from_settings(settings(), budget_s=budget)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("efort", "effort"),
+        ("autotune_logs", "log"),
+        ("max_generation", "max_generations"),
+        ("metod", "method"),
+    ],
+)
+def test_mistyped_options_are_told_from_a_methods_own(name: str, meant: str):
+    with pytest.raises(ValueError, match=rf"no option '{name}'; did you mean .*\b{meant}\b"):
+        options_from_settings(settings(), {name: 1})
+
+
+def test_options_of_a_method_are_left_to_it():
+    options = options_from_settings(settings(), {"copies": 3, "wings": 2})
+    assert options.method_options == {"copies": 3, "wings": 2}
 
 
 @pytest.mark.parametrize(

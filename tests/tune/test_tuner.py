@@ -110,6 +110,17 @@ def test_slower_ones_are_dropped_after_few_samples():
     assert all(o.reason.endswith("times the best") for o in dropped)
 
 
+def test_what_there_is_no_time_to_run_is_no_outcome():
+    setup = Setup()
+    setup.bench.ends_after = 3
+    result = setup.run()
+    assert result.stop is StopReason.BUDGET
+    assert result.config == config(4)
+    assert [o.config for o in setup.records.appended] == [config(1), config(2), config(4)]
+    assert not any(o.verdict is Verdict.HUNG for o in setup.search.told)
+    assert setup.clock.now < setup.options.budget_s
+
+
 def test_a_generation_is_summed_up_when_the_search_moves_on():
     setup = Setup()
     setup.run()

@@ -113,7 +113,9 @@ def _show(form: TuneForm, kernel: Kernel, result: TuneResult, written: list[Path
         return
     if result.is_measured:
         show(result.paste_line)
-    if written and not form.quiet:
+    if form.report and result.is_cached:
+        typer.echo("no search, so no report: a winner is stored; --force searches", err=True)
+    elif written and not form.quiet:
         typer.echo(f"report: {', '.join(map(str, written))}", err=True)
 
 

@@ -30,7 +30,13 @@ from tilesmith.tune.processes.failures import (
 from tilesmith.tune.processes.messages import ErrorReply
 from tilesmith.tune.processes.runner_client import RunnerClient
 from tilesmith.tune.processes.standby import origin_of, process_standby
-from tilesmith.tune.stations import BenchLostError, Entrant, Samples, TrialFailedError
+from tilesmith.tune.stations import (
+    BenchLostError,
+    Entrant,
+    NoTimeError,
+    Samples,
+    TrialFailedError,
+)
 
 RUNNER_MODULE = "tilesmith.tune.runner.main"
 START_TIMEOUT_S = 120.0
@@ -150,7 +156,7 @@ class RunnerBench:
             raise TrialFailedError(Verdict.CRASHED, failure.reason) from failure
         except RunnerUnavailable as failure:
             if self._deadline.is_past:
-                raise TrialFailedError(Verdict.HUNG, "the budget is used up") from failure
+                raise NoTimeError("the budget is used up") from failure
             raise BenchLostError(str(failure)) from failure
 
     def _await_ready(self) -> None:
@@ -159,14 +165,14 @@ class RunnerBench:
         if client.is_ready:
             return
         if client.num_starts > 1 and deadline.cap(RESTART_S) < RESTART_S:
-            raise TrialFailedError(Verdict.HUNG, "there is no time to start a runner again")
+            raise NoTimeError("there is no time to start a runner again")
         client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
         try:
             client.await_ready()
         except ChildError as failure:
             # If there is time, the request will try once more and say what is wrong.
             if deadline.is_past:
-                raise TrialFailedError(Verdict.HUNG, "the budget is used up") from failure
+                raise NoTimeError("the budget is used up") from failure
 
 
 class JointBench:

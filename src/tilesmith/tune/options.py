@@ -26,7 +26,7 @@ class TuneOptions:
     configs: Sequence[Config] = ()
     """When given, only these are measured."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    config_filter: Callable[[Config], Config | None] | None = None
+    config_filter: Callable[[Config], Config | bool | None] | None = None
     stop_at_roofline: float | None = None
     """End when the best reaches this share of the roofline (0.97: within 3%)."""
     max_generations: int | None = None

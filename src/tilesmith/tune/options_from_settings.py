@@ -5,14 +5,16 @@ Settings without a meaning here are listed in docs/tuning.md; they are accepted 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.tune.options import EFFORT_SECONDS, TuneOptions
+from tilesmith.tune.search.registry import METHODS
 
 PREFIX = "autotune_"
 METHOD_KEYWORDS = ("method", "algorithm")
@@ -52,12 +54,11 @@ def options_from_settings(
     values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
     log = settings.autotune_log
     is_said = any(name in (given or {}) for name in ("effort", "autotune_effort"))
-    budget_s = choose_budget(settings, is_said=is_said) if budget_s is None else float(budget_s)
-    if not budget_s >= 0.0:
-        raise ValueError(f"a search cannot take {budget_s:g} seconds; expected 0 or more")
+    budget_s = choose_budget(settings, is_said=is_said) if budget_s is None else budget_s
+    _check_budget(budget_s)
     return TuneOptions(
         **values,
-        budget_s=budget_s,
+        budget_s=float(budget_s),
         method_options=method_options,
         seed=settings.autotune_random_seed or 0,
         seed_configs=as_configs(settings.autotune_seed_configs),
@@ -66,6 +67,14 @@ def options_from_settings(
         is_forced=settings.force_autotune,
         log_path=None if log is None else Path(log),
     )
+
+
+def _check_budget(budget_s: object) -> None:
+    """Raise if it is no time that a search can take; callers are people, whatever types say."""
+    if isinstance(budget_s, bool) or not isinstance(budget_s, (int, float)):
+        raise TypeError(f"budget={budget_s!r}: expected seconds, a number from 0 on")
+    if not budget_s >= 0.0:
+        raise ValueError(f"a search cannot take {budget_s:g} seconds; expected 0 or more")
 
 
 def choose_budget(settings: Settings, *, is_said: bool) -> float:
@@ -99,7 +108,19 @@ def split_keywords(settings: Settings, given: Mapping[str, Any]) -> tuple[Settin
             changes[name if name in known else PREFIX + name] = value
         else:
             rest[name] = value
+    _check_names(rest, known)
     return Settings(**{**settings.to_dict(), **changes}), rest
+
+
+def _check_names(names: Iterable[str], settings: Iterable[str]) -> None:
+    """Raise for a keyword that looks mistyped; of others methods say which they take."""
+    options = {o for method in METHODS.values() for o in (*method.options, *method.ignored)}
+    known = options | {name.removeprefix(PREFIX) for name in settings} | set(METHOD_KEYWORDS)
+    for name in names:
+        near = get_close_matches(name.removeprefix(PREFIX), sorted(known), 2)
+        if name not in options and near:
+            hint = f"did you mean {' or '.join(near)}?"
+            raise ValueError(f"a search has no option {name!r}; {hint}")
 
 
 def as_configs(given: object) -> tuple[Config, ...]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.tune.case import Case
@@ -15,11 +16,13 @@ from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.listener import Listener, SearchStart
 from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.options_from_settings import as_configs
 from tilesmith.tune.outcome import Candidate
 from tilesmith.tune.report.history import time_in_finals
 from tilesmith.tune.report.subject import arguments_text, space_size
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.runner.build import publish_program
+from tilesmith.tune.search.finite_search import FiniteSearch
 from tilesmith.tune.search.interface import Search, SearchSpace
 from tilesmith.tune.search.registry import make_method
 from tilesmith.tune.simplicity import complexity
@@ -118,7 +121,9 @@ class _Run:
         if self._plan.options.accuracy_check_fn is not None:
             self._judge = PrepareReply("the accuracy check function")
         plan, bound = self._plan, self._plan.cases[0].bound
-        given = tuple(Candidate(config, "given") for config in plan.options.configs)
+        rejected = [config for config, _ in _rejected(self._search)]
+        listed = [config for config in plan.options.configs if config not in rejected]
+        given = tuple(Candidate(config, "given") for config in listed)
         parameters = bound.definition.parameters
         return SearchStart(
             kernel=bound.definition.name,
@@ -143,8 +148,10 @@ class _Run:
 
     def _keep(self, config: Config) -> Config | None:
         keep = self._plan.options.config_filter
-        kept = config if keep is None else keep(config)
-        return kept if kept is None or kept is config else self._plan.spec.normalize(kept)
+        kept = True if keep is None else keep(config)
+        if kept is None or isinstance(kept, bool):
+            return config if kept else None
+        return config if kept is config else self._plan.spec.normalize(_filtered(kept))
 
     def _finish(self, stop: StopReason, final: Final | None, problem: str) -> TuneResult:
         plan, tally = self._plan, self._tuner.tally
@@ -188,6 +195,18 @@ class _Run:
         )
 
 
+def _filtered(kept: object) -> Config:
+    """What a filter wants to be tried instead."""
+    try:
+        (config,) = as_configs([kept])
+    except TypeError:
+        raise TypeError(
+            f"autotune_config_filter returned {type(kept).__name__}; expected the Config to try "
+            "(or True), or None (or False) to leave it out"
+        ) from None
+    return config
+
+
 def _make_search(plan: SearchPlan) -> Search:
     options = plan.options
     space = SearchSpace(
@@ -196,9 +215,18 @@ def _make_search(plan: SearchPlan) -> Search:
         tuple(options.overrides.items()),
         lambda config: plan.spec.predict(config).total_ms,
     )
-    if options.configs:
-        return make_method("FiniteSearch", {"configs": options.configs})(space, options.seed)
-    return make_method(options.method, options.method_options)(space, options.seed)
+    is_listed = bool(options.configs)
+    name = "FiniteSearch" if is_listed else options.method
+    keywords = {"configs": options.configs} if is_listed else options.method_options
+    search = make_method(name, keywords)(space, options.seed)
+    for config, error in _rejected(search):
+        LOG.warning("%s is left out: %s", config, str(error).splitlines()[0])
+    return search
+
+
+def _rejected(search: Search) -> Sequence[tuple[Config, InvalidConfig]]:
+    """What someone listed and the kernel does not take."""
+    return search.rejected if isinstance(search, FiniteSearch) else ()
 
 
 def make_obstacle_finder(spec: ConfigSpec) -> Callable[[Candidate], str]:

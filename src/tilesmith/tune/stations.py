@@ -45,6 +45,13 @@ class TrialFailedError(Exception):
         self.reason = reason
 
 
+class NoTimeError(TrialFailedError):
+    """A candidate was not run: the search ends before a process could answer."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Verdict.HUNG, reason)
+
+
 class BenchLostError(Exception):
     """Candidates cannot be run at all: the process that does it does not start."""
 

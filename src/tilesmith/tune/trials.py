@@ -11,7 +11,7 @@ from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.elimination import Decision, Elimination
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Candidate, Outcome, Resources, Verdict
-from tilesmith.tune.stations import Bench, Entrant, Samples, TrialFailedError
+from tilesmith.tune.stations import Bench, Entrant, NoTimeError, Samples, TrialFailedError
 
 MIN_SAMPLES = 8
 """Even of slow candidates that many are taken before time is looked at."""
@@ -55,6 +55,8 @@ class Trials:
         find_fault: Callable[[Candidate], str] | None = None,
     ) -> None:
         self.champion: Champion | None = None
+        self.is_out_of_time = False
+        """Whether there is no time left to run anything, though the search may not be over."""
         self._bench = bench
         self._deadline = deadline
         self._limits = limits
@@ -69,6 +71,9 @@ class Trials:
             return outcome
         try:
             return self._checked(entrant, built)
+        except NoTimeError:
+            self.is_out_of_time = True
+            return None
         except TrialFailedError as failed:
             if failed.verdict is Verdict.HUNG and self._deadline.is_past:
                 # It was ended because the search ends, not because it took too long.

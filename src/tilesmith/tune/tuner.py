@@ -129,7 +129,7 @@ class Tuner:
     def _find_stop(self) -> StopReason | None:
         if self._interrupts.is_requested:
             return StopReason.INTERRUPTED
-        if self._deadline.is_over:
+        if self._deadline.is_over or self._trials.is_out_of_time:
             return StopReason.BUDGET
         if self._search.generation > self._last_generation and self._is_idle:
             return StopReason.GENERATIONS

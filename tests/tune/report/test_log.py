@@ -202,3 +202,12 @@ def test_a_closed_stderr_does_not_end_a_search(logger, monkeypatch):
     monkeypatch.setattr("sys.stderr", Closed())
     monkeypatch.setattr(logging, "raiseExceptions", False)
     tell(LogListener(logger=logger))
+
+
+@pytest.mark.parametrize(("noise", "is_told"), [(0.29, False), (72.6, True)])
+def test_times_that_do_not_repeat_are_a_warning_even_when_quiet(noise, is_told, logger, capsys):
+    listener = LogListener(logging.WARNING, logger=logger)
+    listener.on_end(make_result(noise=noise))
+    err = capsys.readouterr().err
+    assert ("differed by 7260%: something else keeps the device busy" in err) is is_told
+    assert bool(err) is is_told

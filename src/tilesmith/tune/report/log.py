@@ -33,6 +33,8 @@ from tilesmith.tune.report.wording import (
 from tilesmith.tune.result import Final, TuneResult
 
 LOGGER_NAME = "tilesmith.autotune"
+UNSTEADY = 0.3
+"""Times of one program that differ by more say little about others."""
 
 
 class LogListener:
@@ -77,6 +79,8 @@ class LogListener:
         else:
             lines = end_lines(result, self._final, self._default)
             self._write(logging.INFO, result.seconds, *lines)
+        if result.noise > UNSTEADY:
+            self._write(logging.WARNING, result.seconds, unsteady_text(result.noise))
 
     def _write(self, level: int, elapsed_s: float, *lines: str) -> None:
         """The lines as one record each; those after the first are indented."""
@@ -118,6 +122,14 @@ class _StderrHandler(logging.Handler):
         with suppress(AttributeError, OSError, ValueError):
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
+
+
+def unsteady_text(noise: float) -> str:
+    """What to think of a search whose times do not repeat."""
+    return (
+        f"the winner's own times differed by {percent_text(noise)}: something else keeps the "
+        "device busy; search again when it is quiet (force=True, or --force)"
+    )
 
 
 def header_lines(start: SearchStart) -> Iterator[str]:
