@@ -13,6 +13,7 @@ from tilesmith.tune.archive import Archive, judge_text
 from tilesmith.tune.case import Case
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.tune.result import StopReason, TuneResult
 
 X = torch.randn(100)
 
@@ -64,3 +65,32 @@ def test_checks_with_other_values_inside_are_other_judges():
     assert text(within(0.1)) != text(within(0.2))
     assert text(lambda a, e, by=1: a == e) != text(lambda a, e, by=2: a == e)
     assert text(lambda a, e: [x == 1 for x in a]) != text(lambda a, e: [x == 2 for x in a])
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "ms", "expected"),
+    [
+        (0.9, 7.0, 64),
+        (0.9, 0.05, 8),
+        (0.2, 7.0, 8),
+    ],
+)
+def test_a_busy_machine_replaces_no_faster_winner(tmp_path, disturbed, ms, expected):
+    quiet = TuneResult(config(64), StopReason.BUDGET, 0.1)
+    archive_of(tmp_path, "reference").commit(quiet)
+    archive = archive_of(tmp_path, "reference")
+    # The best so far is committed before the finals; they may find another.
+    archive.commit(TuneResult(config(16), StopReason.BUDGET, ms, disturbed=disturbed))
+    archive.commit(TuneResult(config(8), StopReason.BUDGET, ms + 1e-3, disturbed=disturbed))
+    found = archive_of(tmp_path, "reference").find_winner()
+    assert found is not None
+    assert found.config == config(expected)
+
+
+def test_a_busy_machine_is_better_than_nothing(tmp_path):
+    archive = archive_of(tmp_path, "reference")
+    archive.commit(TuneResult(config(16), StopReason.BUDGET, 7.0, disturbed=1.0))
+    archive.commit(TuneResult(config(8), StopReason.BUDGET, 7.1, disturbed=1.0))
+    found = archive_of(tmp_path, "reference").find_winner()
+    assert found is not None
+    assert found.config == config(8)

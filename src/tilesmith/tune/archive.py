@@ -98,9 +98,18 @@ class Archive:
         if self._options.is_cached:
             self._journal.append(outcome)
 
+    @cached_property
+    def _earlier(self) -> Winner | None:
+        """What was stored before the search had a result."""
+        return self.find_winner()
+
     def commit(self, result: TuneResult) -> None:
-        """Keep the winner."""
-        if self._options.is_cached:
+        """Keep the winner, but for one of a busy machine where an earlier one was faster."""
+        if not self._options.is_cached:
+            return
+        earlier = self._earlier
+        is_worse = earlier is not None and earlier.median_ms < result.ms
+        if not (result.is_disturbed and is_worse):
             note = f"{result.num_tried} configs in {result.seconds:.1f} s; {result.stop.value}"
             self._winners.commit(
                 self.key, result.config, result.ms, spread=result.spread, note=note

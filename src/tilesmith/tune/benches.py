@@ -65,6 +65,8 @@ class RunnerBench:
         self._regime = regime
         self._known: set[str] = set()
         self._known_start = 0
+        self.disturbances: list[bool] = []
+        """Of each request for times, whether others had the cores meanwhile."""
         arguments = () if device == "cpu" else (device,)
         self._origin = origin_of("runner", (RUNNER_MODULE, arguments), environment)
         self._client: RunnerClient = process_standby().take(self._origin) or RunnerClient(
@@ -109,6 +111,7 @@ class RunnerBench:
         reply: TimeReply | ErrorReply = self._ask(lambda: self._client.request(job, timeout_s))
         if isinstance(reply, ErrorReply):
             raise TrialFailedError(Verdict.RUN_ERROR, reply.reason)
+        self.disturbances.append(reply.is_disturbed)
         return reply.samples_ms
 
     def knows(self, key: str) -> bool:

@@ -156,6 +156,8 @@ class TimeReply:
     """Samples in milliseconds, in the order of the job's keys."""
 
     samples_ms: tuple[tuple[float, ...], ...]
+    is_disturbed: bool = False
+    """Whether others had the cores meanwhile; of a GPU's times nobody can tell."""
 
 
 @dataclass(frozen=True)

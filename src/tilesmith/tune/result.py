@@ -11,6 +11,9 @@ from tilesmith.schedule.config import Config
 from tilesmith.tune.outcome import Outcome, Verdict
 from tilesmith.tune.timeline import Timeline
 
+UNSTEADY = 0.3
+"""Times that differ by more from their own repetition, or are disturbed more often, say little."""
+
 
 class StopReason(str, Enum):
     """Why a search ended."""
@@ -92,6 +95,18 @@ class TuneResult:
     failures: tuple[Outcome, ...] = ()
     """Candidates that were not usable, in the order they were tried."""
     timeline: Timeline = field(default_factory=Timeline)
+    disturbed: float = 0.0
+    """The share of measurements on the host during which others had its cores."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether its times are those of a busy machine."""
+        return self.disturbed > UNSTEADY
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether its times say little: disturbed, or not the same when measured again."""
+        return self.is_disturbed or self.noise > UNSTEADY
 
     @property
     def is_cached(self) -> bool:

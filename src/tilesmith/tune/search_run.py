@@ -172,6 +172,7 @@ class _Run:
             problem=problem,
             failures=tuple(tally.failures),
             timeline=self._workspace.timeline,
+            disturbed=self._workspace.disturbed,
         )
         if final is not None:
             return self._with_winner(result, final)

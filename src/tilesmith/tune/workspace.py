@@ -137,6 +137,12 @@ class Workspace:
             self._timeline.note("build", self._deadline.elapsed_at(built_at))
         return self._timeline
 
+    @property
+    def disturbed(self) -> float:
+        """The share of measurements during which others had the cores."""
+        found = [one for desk in self._desks for one in desk.bench.disturbances]
+        return sum(found) / len(found) if found else 0.0
+
     def emit(self, candidate: Candidate) -> Entrant:
         """The programs of a candidate, one for each case."""
         key = f"c{next(self._numbers)}"

@@ -9,6 +9,7 @@ import torch
 
 from tests.tune.runner.cases import histogram_case, in_place_case, matmul_case
 from tilesmith.measure import timer
+from tilesmith.measure.disturbance import Reading
 from tilesmith.tune.jobs import CheckJob, ForgetJob, TimeJob
 from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.processes.messages import LastReply
@@ -37,6 +38,15 @@ def test_samples_come_in_the_order_of_the_keys():
     slow, fast, again = (min(samples) for samples in reply.samples_ms)
     assert 1.0 <= fast < slow
     assert min(slow, again) >= 4.0
+
+
+@pytest.mark.parametrize(("waited_s", "expected"), [(0.0, False), (60.0, True)])
+def test_who_waited_for_a_core_was_disturbed(waited_s, expected, monkeypatch):
+    readings = [Reading(0.0, 0.0, {"main": 1.0}), Reading(100.0, 40.0, {"main": 1.0 + waited_s})]
+    monkeypatch.setattr(timing, "read_meter", lambda: readings.pop(0))
+    reply = time_works([timed(0.001)], TimeJob(("a",), repeats=2), HERE)
+    assert reply.is_disturbed is expected
+    assert not readings
 
 
 def test_rounds_are_interleaved():

@@ -33,8 +33,6 @@ from tilesmith.tune.report.wording import (
 from tilesmith.tune.result import Final, TuneResult
 
 LOGGER_NAME = "tilesmith.autotune"
-UNSTEADY = 0.3
-"""Times of one program that differ by more say little about others."""
 
 
 class LogListener:
@@ -79,8 +77,8 @@ class LogListener:
         else:
             lines = end_lines(result, self._final, self._default)
             self._write(logging.INFO, result.seconds, *lines)
-        if result.noise > UNSTEADY:
-            self._write(logging.WARNING, result.seconds, unsteady_text(result.noise))
+        if result.is_unsteady:
+            self._write(logging.WARNING, result.seconds, unsteady_text(result))
 
     def _write(self, level: int, elapsed_s: float, *lines: str) -> None:
         """The lines as one record each; those after the first are indented."""
@@ -124,12 +122,14 @@ class _StderrHandler(logging.Handler):
             sys.stderr.flush()
 
 
-def unsteady_text(noise: float) -> str:
-    """What to think of a search whose times do not repeat."""
-    return (
-        f"the winner's own times differed by {percent_text(noise)}: something else keeps the "
-        "device busy; search again when it is quiet (force=True, or --force)"
-    )
+def unsteady_text(result: TuneResult) -> str:
+    """What to think of a search during which the machine did something else, too."""
+    advice = "search again when the device is quiet (force=True, or --force)"
+    if not result.is_disturbed:
+        return f"the winner's own times differed by {percent_text(result.noise)}: {advice}"
+    share = percent_text(result.disturbed)
+    kept = "an earlier winner that was faster stays stored"
+    return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
 
 def header_lines(start: SearchStart) -> Iterator[str]:

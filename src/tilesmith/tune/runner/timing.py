@@ -12,6 +12,7 @@ from functools import cache
 
 import torch
 
+from tilesmith.measure.disturbance import is_disturbed, read_meter
 from tilesmith.measure.timer import Conditions, Timing, Work, time_on_cpu, time_on_device
 from tilesmith.runtime.native.host_cpu import CACHES, last_level_bytes
 from tilesmith.tune.jobs import TimeJob, TimeReply
@@ -50,15 +51,16 @@ def time_works(works: Sequence[TimedWork], job: TimeJob, place: Place) -> TimeRe
         timings = time_on_device(
             runs, device=place.device, repeats=job.repeats, warmup=warmup, conditions=conditions
         )
-    else:
-        timings = time_on_cpu(
-            runs,
-            repeats=job.repeats,
-            warmup=warmup,
-            min_sample_ms=MIN_SAMPLE_MS if flush is None else 0.0,
-            conditions=conditions,
-        )
-    return TimeReply(_in_order(timings))
+        return TimeReply(_in_order(timings))
+    before = read_meter()
+    timings = time_on_cpu(
+        runs,
+        repeats=job.repeats,
+        warmup=warmup,
+        min_sample_ms=MIN_SAMPLE_MS if flush is None else 0.0,
+        conditions=conditions,
+    )
+    return TimeReply(_in_order(timings), is_disturbed(before, read_meter()))
 
 
 def _in_order(timings: dict[str, Timing]) -> tuple[tuple[float, ...], ...]:
