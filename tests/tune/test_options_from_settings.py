@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilesmith.schedule.config import Config
@@ -45,6 +46,11 @@ def test_a_budget_is_no_negative_number(budget: float):
 def test_a_budget_is_a_number(budget: Any):
     with pytest.raises(TypeError, match="expected seconds, a number from 0 on"):
         options_from_settings(settings(), budget_s=budget)
+
+
+@pytest.mark.parametrize("budget", [np.int64(5), np.float32(5.0), 5])
+def test_a_budget_is_any_kind_of_number(budget: Any):
+    assert options_from_settings(settings(), budget_s=budget).budget_s == 5.0
 
 
 @pytest.mark.parametrize(

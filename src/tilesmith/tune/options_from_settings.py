@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,10 +72,11 @@ def options_from_settings(
 
 def _check_budget(budget_s: object) -> None:
     """Raise if it is no time that a search can take; callers are people, whatever types say."""
-    if isinstance(budget_s, bool) or not isinstance(budget_s, (int, float)):
+    if isinstance(budget_s, bool) or not isinstance(budget_s, Real):
         raise TypeError(f"budget={budget_s!r}: expected seconds, a number from 0 on")
-    if not budget_s >= 0.0:
-        raise ValueError(f"a search cannot take {budget_s:g} seconds; expected 0 or more")
+    seconds = float(budget_s)
+    if not seconds >= 0.0:
+        raise ValueError(f"a search cannot take {seconds:g} seconds; expected 0 or more")
 
 
 def choose_budget(settings: Settings, *, is_said: bool) -> float:
