@@ -102,7 +102,7 @@ class WorkModel:
         }
         self.grids = tuple(self._grid_work(grid) for grid in structure.grids)
         self.num_meetings = len(structure.meetings)
-        self.num_barriers = sum(isinstance(op, GridBarrier) for op in structure.function.body.ops)
+        self.num_barriers = len(structure.ops(GridBarrier))
         self.num_cleared = sum(p.is_zeroed for p in structure.function.parameters)
         self._counted = counted_loops(structure)
         self._passes = self._count_passes()

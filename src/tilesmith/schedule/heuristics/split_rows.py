@@ -28,9 +28,6 @@ ELEMENTS_PER_THREAD = 64
 """Of the rows that a program has at a time."""
 MOST_ROWS = 16
 LEAST_STAGES = 3
-TILES: tuple[Tile, ...] = ((128, 128, 64, 4, 3), (128, 256, 64, 8, 4), (64, 256, 32, 4, 4))
-TILES_OF_WORDS: tuple[Tile, ...] = ((64, 64, 32, 4, 3), (32, 128, 32, 4, 3))
-"""Two programs of the first share a multiprocessor: one multiplies while the other moves rows."""
 WIDE, LARGE = (128, 128, 64, 4, 3), (128, 256, 64, 8, 4)
 SMALL, SHALLOW = (64, 128, 128, 4, 4), (64, 128, 64, 4, 3)
 """Tiles that programs keep: usual ones, those for long contractions, and those for few rows.
@@ -43,8 +40,14 @@ LOW_WORDS, LARGE_WORDS, NARROW_WORDS = (32, 128, 32, 4, 3), (64, 128, 64, 8, 3),
 """The same of words, whose programs should be many where contractions are short.
 
 fp32 on an H200, ms in this order: 1024^3 0.0642, 0.0637, 0.0615; 2048^3 0.52, 0.409, 0.413;
-131072x512x2048 6.44, 7.05, 6.56. Operands through the copy engine are up to 4% faster with
-Triton 3.6; 3.7 spills all their registers.
+131072x512x2048 6.44, 7.05, 6.56. The best of those whose operands went through the copy engine
+were 1 to 2% faster with Triton 3.6; 3.7 makes them spill.
+"""
+TILES: tuple[Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
+TILES_OF_WORDS: tuple[Tile, ...] = (NARROW_WORDS, LOW_WORDS)
+"""Of products whose panels are reduced by the last program.
+
+Two programs of the first share a multiprocessor: one multiplies while the other moves rows.
 """
 PANELS_AT_A_TIME = 2
 """Few, so that they are complete while their rows are still in the shared cache."""
