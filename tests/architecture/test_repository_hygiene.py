@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "tools", "docs", "examples", "benchmarks", ".ci")
 TEXT_SUFFIXES = {"", ".py", ".md", ".txt", ".toml", ".yaml", ".json", ".cfg", ".tile"}
-SKIPPED_FOLDERS = {"__pycache__", "node_modules"}
+SKIPPED_FOLDERS = {"__pycache__", "node_modules", ".git"}
+"""In a linked worktree ``.git`` is a file with the path of the repository, and no part of it."""
 
 # Written in pieces, so that this file does not match itself.
 MACHINE_PATH = re.compile(
