@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilesmith import exc, language, runtime
-    from tilesmith.frontend.host_functions import cdiv
+    from tilesmith.frontend.language.host_functions import cdiv
     from tilesmith.jit.kernel import Kernel
     from tilesmith.schedule.config import Config
     from tilesmith.schedule.schedule import next_power_of_2
@@ -40,7 +40,7 @@ _PLACES = {
     "Kernel": "tilesmith.jit.kernel:Kernel",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
-    "cdiv": "tilesmith.frontend.host_functions:cdiv",
+    "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "jit": "tilesmith.tune.decorator:kernel",
     "kernel": "tilesmith.tune.decorator:kernel",

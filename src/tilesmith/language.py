@@ -6,7 +6,26 @@ import difflib
 from typing import NoReturn
 
 from tilesmith.diagnostics import errors
-from tilesmith.frontend.atomics import (
+from tilesmith.frontend.functions.combine import associative_scan, cumprod, cumsum, reduce
+from tilesmith.frontend.functions.creation import arange, full, zeros
+from tilesmith.frontend.functions.matmul import dot, dot_scaled
+from tilesmith.frontend.functions.moved_elements import subscript
+from tilesmith.frontend.functions.random import rand, rand4x, randint
+from tilesmith.frontend.functions.rearrangement import join, split
+from tilesmith.frontend.language.debugging import breakpoint, device_print
+from tilesmith.frontend.language.host_functions import (
+    constexpr,
+    register_block_size,
+    register_tunable,
+    specialize,
+)
+from tilesmith.frontend.language.inline import (
+    inline_asm_elementwise,
+    inline_triton,
+    triton_kernel,
+)
+from tilesmith.frontend.language.loops import barrier, grid, jagged_tile, static_range, tile
+from tilesmith.frontend.language.memory import (
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -15,37 +34,16 @@ from tilesmith.frontend.atomics import (
     atomic_or,
     atomic_xchg,
     atomic_xor,
+    load,
+    stacktensor_like,
+    store,
 )
-from tilesmith.frontend.combine import associative_scan, reduce
-from tilesmith.frontend.creation import arange, full, zeros
-from tilesmith.frontend.debugging import breakpoint, device_print
-from tilesmith.frontend.host_functions import (
-    constexpr,
-    register_block_size,
-    register_tunable,
-    specialize,
-)
-from tilesmith.frontend.inline import (
-    inline_asm_elementwise,
-    inline_triton,
-    triton_kernel,
-)
-from tilesmith.frontend.jagged import jagged_tile
-from tilesmith.frontend.loops import barrier, grid, static_range, tile
-from tilesmith.frontend.matmul import dot
-from tilesmith.frontend.memory import load, store
-from tilesmith.frontend.packed_formats import (
+from tilesmith.frontend.language.packed_formats import (
     float4_e2m1fn_x2_to_float32,
     load_bfloat16_x16_to_float16,
     load_float4_e2m1fn_x16_to_float16,
 )
-from tilesmith.frontend.random import rand, rand4x, randint
-from tilesmith.frontend.rearrangement import join, split
-from tilesmith.frontend.scaled_products import dot_scaled
-from tilesmith.frontend.scan import cumprod, cumsum
-from tilesmith.frontend.shape import subscript
-from tilesmith.frontend.stack_tensors import stacktensor_like
-from tilesmith.frontend.tile import (
+from tilesmith.frontend.tracing.tile import (
     Tile,
     tile_begin,
     tile_block_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.frontend.dividing_axes import divide_axes
+from tilesmith.frontend.functions.shape import divide_axes
 from tilesmith.ir.types import Dim, Shape
 
 

@@ -9,7 +9,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.frontend.factory_devices import FACTORIES
+from tilesmith.frontend.source.split_kernel import FACTORIES
 
 
 @helion.kernel

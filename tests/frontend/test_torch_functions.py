@@ -15,11 +15,9 @@ import tilesmith.language as hl
 from tests.frontend.composite_calls import COMPOSITE_BINARY, COMPOSITE_UNARY, NOT_ELEMENTWISE
 from tests.frontend.torch_calls import BINARY, EXACT, TERNARY, UNARY, Call, eager, sample
 from tests.host_backends import BACKENDS, on_backend
-from tilesmith.frontend.activations import ACTIVATIONS
-from tilesmith.frontend.elementwise import ELEMENTWISE
-from tilesmith.frontend.float_parts import FLOAT_PARTS
-from tilesmith.frontend.pointwise import POINTWISE
-from tilesmith.frontend.special_functions import SPECIAL_FUNCTIONS
+from tilesmith.frontend.functions.elementwise import ELEMENTWISE
+from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE
+from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_FUNCTIONS
 from tilesmith.numerics.ulp import ulp_distance, ulp_error
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.bool)

@@ -13,9 +13,9 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import integers, randn
 from tests.host_backends import BACKENDS, on_backend
-from tilesmith.frontend.moved_elements import MOVES
-from tilesmith.frontend.rearrangement import REARRANGEMENTS
-from tilesmith.frontend.sorting import SORTS
+from tilesmith.frontend.functions.moved_elements import MOVES
+from tilesmith.frontend.functions.rearrangement import REARRANGEMENTS
+from tilesmith.frontend.functions.sorting import SORTS
 
 backends = pytest.mark.parametrize("backend", BACKENDS)
 CONFIG = helion.Config(block_sizes=[4])

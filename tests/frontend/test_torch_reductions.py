@@ -15,7 +15,7 @@ import tilesmith.language as hl
 from tests.conformance.case import randn
 from tests.frontend.torch_calls import eager
 from tests.host_backends import BACKENDS, on_backend
-from tilesmith.frontend.reduction import REDUCTIONS
+from tilesmith.frontend.functions.reduction import REDUCTIONS
 from tilesmith.numerics.compare import check_against
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.bool)

@@ -16,7 +16,7 @@ from tests.conformance.case import randn
 from tests.frontend.torch_calls import eager
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
-from tilesmith.frontend.scan import SCANS
+from tilesmith.frontend.functions.combine import SCANS
 from tilesmith.ir.printer import print_function
 from tilesmith.numerics.compare import check_against
 

@@ -14,9 +14,9 @@ import tilesmith.language as hl
 from tests.conformance.case import randn
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
-from tilesmith.frontend.creation import CREATION
-from tilesmith.frontend.shape import SHAPES
-from tilesmith.frontend.torch_products import MATMULS
+from tilesmith.frontend.functions.creation import CREATION
+from tilesmith.frontend.functions.shape import SHAPES
+from tilesmith.frontend.functions.torch_products import MATMULS
 from tilesmith.numerics.compare import check_against
 
 CONFIG = helion.Config(block_sizes=[4])

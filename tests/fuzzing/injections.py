@@ -13,7 +13,7 @@ import tilesmith.compiler.compile as compiler
 from tilesmith.backends.cpu import memory_access
 from tilesmith.backends.cpu.step_order import StepOrder
 from tilesmith.dtypes import I32, I64
-from tilesmith.frontend import promotion
+from tilesmith.frontend.functions import promotion
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, Yield

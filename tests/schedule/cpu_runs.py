@@ -22,8 +22,8 @@ from tests.examples import (
     recurrence_cases,
     row_cases,
 )
-from tilesmith.frontend.host_session import HostSession
-from tilesmith.frontend.sessions import running_host
+from tilesmith.frontend.tracing.host_session import HostSession
+from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.runtime.launchers.reference import reference_launcher
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.lower import schedule_function

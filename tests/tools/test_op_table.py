@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilesmith.frontend.torch_functions import TORCH_FUNCTIONS
+from tilesmith.frontend.functions.torch_functions import TORCH_FUNCTIONS
 from tools.op_table.probe import HOST_BACKENDS, Finding, Verdict
 from tools.op_table.recorded import DTYPES, RESULTS, Collector, load, overall_mark
 from tools.op_table.render import PAGE, render

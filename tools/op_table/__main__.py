@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tilesmith.frontend.torch_functions import TORCH_FUNCTIONS
+from tilesmith.frontend.functions.torch_functions import TORCH_FUNCTIONS
 from tools.op_table.probe import HOST_BACKENDS
 from tools.op_table.recorded import RESULTS, Results, load, save
 from tools.op_table.render import PAGE, render, summary

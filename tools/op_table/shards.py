@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tilesmith.frontend.torch_functions import TORCH_FUNCTIONS
+from tilesmith.frontend.functions.torch_functions import TORCH_FUNCTIONS
 from tools.op_table.operators import all_operators, looked_up_name
 from tools.op_table.recorded import Results, load
 

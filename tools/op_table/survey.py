@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 
 import torch
 
-from tilesmith.frontend.torch_functions import TORCH_FUNCTIONS
+from tilesmith.frontend.functions.torch_functions import TORCH_FUNCTIONS
 from tools.op_table.operators import Operator, all_operators, looked_up_name
 from tools.op_table.probe import Finding, Trial, Verdict, prepare, run_trials
 from tools.op_table.recorded import DTYPES, Collector, Results

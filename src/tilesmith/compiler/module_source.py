@@ -16,10 +16,9 @@ from typing import Any
 
 from tilesmith.artifacts import Artifact
 from tilesmith.compiler.module_names import lines_for_names, replace_constants
-from tilesmith.frontend.factory_devices import on_device
-from tilesmith.frontend.host_code import SplitKernel
-from tilesmith.frontend.names import bound_names, read_names
-from tilesmith.frontend.source import called_name
+from tilesmith.frontend.source.kernel_source import called_name
+from tilesmith.frontend.source.names import bound_names, read_names
+from tilesmith.frontend.source.split_kernel import SplitKernel, on_device
 from tilesmith.frontend.trace import Trace
 from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function

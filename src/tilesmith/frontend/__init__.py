@@ -1,4 +1,5 @@
 """From a Python function and its arguments to the tile IR.
 
-Split the source, rewrite it, run it once with proxies.
+``source`` reads, splits and rewrites the function; ``trace.py`` runs it once with proxies.
+``tracing`` has the proxies, ``language`` and ``functions`` what device code may do with them.
 """

@@ -15,16 +15,16 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, F64
-from tilesmith.frontend.check_helpers import check_helper
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.device_forms import MAX_ITEMS, DeviceForms
-from tilesmith.frontend.guards import has_device_form
-from tilesmith.frontend.helper_globals import globals_read, is_library
-from tilesmith.frontend.host_functions import constexpr
-from tilesmith.frontend.host_numbers import BlockSizeInt, RuntimeFloat, RuntimeInt
-from tilesmith.frontend.tensors import readable, reference, size_dim
-from tilesmith.frontend.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
-from tilesmith.frontend.values import Scalar, TileValue, size_of_dim
+from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.source.checks import check_helper
+from tilesmith.frontend.source.names import globals_read, is_library
+from tilesmith.frontend.tracing.guards import has_device_form
+from tilesmith.frontend.tracing.host_session import BlockSizeInt, RuntimeFloat, RuntimeInt
+from tilesmith.frontend.tracing.tensors import readable, reference, size_dim
+from tilesmith.frontend.tracing.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
+from tilesmith.frontend.tracing.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.types import Dim, scalar
 
 

@@ -12,26 +12,28 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32
-from tilesmith.frontend.carried_containers import joined_arms, paired, spread
-from tilesmith.frontend.combine import language_form
-from tilesmith.frontend.emission import apply, as_tile, cast, full, integer
-from tilesmith.frontend.loops import BoundAxis, LoopRange, bind_axis
-from tilesmith.frontend.merging import (
+from tilesmith.frontend.functions.combine import language_form
+from tilesmith.frontend.language.loops import BoundAxis, LoopRange, bind_axis
+from tilesmith.frontend.tracing.emission import apply, as_tile, cast, full, integer
+from tilesmith.frontend.tracing.merging import (
     State,
     Unbound,
     carried_argument,
+    check_captures,
+    check_others,
     hint,
+    joined_arms,
     merge_carried,
     merges_arms,
+    paired,
+    spread,
     unmerged_value,
     values_after_loop,
 )
-from tilesmith.frontend.sessions import current_tracer
-from tilesmith.frontend.tensors import TensorRef
-from tilesmith.frontend.tile import OnlyTile, Tile
-from tilesmith.frontend.tracer import Tracer, locate
-from tilesmith.frontend.uncarried_changes import check_captures, check_others
-from tilesmith.frontend.values import Scalar, TileValue
+from tilesmith.frontend.tracing.tensors import TensorRef
+from tilesmith.frontend.tracing.tile import OnlyTile, Tile
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.values import Value
 

@@ -1,7 +1,4 @@
-"""Runs host code up to its launch point and device code once with proxies.
-
-Gives the IR and what it depends on.
-"""
+"""Runs host code up to its launch point and device code once with proxies: IR and guards."""
 
 from __future__ import annotations
 
@@ -23,22 +20,28 @@ from tilesmith.dtypes import I64, DType
 from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CaptureBorder
 from tilesmith.frontend.containers import items_of, rebuilt
-from tilesmith.frontend.device_builtins import DEVICE_BUILTINS
-from tilesmith.frontend.device_forms import DeviceForms
-from tilesmith.frontend.functionalise import RUNTIME
-from tilesmith.frontend.guards import Guard, GuardList
-from tilesmith.frontend.helper_globals import nested_codes
-from tilesmith.frontend.host_code import SplitKernel
-from tilesmith.frontend.host_functions import constexpr
-from tilesmith.frontend.host_mode import BlockSizeMode, RuntimeSizeMode
-from tilesmith.frontend.host_numbers import RuntimeFloat, RuntimeInt
-from tilesmith.frontend.host_session import HostSession
-from tilesmith.frontend.host_watch import HostWatch
-from tilesmith.frontend.names import read_names
-from tilesmith.frontend.scratch_arguments import copy_if_changed
-from tilesmith.frontend.sessions import running_host, tracing
-from tilesmith.frontend.torch_functions import DeviceMode, dispatch
-from tilesmith.frontend.tracer import INT32_LIMIT, TraceOptions, Tracer, span_of
+from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
+from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
+from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.source.functionalise import RUNTIME
+from tilesmith.frontend.source.names import nested_codes, read_names
+from tilesmith.frontend.source.split_kernel import SplitKernel
+from tilesmith.frontend.tracing.guards import Guard, GuardList
+from tilesmith.frontend.tracing.host_run import (
+    BlockSizeMode,
+    HostWatch,
+    RuntimeSizeMode,
+    copy_if_changed,
+)
+from tilesmith.frontend.tracing.host_session import HostSession, RuntimeFloat, RuntimeInt
+from tilesmith.frontend.tracing.tracer import (
+    INT32_LIMIT,
+    TraceOptions,
+    Tracer,
+    running_host,
+    span_of,
+    tracing,
+)
 from tilesmith.ir.function import Function
 
 _UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.frontend.host_functions import constexpr
+from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.ir.dynamic_layouts import dynamic_form
 from tilesmith.jit.call_matches import COMPARED, PLAIN, is_short, storages_differ
 from tilesmith.jit.definition import KernelDefinition

@@ -12,13 +12,15 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.warning_log import WarningLog, find_warnings
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
-from tilesmith.frontend.check_decorators import check_decorators
-from tilesmith.frontend.check_device_code import check_device_code
-from tilesmith.frontend.check_helpers import check_named_helpers
-from tilesmith.frontend.host_code import SplitKernel, split_kernel
-from tilesmith.frontend.host_functions import constexpr
-from tilesmith.frontend.source import parse_kernel
-from tilesmith.frontend.tracer import TraceOptions
+from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.source.checks import (
+    check_decorators,
+    check_device_code,
+    check_named_helpers,
+)
+from tilesmith.frontend.source.kernel_source import parse_kernel
+from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
+from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.check_definition import check_definition
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import Tuner

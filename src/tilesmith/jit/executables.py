@@ -9,11 +9,10 @@ import torch
 
 from tilesmith.compiler.whole_tiles import whole_tile_sizes
 from tilesmith.diagnostics import errors
-from tilesmith.frontend.host_session import HostSession
-from tilesmith.frontend.host_watch import HostWatch, may_compute
-from tilesmith.frontend.scratch_arguments import copy_if_changed
-from tilesmith.frontend.sessions import running_host
 from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
+from tilesmith.frontend.tracing.host_run import HostWatch, copy_if_changed, may_compute
+from tilesmith.frontend.tracing.host_session import HostSession
+from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.fallback import Fallback
 from tilesmith.jit.launch_capture import CapturedLaunch, LaunchReached, make_stop

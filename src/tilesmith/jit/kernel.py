@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.frontend.host_session import HostSession
-from tilesmith.frontend.sessions import find_tracer, running_host
 from tilesmith.frontend.trace import HostReturnedError
+from tilesmith.frontend.tracing.host_session import HostSession
+from tilesmith.frontend.tracing.tracer import find_tracer, running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys

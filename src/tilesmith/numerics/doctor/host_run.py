@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.frontend.host_session import HostSession
-from tilesmith.frontend.scratch_arguments import ArgumentCopier
-from tilesmith.frontend.sessions import running_host
 from tilesmith.frontend.trace import same_random_numbers
+from tilesmith.frontend.tracing.host_run import ArgumentCopier
+from tilesmith.frontend.tracing.host_session import HostSession
+from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.launch_capture import CapturedLaunch

@@ -10,7 +10,7 @@ import torch
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.frontend.containers import map_tensors, tensors_in
-from tilesmith.frontend.scratch_arguments import ArgumentCopier
+from tilesmith.frontend.tracing.host_run import ArgumentCopier
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.launch_capture import CapturedLaunch

@@ -1,0 +1,1 @@
+"""Torch's functions in device code by family, and what ``hl`` adds to each; the table of all."""

@@ -1,0 +1,367 @@
+"""Scans, and elements combined by a function of the user's own.
+
+``torch.cumsum`` and its like, ``hl.cumsum``, ``hl.reduce``, ``hl.associative_scan``. Combinations
+that are plain sums, products and extremes become the ops of ``torch.sum`` and its like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.dtypes import BOOL, I32, I64, DType
+from tilesmith.frontend.functions.combine_functions import (
+    REDUCE,
+    SCAN,
+    Combination,
+    CombineCall,
+    trace_combination,
+)
+from tilesmith.frontend.functions.promotion import Rule, compute_dtype
+from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis
+from tilesmith.frontend.functions.special_functions import log_sum
+from tilesmith.frontend.language.jagged import reset_lanes
+from tilesmith.frontend.tracing.emission import (
+    Number,
+    apply,
+    arange,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    expand_dims,
+    full,
+)
+from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.reduction import ReduceKind
+from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.values import Value
+
+
+def scan(x: TileValue, dim: Any, kind: ReduceKind, *, reverse: bool = False) -> TileValue:
+    """Each element combined with those before it; sums and products of half types in fp32."""
+    axis = resolve_axis(x, dim, f"cum{kind.value}")
+    is_exact = kind in (ReduceKind.MAX, ReduceKind.MIN)
+    # Bools are ordered like the integers 0 and 1.
+    dtype = I32 if x.tile.dtype.is_bool else x.tile.dtype
+    wide = cast(x, dtype if is_exact else compute_dtype(dtype))
+    wide = reset_lanes(wide, (axis,), kind.identity(wide.tile.dtype))
+    value = current_tracer(kind.value).create(
+        Scan, wide.tile, x=wide.value, axis=axis, kind=kind.value, reverse=bool(reverse)
+    )
+    return cast(TileValue(value, is_reduced=x.is_reduced), x.tile.dtype)
+
+
+def _cumulative(kind: ReduceKind) -> Rule:
+    """``torch.cumsum``/``torch.cumprod``: integers and bools in int64."""
+
+    def rule(x: TileValue, dim: Any, *, dtype: Any = None) -> TileValue:
+        natural = x.tile.dtype if x.tile.dtype.is_float else I64
+        result = natural if dtype is None else from_torch(dtype)
+        if not x.tile.rank and dim in (0, -1):
+            return cast(x, result)
+        return cast(scan(cast(x, compute_dtype(result)), dim, kind), result)
+
+    return rule
+
+
+def _cumulative_extreme(kind: ReduceKind) -> Rule:
+    """``torch.cummax``/``torch.cummin``: of equal elements the last position, as in eager."""
+
+    def rule(x: TileValue, dim: Any) -> ValuesAndIndices:
+        if not x.tile.rank and dim in (0, -1):
+            return ValuesAndIndices(x, full(0, I64))
+        axis = resolve_axis(x, dim, f"cum{kind.value}")
+        values = scan(x, axis, kind)
+        is_new = apply("eq", x, values)
+        if x.tile.dtype.is_float:
+            is_new = apply("or", is_new, apply("isnan", cast(x, compute_dtype(x.tile.dtype))))
+        size, rank = x.tile.shape[axis], x.tile.rank
+        line = full(0, I32, (size,)) if size.is_one else arange(size)
+        index = expand_dims(line, tuple(other for other in range(rank) if other != axis))
+        positions = scan(apply("where", is_new, index, 0, dtype=I32), axis, ReduceKind.MAX)
+        return ValuesAndIndices(values, cast(positions, I64))
+
+    return rule
+
+
+def cumsum(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
+    """Running sum along ``dim``, of the type of ``x`` (bools are counted in int64).
+
+    Example:
+        ``out[t, :] = hl.cumsum(x[t, :], dim=1, reverse=True)``
+    """
+    return scan(_device_value(x, "hl.cumsum"), dim, ReduceKind.SUM, reverse=reverse)
+
+
+def cumprod(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
+    """Running product along ``dim``, of the type of ``x`` (of bools in int64).
+
+    Example:
+        ``out[t, :] = hl.cumprod(x[t, :], dim=1)``
+    """
+    return scan(_device_value(x, "hl.cumprod"), dim, ReduceKind.PROD, reverse=reverse)
+
+
+def _device_value(x: Any, function: str) -> TileValue:
+    current_tracer(function)
+    if not isinstance(x, TileValue):
+        raise errors.InvalidArgumentKind(
+            function=function, problem=f"{kind_of(x)} is no device value", loc=locate()
+        )
+    return cast(x, I64) if x.tile.dtype.is_bool else x
+
+
+SCANS: dict[str, Rule] = {
+    "cumsum": _cumulative(ReduceKind.SUM),
+    "cumprod": _cumulative(ReduceKind.PROD),
+    "cummax": _cumulative_extreme(ReduceKind.MAX),
+    "cummin": _cumulative_extreme(ReduceKind.MIN),
+}
+
+_KINDS = {
+    "add": ReduceKind.SUM,
+    "mul": ReduceKind.PROD,
+    "maximum": ReduceKind.MAX,
+    "minimum": ReduceKind.MIN,
+}
+_KINDS_OF_BOOLS = {
+    **dict.fromkeys(("add", "or", "maximum"), ReduceKind.ANY),
+    **dict.fromkeys(("mul", "and", "minimum"), ReduceKind.ALL),
+}
+"""What a combination by that scalar function is called."""
+
+Tiles = tuple[TileValue, ...]
+
+
+class _Default(int):
+    """The number 0 where nobody wrote it."""
+
+
+_ZERO = _Default(0)
+
+
+def reduce(
+    combine_fn: Callable[..., Any],
+    input: Any,
+    dim: int | None = None,
+    other: Any = _ZERO,
+    keep_dims: bool = False,
+) -> Any:
+    """Combine all elements along ``dim`` (all there are for None); the type stays.
+
+    ``input`` is a tensor, or a tuple of them that ``combine_fn`` combines together; it takes two
+    elements, two tuples of them, or all elements one by one, and is associative and commutative.
+    ``other`` is its identity, or one for each tensor.
+
+    Example:
+        ``best, place = hl.reduce(larger, (x[t, :], index), dim=1, other=(float("-inf"), 0))``
+    """
+    call = CombineCall(combine_fn, REDUCE, isinstance(input, (tuple, list)))
+    tiles = _checked(input, REDUCE)
+    others = _others_of(other, tiles)
+    rank = tiles[0].tile.rank
+    axes = list(reversed(range(rank))) if dim is None else [resolve_axis(tiles[0], dim, "reduce")]
+    for axis in axes:
+        tiles = _reduce_axis(call, tiles, axis, others)
+    if keep_dims:
+        tiles = tuple(expand_dims(tile, tuple(sorted(axes))) for tile in tiles)
+    return tiles if call.is_tuple else tiles[0]
+
+
+def associative_scan(
+    combine_fn: Callable[..., Any], input: Any, dim: int, reverse: bool = False
+) -> Any:
+    """Each element combined with those before it along ``dim``, or in reverse with those after it.
+
+    ``input`` and ``combine_fn`` are as in ``hl.reduce``; the order of elements is kept.
+
+    Example:
+        ``out[t, :] = hl.associative_scan(torch.maximum, x[t, :], dim=1)``
+    """
+    call = CombineCall(combine_fn, SCAN, isinstance(input, (tuple, list)))
+    tiles = _checked(input, SCAN)
+    axis = resolve_axis(tiles[0], dim, "associative_scan")
+    found = trace_combination(call, _dtypes(tiles))
+    kind = _KINDS.get(found.scalar_function or "")
+    if kind is not None:
+        results: Tiles = (scan(tiles[0], axis, kind, reverse=reverse),)
+    else:
+        results = _scan_axis(call, found, tiles, {"axis": axis, "reverse": bool(reverse)})
+    return results if call.is_tuple else results[0]
+
+
+def torch_associative_scan(
+    combine_fn: Callable[..., Any],
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """Torch's function of that name, in device code."""
+    return associative_scan(combine_fn, xs, dim, reverse)
+
+
+def language_form(value: Any) -> Any:
+    """What stands in device code for a function of torch that proxies cannot intercept."""
+    is_scan = getattr(value, "__name__", "") == "associative_scan"
+    module = str(getattr(value, "__module__", ""))
+    return torch_associative_scan if is_scan and module.partition(".")[0] == "torch" else value
+
+
+def _checked(input: Any, function: str) -> Tiles:
+    current_tracer(function)
+    items: list[Any] = list(input) if isinstance(input, (tuple, list)) else [input]  # pyright: ignore[reportUnknownArgumentType]
+    for item in items:
+        if not isinstance(item, TileValue):
+            raise errors.InvalidArgumentKind(
+                function=function, problem=f"{kind_of(item)} is no device value", loc=locate()
+            )
+    if not items:
+        raise errors.InvalidArgumentValue(
+            function=function, problem="an empty tuple of tensors", loc=locate()
+        )
+    shape = broadcast_shapes(items)
+    return tuple(broadcast_to(item, shape) for item in items)
+
+
+def _others_of(other: Any, tiles: Tiles) -> tuple[Number, ...] | None:
+    """One number for each tensor; None if nobody said."""
+    if other is _ZERO:
+        return None
+    given: list[Any] = list(other) if isinstance(other, (tuple, list)) else [other] * len(tiles)  # pyright: ignore[reportUnknownArgumentType]
+    if len(given) != len(tiles):
+        raise errors.InvalidArgumentValue(
+            function=REDUCE,
+            problem=f"`other` has {len(given)} values, but the number of tensors is {len(tiles)}",
+            loc=locate(),
+        )
+    for item in given:
+        if not isinstance(item, (int, float)):
+            raise errors.InvalidArgumentKind(
+                function=REDUCE, problem=f"`other` is {kind_of(item)}, no number", loc=locate()
+            )
+    return tuple(_typed(item, tile.tile.dtype) for item, tile in zip(given, tiles))
+
+
+def _typed(value: Number, dtype: DType) -> Number:
+    if dtype.is_float:
+        return float(value)
+    return bool(value) if dtype.is_bool else int(value)
+
+
+def _dtypes(tiles: Tiles) -> tuple[DType, ...]:
+    return tuple(tile.tile.dtype for tile in tiles)
+
+
+def _scan_axis(
+    call: CombineCall, found: Combination, tiles: Tiles, fields: dict[str, Any]
+) -> Tiles:
+    flags = _lanes_within_lengths(tiles, fields["axis"])
+    if flags is None:
+        return _emit(ScanWith, found, tiles, fields)
+    flagged = trace_combination(call, _dtypes(tiles), is_flagged=True)
+    return _emit(ScanWith, flagged, (*tiles, flags), fields)[:-1]
+
+
+def _reduce_axis(
+    call: CombineCall, tiles: Tiles, axis: int, others: tuple[Number, ...] | None
+) -> Tiles:
+    dtypes = _dtypes(tiles)
+    found = trace_combination(call, dtypes)
+    if others is None:
+        _warn_unless_sum(found, dtypes)
+    kind = _kind_of(found, dtypes[0])
+    if kind is not None and _is_identity_of(kind, dtypes[0], others):
+        return (_reduce_by_kind(tiles[0], axis, kind),)
+    if found.captured:
+        # Lanes that hold something else would change what the function reads from outside.
+        others = None
+    elif others is None:
+        zeros = tuple(_typed(0, dtype) for dtype in dtypes)
+        others = zeros if found.is_identity(zeros) else None
+    fields = {"axis": axis, "others": others}
+    if others is not None:
+        tiles = tuple(reset_lanes(tile, (axis,), fill) for tile, fill in zip(tiles, others))
+        return _emit(ReduceWith, found, tiles, fields)
+    flags = _lanes_within_lengths(tiles, axis)
+    if flags is None:
+        return _emit(ReduceWith, found, tiles, fields)
+    flagged = trace_combination(call, dtypes, is_flagged=True)
+    *results, is_any = _emit(ReduceWith, flagged, (*tiles, flags), fields)
+    return tuple(apply("where", is_any, x, 0, dtype=x.tile.dtype) for x in results)
+
+
+def _lanes_within_lengths(tiles: Tiles, axis: int) -> TileValue | None:
+    """Which lanes count, where lanes past the lengths of a jagged tile would meet others."""
+    shape = tiles[0].tile.shape
+    every = full(True, BOOL, shape)
+    kept = reset_lanes(every, (axis,), False)
+    return None if kept is every else kept
+
+
+def _warn_unless_sum(found: Combination, dtypes: tuple[DType, ...]) -> None:
+    if not found.captured and not found.is_identity(tuple(_typed(0, d) for d in dtypes)):
+        current_tracer(REDUCE).warn(errors.ReduceIdentityNotGiven, function=found.name)
+
+
+def _kind_of(found: Combination, dtype: DType) -> ReduceKind | None:
+    kinds = _KINDS_OF_BOOLS if dtype.is_bool else _KINDS
+    return kinds.get(found.scalar_function or "")
+
+
+def _is_identity_of(kind: ReduceKind, dtype: DType, others: tuple[Number, ...] | None) -> bool:
+    return others is None or others[0] == kind.identity(dtype)
+
+
+def _reduce_by_kind(x: TileValue, axis: int, kind: ReduceKind) -> TileValue:
+    """Sums and products of half types in fp32, as everywhere."""
+    dtype = x.tile.dtype
+    is_sum = kind in (ReduceKind.SUM, ReduceKind.PROD)
+    wide = cast(x, compute_dtype(dtype)) if is_sum else x
+    wide = reset_lanes(wide, (axis,), kind.identity(wide.tile.dtype))
+    return cast(reduce_by_kind(wide, axis, kind), dtype)
+
+
+def _emit(
+    cls: type[ReduceWith] | type[ScanWith],
+    found: Combination,
+    tiles: Tiles,
+    fields: dict[str, Any],
+) -> Tiles:
+    """One op over the tensors and what the combination reads from outside."""
+    shape, axis, loc = tiles[0].tile.shape, fields["axis"], locate()
+    captured = [broadcast_to(TileValue(value), shape).value for value in found.captured]
+    xs = (*(tile.value for tile in tiles), *captured)
+    is_reduced = cls is ReduceWith
+    left = shape[:axis] + shape[axis + 1 :] if is_reduced else shape
+    results = tuple(Value(x.tile.with_shape(left), "", loc) for x in xs)
+    op = cls(xs=xs, combine=found.region, results=results, loc=loc, **fields)
+    current_tracer(found.name).builder.insert(op)
+    return tuple(
+        TileValue(result, is_reduced=is_reduced or tile.is_reduced)
+        for result, tile in zip(results, tiles)
+    )
+
+
+_log_of_sum = log_sum("exp", lambda x: apply("log1p", x))
+
+
+def _combine(left: TileValue, right: TileValue) -> TileValue:
+    return _log_of_sum(left, right)
+
+
+def logcumsumexp(x: TileValue, dim: Any) -> TileValue:
+    """The logarithm of the running sum of exponentials; each pair around its own maximum."""
+    if not x.tile.rank:
+        return x
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    return cast(associative_scan(_combine, wide, dim), x.tile.dtype)
+
+
+RUNNING_LOGS: dict[str, Rule] = {"logcumsumexp": logcumsumexp}

@@ -1,0 +1,229 @@
+"""New device values: ``hl.zeros``, ``hl.full``, ``hl.arange`` and torch's factory functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.dtypes import F32, DType
+from tilesmith.frontend.functions.shape import as_shape, new_shape
+from tilesmith.frontend.tracing.emission import (
+    apply,
+    as_tile,
+    broadcast_to,
+    cast,
+    number_dtype,
+    positions_in,
+    reshape,
+    spaced_range,
+)
+from tilesmith.frontend.tracing.emission import full as emit_full
+from tilesmith.frontend.tracing.known_sizes import length_between
+from tilesmith.frontend.tracing.tile import Tile
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.types import Dim, Shape
+
+Rule = Callable[..., Any]
+MOST_NUMBERS = 64
+"""Of a list in device code: each costs a comparison in each lane."""
+
+
+def shape_of(shape: Any, function: str) -> Shape:
+    """The dimensions of a shape given as a list of sizes."""
+    if not isinstance(shape, (list, tuple)):
+        raise errors.InvalidArgumentKind(
+            function=function,
+            problem=f"the shape is {kind_of(shape)}, expected a list of sizes",
+            loc=locate(),
+        )
+    return new_shape(tuple(shape), function)
+
+
+def full(
+    shape: Any, value: Any, dtype: torch.dtype | None = torch.float32, device: Any = None
+) -> TileValue:
+    """A device tensor filled with ``value`` (a number, a symbolic number or a 0-d value).
+
+    Example:
+        ``m = hl.full([t], float("-inf"), dtype=torch.float32)``
+    """
+    current_tracer("hl.full")
+    dims = shape_of(shape, "hl.full")
+    if isinstance(value, TileValue):
+        element = from_torch(dtype) if dtype is not None else value.tile.dtype
+        return broadcast_to(as_tile(value, element), dims)
+    element = from_torch(dtype) if dtype is not None else number_dtype(value)
+    return emit_full(value, element, dims)
+
+
+def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) -> TileValue:
+    """A device tensor of zeros; ``[]`` gives a 0-d one.
+
+    Example:
+        ``acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)``
+    """
+    current_tracer("hl.zeros")
+    return emit_full(0, from_torch(dtype), shape_of(shape, "hl.zeros"))
+
+
+def arange(
+    *bounds: Any, dtype: torch.dtype | None = None, device: Any = None, step: Any = 1
+) -> TileValue:
+    """``[start, end)`` as an integer tensor; the length must be known or of whole blocks.
+
+    Example:
+        ``k = hl.arange(tile.block_size)``
+    """
+    tracer = current_tracer("hl.arange")
+    if not 1 <= len(bounds) <= 3:
+        raise errors.InvalidArgumentKind(
+            function="hl.arange", problem=f"{len(bounds)} bounds are given", loc=locate()
+        )
+    start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+    step = bounds[2] if len(bounds) > 2 else step
+    result = spaced_range(start, _length(start, end, step), step, tracer.index_dtype)
+    return result if dtype is None else cast(result, from_torch(dtype))
+
+
+def _length(start: Any, end: Any, step: Any) -> Dim:
+    for name, bound in (("start", start), ("end", end), ("step", step)):
+        is_number = isinstance(bound, int) or (name != "step" and isinstance(bound, Scalar))
+        is_tile = name == "end" and isinstance(bound, Tile)
+        if isinstance(bound, bool) or not (is_number or is_tile):
+            raise errors.InvalidArgumentKind(
+                function="hl.arange",
+                problem=f"{name} is {kind_of(bound)}, expected an integer",
+                loc=locate(),
+            )
+    if step == 0:
+        raise errors.InvalidArgumentValue(function="hl.arange", problem="step is 0", loc=locate())
+    end = end.block_size if isinstance(end, Tile) else end
+    if isinstance(start, int) and isinstance(end, int):
+        return Dim.of(len(range(start, end, step)))
+    length = length_between(start, end, step) if step > 0 else None
+    if length is None:
+        raise errors.ShapeSpecializingCall(value="the length of hl.arange", loc=locate())
+    return length
+
+
+def _dtype_of(like: Any, dtype: torch.dtype | None) -> DType:
+    return from_torch(dtype if dtype is not None else like.dtype)
+
+
+def like(value: Any) -> Rule:
+    """``zeros_like`` and its relatives; host tensors serve for shape and type."""
+
+    def rule(x: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+        shape = as_shape(tuple(x.shape), "full_like")
+        return emit_full(value, _dtype_of(x, dtype), shape)
+
+    return rule
+
+
+def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+    """``torch.full_like``."""
+    element = _dtype_of(x, dtype)
+    shape = as_shape(tuple(x.shape), "full_like")
+    return _filled(fill_value, element, shape)
+
+
+def _filled(value: Any, dtype: DType, shape: Shape) -> TileValue:
+    if isinstance(value, TileValue):
+        return broadcast_to(as_tile(value, dtype), shape)
+    return emit_full(value, dtype, shape)
+
+
+def factory(value: Any) -> Rule:
+    """``torch.zeros`` and its relatives."""
+
+    def rule(*size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+        element = F32 if dtype is None else from_torch(dtype)
+        return emit_full(value, element, new_shape(size, "torch factory"))
+
+    return rule
+
+
+def new(value: Any) -> Rule:
+    """``x.new_zeros`` and its relatives."""
+
+    def rule(x: Any, *size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+        return emit_full(value, _dtype_of(x, dtype), new_shape(size, "new_*"))
+
+    return rule
+
+
+def new_full(
+    x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any
+) -> TileValue:
+    """``x.new_full``."""
+    return _filled(fill_value, _dtype_of(x, dtype), new_shape((size,), "new_full"))
+
+
+def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+    """``torch.tensor`` of a number or of short lists of numbers."""
+    if isinstance(value, TileValue):
+        return value if dtype is None else cast(value, from_torch(dtype))
+    shape, numbers = _flat(value)
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        raise errors.UnsupportedTorchArgument(
+            name="torch.tensor", argument=kind_of(value), loc=locate()
+        )
+    if len(numbers) > MOST_NUMBERS:
+        raise errors.UnsupportedTorchArgument(
+            name="torch.tensor", argument=f"a list of {len(numbers)} numbers", loc=locate()
+        )
+    wanted = from_torch(dtype) if dtype is not None else _number_dtype_of(numbers)
+    return reshape(_listed(numbers, wanted), shape)
+
+
+def _number_dtype_of(numbers: list[Any]) -> DType:
+    kinds = [number_dtype(number) for number in numbers] or [F32]
+    return max(kinds, key=lambda dtype: (dtype.is_float, dtype.bits))
+
+
+def _flat(value: Any) -> tuple[Shape, list[Any]]:
+    """The sizes of nested lists and what they hold; a ragged list holds lists."""
+    if not isinstance(value, (list, tuple)):
+        return (), [value]
+    parts = [_flat(item) for item in value]
+    inner = parts[0][0] if parts else ()
+    if any(shape != inner for shape, _ in parts):
+        return (), [value]
+    return (Dim.of(len(parts)), *inner), [number for _, numbers in parts for number in numbers]
+
+
+def _listed(numbers: list[Any], dtype: DType) -> TileValue:
+    """Constants along one axis; there is no memory behind them."""
+    if len(numbers) == 1:
+        return emit_full(numbers[0], dtype)
+    dim = Dim.of(len(numbers))
+    position, result = spaced_range(0, dim, 1), emit_full(numbers[0], dtype, (dim,))
+    for place, number in enumerate(numbers[1:], 1):
+        result = apply("where", apply("eq", position, place), number, result, dtype=dtype)
+    return result
+
+
+def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+    """``torch.eye``: ones where both positions within the value are equal."""
+    element = F32 if dtype is None else from_torch(dtype)
+    shape = new_shape((n, n if m is None else m), "torch.eye")
+    rows, columns = (positions_in(shape, axis) for axis in (0, 1))
+    return cast(apply("eq", rows, columns), element)
+
+
+FACTORIES: dict[str, Rule] = {
+    "zeros": factory(0), "ones": factory(1), "empty": factory(0),
+    "full": lambda size, fill_value, **kw: full(size, fill_value, kw.get("dtype")),
+    "arange": arange, "tensor": scalar_tensor, "eye": eye,
+}  # fmt: skip
+CREATION: dict[str, Rule] = {
+    **FACTORIES,
+    "zeros_like": like(0), "ones_like": like(1), "empty_like": like(0), "full_like": full_like,
+    "new_zeros": new(0), "new_ones": new(1), "new_empty": new(0), "new_full": new_full,
+}  # fmt: skip

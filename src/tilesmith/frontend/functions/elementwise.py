@@ -1,0 +1,354 @@
+"""Torch's elementwise functions as rows: which scalar function, computed in which type.
+
+``Exactly rounded`` functions (add, mul, comparisons, ...) run in the result type; the others run in
+fp32 for half types and are rounded back, as eager does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.tracing.emission import Operand, apply, as_tile, cast, full
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue
+from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.types import Dim
+
+Rule = Callable[..., Any]
+
+_FLOAT_UNARY = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "sqrt", "rsqrt",
+)  # fmt: skip
+_EXACT_UNARY = {
+    "neg": "neg",
+    "abs": "abs",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "round",
+    "trunc": "trunc",
+}
+_EXACT_BINARY = {
+    "maximum": "maximum",
+    "minimum": "minimum",
+}
+_ROUNDED_BINARY = {"remainder": "mod", "fmod": "fmod", "atan2": "atan2", "pow": "pow"}
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_BITWISE = {
+    "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor",
+    "bitwise_left_shift": "shl", "bitwise_right_shift": "shr",
+}  # fmt: skip
+_LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
+_ROUNDING_MODES = {"floor": "floordiv", "trunc": "truncdiv"}
+
+
+def _weak(fn: str, result: TileValue, operands: tuple[Any, ...]) -> TileValue:
+    """Arithmetic on symbolic numbers alone gives a symbolic number."""
+    is_weak = all(isinstance(o, (int, float, Scalar)) for o in operands)
+    if not is_weak or result.tile.rank > 0:
+        return result
+    number = Scalar(result.value)
+    if result.tile.dtype is F32:
+        number.double = lambda: apply(fn, *operands, dtype=F64)
+    return number
+
+
+def _weak_dtype(operands: tuple[Any, ...]) -> DType | None:
+    """Index arithmetic stays in the operands' own integer type, unlike torch's Python ints."""
+    scalars = [o for o in operands if isinstance(o, Scalar)]
+    if len(scalars) != sum(isinstance(o, TileValue) for o in operands):
+        return None
+    has_float = any(isinstance(o, float) for o in operands)
+    if has_float or not all(s.tile.dtype.is_integer for s in scalars):
+        return F32
+    return max((s.tile.dtype for s in scalars), key=lambda dtype: dtype.bits)
+
+
+def binary(name: str, fn: str, *, is_exact: bool) -> Rule:
+    """The rule of a two-operand arithmetic function."""
+
+    def rule(left: Operand, right: Operand) -> TileValue:
+        operands = (left, right)
+        dtype = _weak_dtype(operands) or result_dtype(name, left, right)
+        computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
+        return _weak(fn, cast(computed, dtype), operands)
+
+    return rule
+
+
+def unary(name: str, fn: str, *, is_exact: bool) -> Rule:
+    """The rule of a one-operand function."""
+
+    def rule(x: Operand) -> TileValue:
+        dtype = (_weak_dtype((x,)) if is_exact else None) or result_dtype(name, x)
+        source = as_tile(x)
+        if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
+            return source
+        computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
+        return _weak(fn, cast(computed, dtype), (x,))
+
+    return rule
+
+
+def comparison(fn: str) -> Rule:
+    """Operands meet in their promoted type; the result is bool."""
+
+    def rule(left: Operand | None, right: Operand | None) -> TileValue | bool:
+        if left is None or right is None:
+            return fn == "ne"
+        dtype = _weak_dtype((left, right)) or result_dtype("add", left, right)
+        return apply(fn, left, right, dtype=dtype)
+
+    return rule
+
+
+def logical(fn: str) -> Rule:
+    """Operands as truth values."""
+    return lambda left, right: apply(fn, truth(left), truth(right), dtype=BOOL)
+
+
+def truth(x: Operand) -> TileValue:
+    """Nonzero test."""
+    tile = as_tile(x)
+    return tile if tile.tile.dtype == BOOL else apply("ne", tile, 0)
+
+
+def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
+    """``torch.add``."""
+    if not _is_number(alpha, 1):
+        return _add_scaled("add", left, right, alpha)
+    result = binary("add", "add", is_exact=True)(left, right)
+    if isinstance(result, Scalar):
+        result.sum_of = (left, right)
+    return result
+
+
+def subtract(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
+    """``torch.sub``."""
+    if not _is_number(alpha, 1):
+        return _add_scaled("sub", left, right, -alpha)
+    return binary("sub", "sub", is_exact=True)(left, right)
+
+
+def _is_number(operand: Any, value: float) -> bool:
+    return isinstance(operand, (int, float)) and operand == value
+
+
+def _add_scaled(name: str, left: Operand, right: Operand, alpha: Any) -> TileValue:
+    """``left + alpha * right`` in the type of the plain sum, rounded once."""
+    dtype = result_dtype(name, left, right)
+    if dtype.is_float:
+        return cast(apply("fma", right, alpha, left, dtype=compute_dtype(dtype)), dtype)
+    return apply("add", left, apply("mul", right, alpha, dtype=dtype), dtype=dtype)
+
+
+def multiply(left: Operand, right: Operand) -> Any:
+    """``torch.mul``; a number meets half types in fp32, as in eager: it is not rounded first."""
+    operands = (left, right)
+    dtype = _weak_dtype(operands) or result_dtype("mul", left, right)
+    has_number = any(not isinstance(o, TileValue) or o.is_weak for o in operands)
+    wide = compute_dtype(dtype) if has_number else dtype
+    result = _weak("mul", cast(apply("mul", left, right, dtype=wide), dtype), operands)
+    if isinstance(result, Scalar):
+        result.as_dim = _product_of_sizes(left, right)
+    return result
+
+
+def _product_of_sizes(left: Operand, right: Operand) -> Dim | None:
+    """``2 * t.block_size`` as a size: the tile's axis, each element of which becomes two."""
+    dims = [o.as_dim for o in (left, right) if isinstance(o, Scalar)]
+    numbers = [Dim.of(o) for o in (left, right) if isinstance(o, int) and o >= 0]
+    known = [dim for dim in dims if dim is not None]
+    if len(known) + len(numbers) != 2:
+        return None
+    first, second = [*known, *numbers]
+    return first * second
+
+
+def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -> Any:
+    """``torch.div`` with its three rounding modes."""
+    if rounding_mode is None:
+        dtype = result_dtype("true_divide", left, right)
+        ratio = apply("div", left, right, dtype=compute_dtype(dtype))
+        return _weak("div", cast(ratio, dtype), (left, right))
+    if rounding_mode not in _ROUNDING_MODES:
+        raise errors.UnsupportedTorchArgument(
+            name="torch.div", argument=f"rounding_mode={rounding_mode!r}", loc=locate()
+        )
+    dtype = _weak_dtype((left, right)) or result_dtype("mul", left, right)
+    fn = _ROUNDING_MODES[rounding_mode]
+    quotient = apply(fn, left, right, dtype=compute_dtype(dtype))
+    return _weak(fn, cast(quotient, dtype), (left, right))
+
+
+def floor_divide(left: Operand, right: Operand) -> Any:
+    """``//``: rounds towards minus infinity."""
+    return divide(left, right, rounding_mode="floor")
+
+
+def power(base: Operand, exponent: Operand) -> Any:
+    """``**``; small integer exponents become products."""
+    if _is_number(exponent, 0.5):
+        return unary("sqrt", "sqrt", is_exact=False)(base)
+    if any(_is_number(exponent, small) for small in range(5)):
+        return _integer_power(base, exponent)
+    return binary("pow", "pow", is_exact=False)(base, exponent)
+
+
+def _integer_power(base: Operand, exponent: Any) -> Any:
+    """Products in the computing type, rounded once."""
+    dtype = _weak_dtype((base, exponent)) or result_dtype("pow", base, exponent)
+    wide = as_tile(base, compute_dtype(dtype))
+    if exponent == 0:
+        return full(1, dtype, wide.tile.shape)
+    result = wide
+    for _ in range(int(exponent) - 1):
+        result = apply("mul", result, wide)
+    return _weak("pow", cast(result, dtype), (base, exponent))
+
+
+def where(
+    condition: Operand, then: Operand | None = None, otherwise: Operand | None = None
+) -> TileValue:
+    """``torch.where`` with tensor or number arms."""
+    if then is None or otherwise is None:
+        raise errors.DataDependentOutputShapeNotSupported(
+            operation="torch.where(condition)", loc=locate()
+        )
+    numbers = [arm for arm in (then, otherwise) if not isinstance(arm, TileValue)]
+    if len(numbers) == 2:
+        dtype = F32 if any(isinstance(n, float) for n in numbers) else I64
+    else:
+        dtype = result_dtype("add", then, otherwise)
+    return apply("where", truth(condition), then, otherwise, dtype=dtype)
+
+
+def clamp(x: TileValue, min: Any = None, max: Any = None) -> TileValue:
+    """``torch.clamp``: bounds promote as operands of a sum do, so numbers stay weak."""
+    result = x
+    if min is not None:
+        result = binary("add", "maximum", is_exact=True)(result, min)
+    if max is not None:
+        result = binary("add", "minimum", is_exact=True)(result, max)
+    return result
+
+
+def reciprocal(x: TileValue) -> TileValue:
+    """``1 / x``."""
+    return divide(1.0, x)
+
+
+def bitwise(name: str, fn: str) -> Rule:
+    """The rule of a function on the bits of two integers."""
+
+    def rule(left: Operand, right: Operand) -> TileValue:
+        _check_bits(name, left, right)
+        return binary(name, fn, is_exact=True)(left, right)
+
+    return rule
+
+
+def bitwise_not(x: TileValue) -> TileValue:
+    """``~``."""
+    _check_bits("bitwise_not", x)
+    return apply("not", x)
+
+
+def _check_bits(name: str, *operands: Operand) -> None:
+    """Torch gives the bits of floats no meaning, but promotes them before it says so."""
+    for operand in operands:
+        dtype = operand.tile.dtype if isinstance(operand, TileValue) else None
+        if isinstance(operand, float) or (dtype is not None and dtype.is_float):
+            kind = "a float" if dtype is None else f"a tensor of {to_torch(dtype)}"
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{name}",
+                argument=kind,
+                fix="convert them to integers, e.g. x.to(torch.int32), or compare them first",
+                loc=locate(),
+            )
+
+
+def logical_not(x: Operand) -> TileValue:
+    """``torch.logical_not``."""
+    return apply("not", truth(x))
+
+
+def is_test(fn: str) -> Rule:
+    """``isnan``/``isinf``: always false for integers."""
+
+    def rule(x: TileValue) -> TileValue:
+        if not x.tile.dtype.is_float:
+            return apply("ne", x, x)
+        return apply(fn, cast(x, compute_dtype(x.tile.dtype)))
+
+    return rule
+
+
+def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue:
+    """``.to(dtype)``, ``.to(other)``; devices and memory formats mean nothing here."""
+    for arg in (*args, dtype):
+        if isinstance(arg, torch.dtype):
+            return cast(as_tile(x), from_torch(arg))
+        if hasattr(arg, "dtype"):
+            return cast(as_tile(x), from_torch(arg.dtype))
+    return x
+
+
+def conversion(dtype: DType) -> Rule:
+    """``.float()`` and its like."""
+    return lambda x, **_: cast(as_tile(x), dtype)
+
+
+def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
+    """``.view(dtype)``: the same bits as another type of the same width."""
+    target = from_torch(dtype)
+    if target.bits != x.tile.dtype.bits:
+        raise errors.UnsupportedTorchArgument(
+            name="Tensor.view", argument=f"dtype of another width ({dtype})", loc=locate()
+        )
+    if target == x.tile.dtype:
+        return x
+    value = current_tracer("view").create(Cast, x.tile.with_dtype(target), x=x.value, bitcast=True)
+    return TileValue(value)
+
+
+def identity(x: TileValue, *_: Any, **__: Any) -> TileValue:
+    """``clone``, ``contiguous``, ``detach``: device values are immutable already."""
+    return x
+
+
+ELEMENTWISE: dict[str, Rule] = {
+    **{name: unary(name, name, is_exact=False) for name in _FLOAT_UNARY},
+    **{name: unary(name, fn, is_exact=True) for name, fn in _EXACT_UNARY.items()},
+    **{name: binary(name, fn, is_exact=True) for name, fn in _EXACT_BINARY.items()},
+    "mul": multiply,
+    **{name: binary(name, fn, is_exact=False) for name, fn in _ROUNDED_BINARY.items()},
+    **{name: comparison(name) for name in _COMPARISONS},
+    **{name: bitwise(name, fn) for name, fn in _BITWISE.items()},
+    **{name: logical(fn) for name, fn in _LOGICAL.items()},
+    "add": add, "sub": subtract, "subtract": subtract, "multiply": multiply,
+    "div": divide, "divide": divide, "true_divide": divide, "floor_divide": floor_divide,
+    "rsub": lambda x, other, alpha=1: subtract(other, x, alpha=alpha),
+    "pow": power, "square": lambda x: power(x, 2), "reciprocal": reciprocal,
+    "where": where, "clamp": clamp, "clip": clamp,
+    "clamp_min": lambda x, min: clamp(x, min=min), "clamp_max": lambda x, max: clamp(x, max=max),
+    "bitwise_not": bitwise_not, "logical_not": logical_not,
+    "isnan": is_test("isnan"), "isinf": is_test("isinf"),
+    "isfinite": lambda x: apply("not", apply("or", is_test("isnan")(x), is_test("isinf")(x))),
+    "to": to_dtype, "type": to_dtype, "type_as": lambda x, other: cast(x, from_torch(other.dtype)),
+    "float": conversion(F32), "half": conversion(F16), "bfloat16": conversion(BF16),
+    "double": conversion(F64), "int": conversion(I32), "long": conversion(I64),
+    "short": conversion(I16), "char": conversion(I8), "byte": conversion(U8),
+    "bool": truth,
+    "clone": identity, "contiguous": identity, "detach": identity,
+    "negative": unary("neg", "neg", is_exact=True),
+    "absolute": unary("abs", "abs", is_exact=True),
+}  # fmt: skip

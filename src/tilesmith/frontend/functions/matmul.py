@@ -1,0 +1,311 @@
+"""Matrix products: ``hl.dot``, the op that torch's matmul family shares with it, ``hl.dot_scaled``.
+
+The operands of ``hl.dot_scaled`` are low-precision matrices whose groups of 32 have a common scale;
+they are decoded exactly into bfloat16 (float32 where one is float16) and multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
+from tilesmith.frontend.functions.promotion import result_dtype
+from tilesmith.frontend.language.jagged import keep_lanes, reset_lanes
+from tilesmith.frontend.language.packed_formats import decode_e8m0, decode_pair, reinterpret
+from tilesmith.frontend.tracing.emission import (
+    apply,
+    broadcast_to,
+    cast,
+    expand_dims,
+    join_pair,
+    permute,
+    reshape,
+    unify_dims,
+)
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue, shape_text
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.types import Dim, Shape, TileType
+
+MATRIX_RANKS = (2, 3)
+
+
+def _check_shapes(
+    lhs: TileValue, rhs: TileValue, operation: str
+) -> tuple[TileValue, TileValue, Shape]:
+    """Operands with equal batch and contracted axes, and the shape of their product."""
+    if lhs.tile.rank != rhs.tile.rank or lhs.tile.rank not in MATRIX_RANKS:
+        raise mismatch(lhs, rhs, operation)
+    inner = unify_dims(lhs.tile.shape[-1], rhs.tile.shape[-2])
+    if inner is None or (lhs.tile.shape[-1].is_one != rhs.tile.shape[-2].is_one):
+        raise mismatch(lhs, rhs, operation)
+    batch: Shape = ()
+    if lhs.tile.rank == MATRIX_RANKS[1]:
+        unified = unify_dims(lhs.tile.shape[0], rhs.tile.shape[0])
+        if unified is None:
+            raise errors.DotBatchDimensionMismatch(
+                left=str(lhs.tile.shape[0]), right=str(rhs.tile.shape[0]), loc=locate()
+            )
+        batch = (unified,)
+    lhs = broadcast_to(lhs, (*batch, lhs.tile.shape[-2], inner))
+    rhs = broadcast_to(rhs, (*batch, inner, rhs.tile.shape[-1]))
+    return lhs, rhs, (*batch, lhs.tile.shape[-2], rhs.tile.shape[-1])
+
+
+def mismatch(lhs: TileValue, rhs: TileValue, operation: str) -> errors.BaseError:
+    """What is wrong with two operands that cannot be multiplied."""
+    return errors.DotShapeMismatch(
+        operation=operation,
+        left=shape_text(lhs.tile.shape),
+        right=shape_text(rhs.tile.shape),
+        loc=locate(),
+    )
+
+
+def _reset_contracted(lhs: TileValue, rhs: TileValue) -> tuple[TileValue, TileValue]:
+    """Lanes past the lengths of a jagged tile count as 0 in the operands that have the lengths."""
+    contracted = (lhs.tile.shape[-1],)
+    zero = 0.0 if lhs.tile.dtype.is_float else 0
+    new = keep_lanes(lhs, contracted, zero), keep_lanes(rhs, contracted, zero)
+    if new[0] is lhs and new[1] is rhs:
+        reset_lanes(lhs, (lhs.tile.rank - 1,), zero)
+    return new
+
+
+def _accumulator_dtype(dtype: DType) -> DType:
+    if dtype.is_float:
+        return F64 if dtype == F64 else F32
+    return I32
+
+
+def common_dtype(lhs: TileValue, rhs: TileValue) -> DType:
+    """The type both operands are multiplied in. Of two kinds of float8, float16 holds both."""
+    left, right = lhs.tile.dtype, rhs.tile.dtype
+    if left == right:
+        return left
+    small = [dtype.is_float and dtype.bits == 8 for dtype in (left, right)]
+    if all(small):
+        return F16
+    if any(small):
+        other = right if small[0] else left
+        return other if other.is_float else F32
+    return result_dtype("mul", lhs, rhs)
+
+
+def _accumulates(common: DType, acc: DType) -> bool:
+    """Whether devices add products of one type to an accumulator of the other."""
+    if acc == F16 and common.is_float:
+        return common.bits <= acc.bits and common != BF16
+    return acc == _accumulator_dtype(common) or not (common.is_float or acc.is_float)
+
+
+def _accumulate_widened(
+    lhs: TileValue, rhs: TileValue, operation: str, acc: TileValue, common: DType
+) -> TileValue:
+    """Added in a type that holds both, then rounded to the accumulator's."""
+    if not acc.tile.dtype.is_float:
+        raise errors.InvalidArgumentKind(
+            function=operation,
+            problem=f"acc is {acc.tile.dtype.name}, expected float32",
+            loc=locate(),
+        )
+    wide = F64 if F64 in (common, acc.tile.dtype) else F32
+    factor = common if common.is_float and wide == F32 else wide
+    total = product(cast(lhs, factor), cast(rhs, factor), operation, acc=cast(acc, wide))
+    return cast(total, acc.tile.dtype)
+
+
+def product(
+    lhs: TileValue,
+    rhs: TileValue,
+    operation: str,
+    *,
+    acc: TileValue | None = None,
+    dtype: DType | None = None,
+    precision: str = "",
+) -> TileValue:
+    """One ``Dot`` op. The result has the accumulator's type.
+
+    Else ``dtype`` or the accumulation type.
+    """
+    tracer = current_tracer(operation)
+    common = common_dtype(lhs, rhs)
+    if acc is not None and not _accumulates(common, acc.tile.dtype):
+        return _accumulate_widened(lhs, rhs, operation, acc, common)
+    lhs, rhs, shape = _check_shapes(cast(lhs, common), cast(rhs, common), operation)
+    lhs, rhs = _reset_contracted(lhs, rhs)
+    wide = _accumulator_dtype(common)
+    if acc is not None:
+        wide = acc.tile.dtype
+        acc = broadcast_to(acc, shape)
+    value = tracer.create(
+        Dot,
+        TileType(wide, shape),
+        lhs=lhs.value,
+        rhs=rhs.value,
+        acc=acc.value if acc is not None else None,
+        precision=precision or (tracer.options.dot_precision if common == F32 else "ieee"),
+    )
+    result = TileValue(value)
+    return result if acc is not None or dtype is None else cast(result, dtype)
+
+
+def dot(
+    mat1: TileValue, mat2: TileValue, acc: Any = None, out_dtype: torch.dtype | None = None
+) -> TileValue:
+    """Product of two matrices (or batches), accumulated in fp32 (int32 for int8).
+
+    Example:
+        ``acc = hl.dot(x[tm, tk], y[tk, tn], acc=acc)``
+    """
+    current_tracer("hl.dot")
+    for operand in (mat1, mat2):
+        if not isinstance(operand, TileValue):
+            raise errors.InvalidArgumentKind(
+                function="hl.dot",
+                problem=f"{kind_of(operand)} is no device value",
+                loc=locate(),
+            )
+    dtypes = (mat1.tile.dtype, mat2.tile.dtype)
+    if any(not (dtype.is_float or dtype == I8) for dtype in dtypes):
+        raise errors.UnsupportedDotDtype(left=str(mat1.dtype), right=str(mat2.dtype), loc=locate())
+    result = None if out_dtype is None else from_torch(out_dtype)
+    if acc is None:
+        return product(mat1, mat2, "hl.dot", dtype=result)
+    wanted = (F16, F32, F64) if mat1.tile.dtype.is_float or mat2.tile.dtype.is_float else (I32,)
+    if not isinstance(acc, TileValue) or acc.tile.dtype not in wanted:
+        found = acc.tile.dtype.name if isinstance(acc, TileValue) else kind_of(acc)
+        raise errors.InvalidArgumentKind(
+            function="hl.dot",
+            problem=f"acc is {found}, expected {'float32' if F32 in wanted else 'int32'}",
+            loc=locate(),
+        )
+    total = product(mat1, mat2, "hl.dot", acc=acc)
+    return total if result is None else cast(total, result)
+
+
+_NAME = "hl.dot_scaled"
+_GROUP = 32
+_FORMATS: dict[str, tuple[DType, ...]] = {
+    "e2m1": (U8,),
+    "e4m3": (F8E4M3, U8),
+    "e5m2": (F8E5M2, U8),
+    "bf16": (BF16,),
+    "fp16": (F16,),
+}
+"""The element types a format may come in; bytes are read as what the format says."""
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One matrix with its scale; ``axis`` is the contracted one."""
+
+    name: str
+    matrix: Any
+    scale: Any
+    format: Any
+    axis: int
+
+
+def dot_scaled(  # noqa: PLR0913, PLR0917
+    mat1: Any,
+    mat1_scale: Any,
+    mat1_format: str,
+    mat2: Any,
+    mat2_scale: Any,
+    mat2_format: str,
+    acc: Any = None,
+    out_dtype: torch.dtype | None = None,
+) -> TileValue:
+    """Product of two matrices with a power of two for each 32 elements along k.
+
+    Example:
+        ``acc = hl.dot_scaled(x[tm, :], sx[tm, :], "e4m3", y[:, tn], sy[tn, :], "e2m1", acc=acc)``
+    """
+    current_tracer(_NAME)
+    operands = (
+        _Operand("mat1", mat1, mat1_scale, mat1_format, 1),
+        _Operand("mat2", mat2, mat2_scale, mat2_format, 0),
+    )
+    for operand in operands:
+        _check(operand)
+    # Eight bits of precision hold every format but float16.
+    common = F32 if "fp16" in (mat1_format, mat2_format) else BF16
+    lhs, rhs = (_scaled(operand, common) for operand in operands)
+    if acc is not None and (not isinstance(acc, TileValue) or acc.tile.dtype not in (F16, F32)):
+        found = acc.tile.dtype.name if isinstance(acc, TileValue) else kind_of(acc)
+        raise _wrong(f"acc is {found}, expected float32 or float16")
+    result = product(lhs, rhs, _NAME, acc=acc, precision="ieee")
+    return result if out_dtype is None else cast(result, from_torch(out_dtype))
+
+
+def _wrong(problem: str) -> errors.BaseError:
+    return errors.InvalidArgumentKind(function=_NAME, problem=problem, loc=locate())
+
+
+def _check(operand: _Operand) -> None:
+    name, matrix, scale = operand.name, operand.matrix, operand.scale
+    if operand.format not in _FORMATS:
+        raise errors.InvalidArgumentValue(
+            function=_NAME,
+            problem=f"{name}_format={operand.format!r} is none of {', '.join(_FORMATS)}",
+            loc=locate(),
+        )
+    allowed = _FORMATS[operand.format]
+    if not isinstance(matrix, TileValue) or matrix.tile.dtype not in allowed:
+        found = matrix.tile.dtype.name if isinstance(matrix, TileValue) else kind_of(matrix)
+        wanted = " or ".join(dtype.name for dtype in allowed)
+        raise _wrong(f"{name} is {found}, expected {wanted} for the format {operand.format}")
+    if scale is not None and (not isinstance(scale, TileValue) or scale.tile.dtype != U8):
+        found = scale.tile.dtype.name if isinstance(scale, TileValue) else kind_of(scale)
+        raise _wrong(f"{name}_scale is {found}, expected exponents as bytes (uint8), or None")
+    if matrix.tile.rank != 2 or (scale is not None and scale.tile.rank != 2):
+        raise _wrong(f"{name} and its scale must be matrices")
+
+
+def _scaled(operand: _Operand, dtype: DType) -> TileValue:
+    matrix = _decoded(operand)
+    if operand.scale is None:
+        return cast(matrix, dtype)
+    scale = decode_e8m0(operand.scale)
+    if operand.axis == 0:
+        # Scales of the right operand stand by column: [n, k // 32].
+        scale = permute(scale, (1, 0))
+    scale = _spread(scale, operand.axis, matrix.tile.shape[operand.axis])
+    if unify_dims(scale.tile.shape[operand.axis], matrix.tile.shape[operand.axis]) is None:
+        raise errors.DotShapeMismatch(
+            operation=_NAME,
+            left=shape_text(matrix.tile.shape),
+            right=f"its scale {shape_text(scale.tile.shape)}",
+            loc=locate(),
+        )
+    scale = broadcast_to(scale, matrix.tile.shape)
+    return cast(apply("mul", cast(matrix, F32), scale), dtype)
+
+
+def _spread(scale: TileValue, axis: int, wanted: Dim) -> TileValue:
+    """Each scale 32 times along k, unless it has a column for each element already."""
+    shape = scale.tile.shape
+    if shape[axis] == wanted:
+        return scale
+    wide = expand_dims(scale, (axis + 1,))
+    repeated = (*shape[: axis + 1], Dim.of(_GROUP), *shape[axis + 1 :])
+    joint = (*shape[:axis], shape[axis] * Dim.of(_GROUP), *shape[axis + 1 :])
+    return reshape(broadcast_to(wide, repeated), joint)
+
+
+def _decoded(operand: _Operand) -> TileValue:
+    matrix = operand.matrix
+    if operand.format != "e2m1":
+        return reinterpret(matrix, _FORMATS[operand.format][0])
+    pair = join_pair(*decode_pair(matrix))
+    rows, columns = matrix.tile.shape
+    if operand.axis == 1:
+        return reshape(pair, (rows, columns * Dim.of(2)))
+    return reshape(permute(pair, (0, 2, 1)), (rows * Dim.of(2), columns))

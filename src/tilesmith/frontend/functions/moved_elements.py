@@ -1,0 +1,329 @@
+"""Subscripts of device values, and values with elements moved, repeated, padded or cleared.
+
+All of these are gathers, selections or views; positions are those of the value itself, not of the
+tensor that it was loaded from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, normalise
+from tilesmith.frontend.tracing.emission import (
+    along,
+    apply,
+    as_tile,
+    broadcast_to,
+    expand_dims,
+    full,
+    gather,
+    pick,
+    positions_in,
+    reshape,
+    take_range,
+    with_dim,
+)
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.ir.types import ONE, Dim
+
+Rule = Callable[..., Any]
+
+
+def _moved_size(x: TileValue, axis: int, function: str) -> int:
+    """The size of an axis whose elements change places."""
+    size = x.tile.shape[axis].constant
+    if size is None:
+        raise errors.UnsupportedIndexRemapping(
+            function=f"{function} along the tile axis {x.tile.shape[axis]}", loc=locate()
+        )
+    return size
+
+
+def _axes(x: TileValue, dims: tuple[Any, ...], function: str) -> list[int]:
+    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
+        dims = tuple(dims[0])
+    return [normalise(dim, x.tile.rank, function, x) for dim in dims]
+
+
+def subscript(x: TileValue, index: Any) -> TileValue:
+    """``x[:, None]``, ``x[0]``, ``x[..., 2:5]``: new axes, positions, slices of constant axes."""
+    current_tracer("hl.subscript")
+    elements = list(index) if isinstance(index, (tuple, list)) else [index]
+    taken = sum(element is not None and element is not Ellipsis for element in elements)
+    if taken > x.tile.rank:
+        raise errors.RankMismatch(
+            tensor=x.value.name or "the value", rank=x.tile.rank, given=taken, loc=locate()
+        )
+    places = [i for i, element in enumerate(elements) if element is Ellipsis]
+    if places:
+        elements[places[0] : places[0] + 1] = [slice(None)] * (x.tile.rank - taken)
+    axis = 0
+    for element in elements:
+        x, kept = _subscript_axis(x, axis, element)
+        axis += kept
+    return x
+
+
+def _subscript_axis(x: TileValue, axis: int, element: Any) -> tuple[TileValue, int]:
+    """One element of a subscript applied, and how many axes of the result it stands for."""
+    if element is None:
+        return expand_dims(x, (axis,)), 1
+    if isinstance(element, slice):
+        return _slice(x, axis, element), 1
+    if isinstance(element, int) and not isinstance(element, bool):
+        return select(x, axis, element), 0
+    if isinstance(element, TileValue) and element.tile.dtype.is_integer:
+        return _pick_told(x, axis, element)
+    raise _unsupported_index(element)
+
+
+def _slice(x: TileValue, axis: int, element: slice) -> TileValue:
+    if element == slice(None):
+        return x
+    bounds = (element.start, element.stop, element.step)
+    if not all(bound is None or isinstance(bound, int) for bound in bounds):
+        raise errors.TensorSliceBound(loc=locate())
+    if element.step is not None and element.step <= 0:
+        raise errors.InvalidSliceStep(step=element.step, loc=locate())
+    size = constant_size(x, axis, "a slice of a device value")
+    return take_range(x, axis, range(*element.indices(size)))
+
+
+def _pick_told(x: TileValue, axis: int, index: TileValue) -> tuple[TileValue, int]:
+    """``x[i]`` with a number or a line of positions computed on the device."""
+    rank = index.tile.rank
+    if rank > 1:
+        raise _unsupported_index(index)
+    check_gathered(x, axis, "indexing a device value")
+    positions = index if rank else reshape(index, (ONE,))
+    found = gather(x, along(positions, axis, x.tile.rank), axis)
+    return (found, 1) if rank else (pick(found, axis, 0), 0)
+
+
+def check_gathered(x: TileValue, axis: int, function: str) -> None:
+    """Elements are found by position where an axis counts from one end to the other."""
+    if any(isinstance(factor, str) for factor in x.tile.shape[axis].factors[1:]):
+        raise errors.BackendUnsupported(
+            operation=f"{function} along the merged axis {x.tile.shape[axis]}",
+            backend="triton, cpu or reference",
+            fix="do it before merging the axes",
+            loc=locate(),
+        )
+
+
+def select(x: TileValue, dim: int, index: int) -> TileValue:
+    """``torch.select``: one position of a constant axis."""
+    axis = normalise(dim, x.tile.rank, "select", x)
+    size = constant_size(x, axis, "picking a position")
+    if not -size <= index < size:
+        raise errors.IndexOutOfRange(
+            tensor=x.value.name or "the value", dim=axis, index=index, size=size, loc=locate()
+        )
+    return pick(x, axis, index % size)
+
+
+def _unsupported_index(element: Any) -> errors.BaseError:
+    if isinstance(element, TileValue) and element.tile.dtype.is_bool:
+        return errors.DataDependentOutputShapeNotSupported(
+            operation="indexing with a bool tensor", loc=locate()
+        )
+    return errors.BackendUnsupported(
+        operation=f"indexing a device value with {kind_of(element)}",
+        backend="triton",
+        fix="use `:`, `None`, `...`, integers, slices or a line of integers; or index the host "
+        "tensor where it is loaded",
+        loc=locate(),
+    )
+
+
+def flip(x: TileValue, *axes: Any, dims: Any = None) -> TileValue:
+    """``torch.flip``: axes from their end to their beginning."""
+    for axis in _axes(x, axes if dims is None else (dims,), "flip"):
+        size = _moved_size(x, axis, "torch.flip")
+        if size > 1:
+            x = gather(x, apply("sub", size - 1, positions_in(x.tile.shape, axis)), axis)
+    return x
+
+
+def roll(x: TileValue, shifts: Any, dims: Any = None) -> TileValue:
+    """``torch.roll``: elements that leave an axis come back at its other end."""
+    if dims is None:
+        whole = [Dim.of(constant_size(x, axis, "torch.roll")) for axis in range(x.tile.rank)]
+        return reshape(roll(flatten(x), shifts, 0), tuple(whole))
+    given = zip(*([v] if isinstance(v, int) else list(v) for v in (shifts, dims)))
+    for shift, dim in given:
+        axis = normalise(dim, x.tile.rank, "roll", x)
+        size = _moved_size(x, axis, "torch.roll")
+        if size and shift % size:
+            moved = apply("add", positions_in(x.tile.shape, axis), size - shift % size)
+            x = gather(x, apply("mod", moved, size), axis)
+    return x
+
+
+def pad(x: TileValue, pad: Any, mode: str = "constant", value: Any = None) -> TileValue:
+    """``torch.nn.functional.pad`` with a constant: pairs of counts, the last axis first."""
+    if mode != "constant":
+        raise errors.UnsupportedTorchArgument(
+            name="torch.nn.functional.pad", argument=f"mode={mode!r}", loc=locate()
+        )
+    counts = list(pad)
+    for number, (before, after) in enumerate(zip(counts[::2], counts[1::2])):
+        x = _pad_axis(x, x.tile.rank - 1 - number, (before, after), value or 0)
+    return x
+
+
+def _pad_axis(x: TileValue, axis: int, counts: tuple[int, int], value: Any) -> TileValue:
+    """Negative counts cut off."""
+    if counts == (0, 0):
+        return x
+    size = _moved_size(x, axis, "torch.nn.functional.pad")
+    before, after = (max(count, 0) for count in counts)
+    x = take_range(x, axis, range(max(-counts[0], 0), size - max(-counts[1], 0)))
+    size = x.tile.shape[axis].constant or 0
+    if not before and not after:
+        return x
+    shape = with_dim(x.tile.shape, axis, Dim.of(before + size + after))
+    if not size:
+        return full(value, x.tile.dtype, shape)
+    moved = apply("sub", positions_in(shape, axis), before)
+    inside = apply("minimum", apply("maximum", moved, 0), size - 1)
+    found = gather(x, inside, axis)
+    is_inside = apply("eq", moved, inside)
+    return apply("where", is_inside, found, as_tile(value, x.tile.dtype), dtype=x.tile.dtype)
+
+
+# --- repeated elements ----------------------------------------------------------------------------
+
+
+def repeat(x: TileValue, *sizes: Any) -> TileValue:
+    """``Tensor.repeat``: the whole value, side by side as often as asked along each axis."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    if len(sizes) < x.tile.rank:
+        raise errors.InvalidArgumentValue(
+            function="repeat",
+            problem=f"{len(sizes)} counts for a value of {x.tile.rank} dimensions",
+            loc=locate(),
+        )
+    x = expand_dims(x, tuple(range(len(sizes) - x.tile.rank)))
+    for axis, count in enumerate(sizes):
+        x = _repeat_axis(x, axis, count)
+    return x
+
+
+def _repeat_axis(x: TileValue, axis: int, count: int) -> TileValue:
+    if count == 1:
+        return x
+    size = Dim.of(count)
+    if x.tile.shape[axis].is_one:
+        return broadcast_to(x, with_dim(x.tile.shape, axis, size))
+    _moved_size(x, axis, "repeat")
+    apart = expand_dims(x, (axis,))
+    wide = broadcast_to(apart, with_dim(apart.tile.shape, axis, size))
+    return flatten(wide, axis, axis + 1)
+
+
+def tile(x: TileValue, *dims: Any) -> TileValue:
+    """``torch.tile``: like ``repeat``; counts for leading axes may be left out."""
+    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
+        dims = tuple(dims[0])
+    return repeat(x, *[1] * (x.tile.rank - len(dims)), *dims)
+
+
+def repeat_interleave(x: TileValue, repeats: Any, dim: int | None = None, **_: Any) -> TileValue:
+    """``torch.repeat_interleave``: every element that many times in a row."""
+    if not isinstance(repeats, int):
+        raise errors.UnsupportedTorchArgument(
+            name="torch.repeat_interleave", argument="a tensor of counts", loc=locate()
+        )
+    if dim is None:
+        x, dim = flatten(x), 0
+    axis = normalise(dim, x.tile.rank, "repeat_interleave", x)
+    if repeats == 1:
+        return x
+    apart = expand_dims(x, (axis + 1,))
+    wide = broadcast_to(apart, with_dim(apart.tile.shape, axis + 1, Dim.of(repeats)))
+    return flatten(wide, axis, axis + 1)
+
+
+def unfold(x: TileValue, dimension: int, size: int, step: int) -> TileValue:
+    """``Tensor.unfold``: windows of an axis, with a new last axis inside of each."""
+    axis = normalise(dimension, x.tile.rank, "unfold", x)
+    whole = _moved_size(x, axis, "unfold")
+    count = (whole - size) // step + 1
+    if not 0 < size <= whole:
+        raise errors.InvalidArgumentValue(
+            function="unfold", problem=f"windows of {size} in an axis of {whole}", loc=locate()
+        )
+    windows = (Dim.of(count), Dim.of(size))
+    first, inner = (positions_in(windows, i) for i in (0, 1))
+    positions = flatten(apply("add", apply("mul", first, step), inner))
+    others = tuple(other for other in range(x.tile.rank) if other != axis)
+    taken = gather(x, expand_dims(positions, others), axis)
+    shape = (*x.tile.shape[:axis], *windows, *x.tile.shape[axis + 1 :])
+    return move_axes(reshape(taken, shape), axis + 1, -1)
+
+
+# --- diagonals ------------------------------------------------------------------------------------
+
+
+def _triangle(comparison: str) -> Rule:
+    def rule(x: TileValue, diagonal: int = 0) -> TileValue:
+        rank = x.tile.rank
+        if rank < 2:
+            raise errors.InvalidArgumentValue(
+                function="tril/triu", problem="a matrix is expected", loc=locate()
+            )
+        rows, columns = (positions_in(x.tile.shape, axis) for axis in (rank - 2, rank - 1))
+        limit = apply("add", rows, diagonal) if diagonal else rows
+        return apply("where", apply(comparison, columns, limit), x, 0, dtype=x.tile.dtype)
+
+    return rule
+
+
+def diagonal(x: TileValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TileValue:
+    """``torch.diagonal`` of two constant axes."""
+    x = move_axes(x, (dim1, dim2), (-2, -1))
+    rank = x.tile.rank
+    rows, columns = (constant_size(x, rank + axis, "torch.diagonal") for axis in (-2, -1))
+    top, left = max(-offset, 0), max(offset, 0)
+    length = max(0, min(rows - top, columns - left))
+    x = take_range(x, rank - 2, range(top, top + length))
+    if not length:
+        return reshape(x, x.tile.shape[:-1])
+    positions = positions_in((*x.tile.shape[:-1], ONE), rank - 2)
+    found = gather(x, apply("add", positions, left) if left else positions, rank - 1)
+    return pick(found, rank - 1, 0)
+
+
+def diagonal_matrix(x: TileValue, offset: int = 0) -> TileValue:
+    """``torch.diag_embed``: the last axis along the diagonal of a matrix of zeros."""
+    size = constant_size(x, x.tile.rank - 1, "torch.diag_embed")
+    whole = Dim.of(size + abs(offset))
+    rank = x.tile.rank + 1
+    shape = (*x.tile.shape[:-1], whole, whole)
+    rows, columns = (positions_in(shape, axis) for axis in (rank - 2, rank - 1))
+    padded = pad(x, (max(offset, 0), max(-offset, 0)))
+    is_on = apply("eq", columns, apply("add", rows, offset) if offset else rows)
+    spread = expand_dims(padded, (rank - 2,))
+    return apply("where", is_on, spread, 0, dtype=x.tile.dtype)
+
+
+def diag(x: TileValue, diagonal_: int = 0, **named: int) -> TileValue:
+    """``torch.diag``: a line becomes a matrix, a matrix a line."""
+    offset = named.get("diagonal", diagonal_)
+    return diagonal_matrix(x, offset) if x.tile.rank == 1 else diagonal(x, offset)
+
+
+SUBSCRIPTS: dict[str, Rule] = {"subscript": subscript, "select": select}
+MOVES: dict[str, Rule] = {
+    "flip": flip, "fliplr": lambda x: flip(x, 1), "flipud": lambda x: flip(x, 0),
+    "roll": roll, "pad": pad, "repeat": repeat, "tile": tile,
+    "repeat_interleave": repeat_interleave, "unfold": unfold,
+    "tril": _triangle("le"), "triu": _triangle("ge"),
+    "diagonal": diagonal, "diag": diag, "diag_embed": diagonal_matrix,
+}  # fmt: skip

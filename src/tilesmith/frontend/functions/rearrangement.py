@@ -1,0 +1,355 @@
+"""Values put together and taken apart: ``hl.join``, ``hl.split``, stack, cat, chunk, gather.
+
+Axes that are cut or lengthened must have a constant size; tile axes may only be gathered along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.functions.moved_elements import check_gathered
+from tilesmith.frontend.functions.promotion import common_dtype
+from tilesmith.frontend.functions.shape import constant_size, flatten, normalise
+from tilesmith.frontend.tracing.emission import (
+    along,
+    apply,
+    as_tile,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    expand_dims,
+    gather,
+    join_pair,
+    permute,
+    pick,
+    positions_in,
+    reshape,
+    take_range,
+    with_dim,
+)
+from tilesmith.frontend.tracing.tensors import TensorRef
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue, shape_text
+from tilesmith.ir.types import Dim
+
+Rule = Callable[..., Any]
+
+
+def join(tensor0: Any, tensor1: Any) -> TileValue:
+    """Two values of one element type along a new last dimension of size 2; shapes broadcast.
+
+    Example:
+        ``out[t, :] = hl.join(x.cos(), x.sin()).reshape(t, -1)``
+    """
+    current_tracer("hl.join")
+    lhs, rhs = (_device_value(x, "hl.join") for x in (tensor0, tensor1))
+    if lhs.tile.dtype != rhs.tile.dtype:
+        raise errors.InvalidArgumentKind(
+            function="hl.join",
+            problem=f"the values have element types {lhs.dtype} and {rhs.dtype}, expected one",
+            loc=locate(),
+        )
+    shape = broadcast_shapes([lhs, rhs])
+    return join_pair(broadcast_to(lhs, shape), broadcast_to(rhs, shape))
+
+
+def split(tensor: Any) -> tuple[TileValue, TileValue]:
+    """The two halves of a value whose last dimension is 2, without that dimension.
+
+    Example:
+        ``real, imaginary = hl.split(x[t, :].reshape(t, -1, 2))``
+    """
+    current_tracer("hl.split")
+    x = _device_value(tensor, "hl.split")
+    if not x.tile.rank or x.tile.shape[-1].constant != 2:
+        raise errors.InvalidArgumentValue(
+            function="hl.split",
+            problem=f"the last dimension of {shape_text(x.tile.shape)} is not 2",
+            loc=locate(),
+        )
+    return pick(x, x.tile.rank - 1, 0), pick(x, x.tile.rank - 1, 1)
+
+
+def _device_value(x: Any, function: str) -> TileValue:
+    if isinstance(x, TensorRef):
+        raise errors.HostTensorDirectUsage(name=x.source, loc=locate())
+    if not isinstance(x, TileValue):
+        raise errors.InvalidArgumentKind(
+            function=function, problem=f"{kind_of(x)} is no device value", loc=locate()
+        )
+    return as_tile(x)
+
+
+def _parts(tensors: Any, function: str) -> list[TileValue]:
+    """A sequence of values in the element type that all of them promote to."""
+    values = [_device_value(x, function) for x in tensors]
+    if not values:
+        raise errors.InvalidArgumentValue(
+            function=function, problem="the list of values is empty", loc=locate()
+        )
+    dtype = common_dtype(*values)
+    return [cast(value, dtype) for value in values]
+
+
+# --- stacked and concatenated values --------------------------------------------------------------
+
+
+def stack(tensors: Sequence[Any], dim: int = 0) -> TileValue:
+    """``torch.stack``: values of one shape along a new axis."""
+    parts = _parts(tensors, "torch.stack")
+    shape = parts[0].tile.shape
+    for part in parts[1:]:
+        if part.tile.shape != shape:
+            raise errors.ShapeMismatch(
+                operation="torch.stack",
+                left=shape_text(shape),
+                right=shape_text(part.tile.shape),
+                loc=locate(),
+            )
+    axis = normalise(dim, len(shape) + 1, "stack", parts[0])
+    return _stack(parts, axis)
+
+
+def _stack(parts: list[TileValue], axis: int) -> TileValue:
+    if len(parts) & (len(parts) - 1) == 0:
+        return _move_last(_joined(parts), axis)
+    shape = parts[0].tile.shape
+    whole = (*shape[:axis], Dim.of(len(parts)), *shape[axis:])
+    positions = positions_in(whole, axis)
+    parts = [expand_dims(part, (axis,)) for part in parts]
+    result = parts[-1]
+    for number in reversed(range(len(parts) - 1)):
+        is_here = apply("eq", positions, number)
+        result = apply("where", is_here, parts[number], result, dtype=result.tile.dtype)
+    return broadcast_to(result, whole)
+
+
+def _joined(parts: list[TileValue]) -> TileValue:
+    """A power of two of values along a new last axis, in pairs: even ones left, odd ones right."""
+    if len(parts) == 1:
+        return expand_dims(parts[0], (parts[0].tile.rank,))
+    if len(parts) == 2:
+        return join_pair(*parts)
+    pairs = join_pair(_joined(parts[::2]), _joined(parts[1::2]))
+    return reshape(pairs, (*pairs.tile.shape[:-2], Dim.of(len(parts))))
+
+
+def _move_last(x: TileValue, axis: int) -> TileValue:
+    order = list(range(x.tile.rank - 1))
+    order.insert(axis, x.tile.rank - 1)
+    return permute(x, tuple(order))
+
+
+def cat(tensors: Sequence[Any], dim: int = 0) -> TileValue:
+    """``torch.cat`` along an axis of constant size."""
+    parts = _parts(tensors, "torch.cat")
+    axis = normalise(dim, parts[0].tile.rank, "cat", parts[0])
+    sizes = [constant_size(part, axis, "torch.cat") for part in parts]
+    _check_others(parts, axis)
+    size, count = sizes[0], len(parts)
+    if count == 1:
+        return parts[0]
+    shape = with_dim(parts[0].tile.shape, axis, Dim.of(sum(sizes)))
+    is_even = len({*sizes}) == 1 and size & (size - 1) == 0 and count & (count - 1) == 0
+    if is_even:
+        return reshape(_stack(parts, axis), shape)
+    return _concatenated([p for p, n in zip(parts, sizes) if n], axis, positions_in(shape, axis))
+
+
+def _concatenated(parts: list[TileValue], axis: int, positions: TileValue) -> TileValue:
+    """Each part spread over the whole axis, of which it shows its own positions."""
+    sizes = [part.tile.shape[axis].constant or 0 for part in parts]
+    starts = [0, *accumulate(sizes)]
+    spread = [_spread(part, axis, positions, start) for part, start in zip(parts, starts[:-1])]
+    result = spread[-1]
+    for part, end in reversed(list(zip(spread[:-1], starts[1:]))):
+        is_before = apply("lt", positions, end)
+        result = apply("where", is_before, part, result, dtype=result.tile.dtype)
+    return result
+
+
+def _spread(x: TileValue, axis: int, positions: TileValue, start: int) -> TileValue:
+    """``x`` from a position on, its first and last elements repeated to both sides."""
+    size = x.tile.shape[axis].constant or 0
+    if size == 1:
+        return broadcast_to(x, with_dim(x.tile.shape, axis, positions.tile.shape[axis]))
+    if start:
+        positions = apply("maximum", apply("sub", positions, start), 0)
+    if start + size < (positions.tile.shape[axis].constant or 0):
+        positions = apply("minimum", positions, size - 1)
+    return gather(x, positions, axis)
+
+
+def _check_others(parts: list[TileValue], axis: int) -> None:
+    first = parts[0].tile.shape
+    for part in parts[1:]:
+        shape = part.tile.shape
+        if len(shape) != len(first) or with_dim(shape, axis, first[axis]) != first:
+            raise errors.ShapeMismatch(
+                operation="torch.cat", left=shape_text(first), right=shape_text(shape), loc=locate()
+            )
+
+
+def hstack(tensors: Sequence[Any]) -> TileValue:
+    """``torch.hstack``: along the second axis, or the only one."""
+    parts = [_at_least(x, 1) for x in _parts(tensors, "torch.hstack")]
+    return cat(parts, 0 if parts[0].tile.rank == 1 else 1)
+
+
+def vstack(tensors: Sequence[Any]) -> TileValue:
+    """``torch.vstack``: rows, one below the other."""
+    return cat([_at_least(x, 2) for x in _parts(tensors, "torch.vstack")], 0)
+
+
+def _at_least(x: TileValue, rank: int) -> TileValue:
+    return expand_dims(x, tuple(range(rank - x.tile.rank)))
+
+
+# --- parts of values ------------------------------------------------------------------------------
+
+
+def _cut_size(x: TileValue, axis: int, function: str) -> int:
+    size = x.tile.shape[axis].constant
+    if size is None:
+        raise errors.UnsupportedSplitOperation(
+            function=f"{function} along the tile axis {x.tile.shape[axis]}", loc=locate()
+        )
+    return size
+
+
+def unbind(x: TileValue, dim: int = 0) -> tuple[TileValue, ...]:
+    """``torch.unbind``: one value for each position of an axis."""
+    axis = normalise(dim, x.tile.rank, "unbind", x)
+    return tuple(pick(x, axis, i) for i in range(_cut_size(x, axis, "torch.unbind")))
+
+
+def narrow(x: TileValue, dim: int, start: int, length: int) -> TileValue:
+    """``torch.narrow``: some neighbouring positions of an axis."""
+    axis = normalise(dim, x.tile.rank, "narrow", x)
+    size = _cut_size(x, axis, "torch.narrow")
+    start = start + size if start < 0 else start
+    if not 0 <= start <= start + length <= size:
+        raise errors.InvalidArgumentValue(
+            function="torch.narrow",
+            problem=f"{length} positions from {start} on are not within {size}",
+            loc=locate(),
+        )
+    return take_range(x, axis, range(start, start + length))
+
+
+def _pieces(x: TileValue, axis: int, ends: Sequence[int]) -> tuple[TileValue, ...]:
+    return tuple(take_range(x, axis, range(a, max(a, b))) for a, b in zip([0, *ends], ends))
+
+
+def split_sizes(x: TileValue, split_size_or_sections: Any, dim: int = 0) -> tuple[TileValue, ...]:
+    """``torch.split``: parts of one size, or of the sizes given."""
+    axis = normalise(dim, x.tile.rank, "split", x)
+    size = _cut_size(x, axis, "torch.split")
+    given = split_size_or_sections
+    if isinstance(given, int):
+        return _pieces(x, axis, [min(i + given, size) for i in range(0, max(size, 1), given)])
+    ends = list(accumulate(given))
+    if not ends or ends[-1] != size:
+        raise errors.InvalidArgumentValue(
+            function="torch.split",
+            problem=f"the sizes {list(given)} do not add up to {size}",
+            loc=locate(),
+        )
+    return _pieces(x, axis, ends)
+
+
+def chunk(x: TileValue, chunks: int, dim: int = 0) -> tuple[TileValue, ...]:
+    """``torch.chunk``: at most that many parts of one size."""
+    axis = normalise(dim, x.tile.rank, "chunk", x)
+    size = _cut_size(x, axis, "torch.chunk")
+    return split_sizes(x, max(1, -(-size // chunks)), axis)
+
+
+def tensor_split(x: TileValue, indices_or_sections: Any, dim: int = 0) -> tuple[TileValue, ...]:
+    """``torch.tensor_split``: that many parts, as equal as can be, or between positions."""
+    axis = normalise(dim, x.tile.rank, "tensor_split", x)
+    size = _cut_size(x, axis, "torch.tensor_split")
+    given = indices_or_sections
+    if isinstance(given, int):
+        least, more = divmod(size, given)
+        return _pieces(x, axis, list(accumulate(least + (i < more) for i in range(given))))
+    cuts = [range(size)[:end].stop for end in given]
+    return _pieces(x, axis, [*cuts, size])
+
+
+# --- elements by position -------------------------------------------------------------------------
+
+
+def gather_elements(x: TileValue, dim: int, index: Any, *, sparse_grad: bool = False) -> TileValue:
+    """``torch.gather``; positions must lie within the axis."""
+    axis = normalise(dim, x.tile.rank, "gather", x)
+    positions = _positions(index, "torch.gather")
+    if positions.tile.rank != x.tile.rank:
+        raise errors.RankMismatch(
+            tensor="the index of torch.gather",
+            rank=x.tile.rank,
+            given=positions.tile.rank,
+            loc=locate(),
+        )
+    check_gathered(x, axis, "torch.gather")
+    for other, dim_ in enumerate(positions.tile.shape):
+        size = dim_.constant
+        if other != axis and dim_ != x.tile.shape[other] and size is not None:
+            x = take_range(x, other, range(min(size, constant_size(x, other, "torch.gather"))))
+    return gather(x, positions, axis)
+
+
+def take_along_dim(x: TileValue, indices: Any, dim: int | None = None) -> TileValue:
+    """``torch.take_along_dim``: like gather, other axes broadcast."""
+    positions = _positions(indices, "torch.take_along_dim")
+    if dim is None:
+        x, positions, dim = flatten(x), flatten(positions), 0
+    axis = normalise(dim, x.tile.rank, "take_along_dim", x)
+    check_gathered(x, axis, "torch.take_along_dim")
+    size = x.tile.shape[axis].constant
+    if size is not None:
+        # Unlike gather it counts negative positions from the end.
+        from_end = apply("add", positions, size)
+        positions = apply(
+            "where", apply("lt", positions, 0), from_end, positions, dtype=positions.tile.dtype
+        )
+    pairs = zip(x.tile.shape, positions.tile.shape)
+    shape = [old if axis == other or new.is_one else new for other, (old, new) in enumerate(pairs)]
+    return gather(broadcast_to(x, tuple(shape)), positions, axis)
+
+
+def index_select(x: TileValue, dim: int, index: Any) -> TileValue:
+    """``torch.index_select``: positions of one axis, in the order given."""
+    axis = normalise(dim, x.tile.rank, "index_select", x)
+    check_gathered(x, axis, "torch.index_select")
+    positions = _positions(index, "torch.index_select")
+    if positions.tile.rank > 1:
+        raise errors.RankMismatch(
+            tensor="the index of torch.index_select",
+            rank=1,
+            given=positions.tile.rank,
+            loc=locate(),
+        )
+    return gather(x, along(_at_least(positions, 1), axis, x.tile.rank), axis)
+
+
+def _positions(index: Any, function: str) -> TileValue:
+    found = _device_value(index, function)
+    if not found.tile.dtype.is_integer:
+        raise errors.InvalidArgumentKind(
+            function=function, problem=f"the index is of {found.dtype}", loc=locate()
+        )
+    return found
+
+
+REARRANGEMENTS: dict[str, Rule] = {
+    "stack": stack, "cat": cat, "concat": cat, "concatenate": cat, "hstack": hstack,
+    "vstack": vstack, "row_stack": vstack, "unbind": unbind, "narrow": narrow,
+    "split": split_sizes, "split_with_sizes": split_sizes, "chunk": chunk,
+    "tensor_split": tensor_split, "gather": gather_elements, "take_along_dim": take_along_dim,
+    "index_select": index_select,
+}  # fmt: skip

@@ -1,0 +1,338 @@
+"""Torch's reductions and softmax. Half types accumulate in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import BOOL, F32, I64, DType
+from tilesmith.frontend.functions.elementwise import multiply, subtract, truth
+from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
+from tilesmith.frontend.tracing.emission import (
+    apply,
+    as_tile,
+    cast,
+    expand_dims,
+    full,
+    positions_in,
+    reduce,
+    reshape,
+)
+from tilesmith.frontend.tracing.known_sizes import find_counts
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue, shape_text, size_of_dim
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.reduction import ReduceKind
+
+Rule = Callable[..., Any]
+
+
+def resolve_axis(x: TileValue, dim: Any, name: str) -> int:
+    """A dimension argument as a non-negative position."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise errors.InvalidReductionDim(operation=name, dim=repr(dim), loc=locate())
+    rank = x.tile.rank
+    if not -rank <= dim < rank:
+        raise errors.ReductionDimInvalidForShape(
+            operation=name, dim=dim, shape=shape_text(x.tile.shape), loc=locate()
+        )
+    return dim % rank
+
+
+def _axes(x: TileValue, dim: Any, name: str) -> tuple[int, ...]:
+    """Positions to reduce: all of them for None.
+
+    In descending order so that earlier ones stay valid.
+    """
+    if dim is None or dim == ():
+        return tuple(reversed(range(x.tile.rank)))
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if not x.tile.rank and all(d in (0, -1) for d in dims):
+        # Eager counts a tensor without dimensions as one of size one.
+        return ()
+    return tuple(sorted({resolve_axis(x, d, name) for d in dims}, reverse=True))
+
+
+def _reduce_axes(x: TileValue, axes: tuple[int, ...], kind: ReduceKind, keepdim: bool) -> TileValue:
+    x = reset_lanes(x, axes, kind.identity(x.tile.dtype))
+    for axis in axes:
+        x = reduce(x, axis, kind)
+    return expand_dims(x, tuple(sorted(axes))) if keepdim else x
+
+
+def sum_(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.sum``: integers and bools sum in int64."""
+    result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
+    wide = cast(x, compute_dtype(result))
+    return cast(_reduce_axes(wide, _axes(x, dim, "sum"), ReduceKind.SUM, keepdim), result)
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else I64
+
+
+def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> Any:
+    """How many valid elements each reduction combines: an int, or a scalar for partial tiles.
+
+    Lanes of jagged tiles have counts of their own, shaped like the result.
+    """
+    if lengths_along(x.tile.shape, axes):
+        return _reduce_axes(full(1, F32, x.tile.shape), axes, ReduceKind.SUM, keepdim)
+    count: Any = 1
+    for axis in axes:
+        dim = x.tile.shape[axis]
+        known = find_counts(x, axis, "mean")
+        if known is not None and known.least == known.most:
+            size: Any = known.least
+        elif dim.symbol in current_tracer("mean").sizes:
+            size = size_of_dim(dim)
+        else:
+            # The tile may be partial: count lanes that are valid.
+            tracer = current_tracer("mean")
+            ones = full(1, F32, (dim,))
+            mask = tracer.create(Mask, ones.tile, x=ones.value, fill=0.0, axes=(0,))
+            size = reduce(TileValue(mask), 0, ReduceKind.SUM)
+        count = (
+            count * size
+            if isinstance(count, int) and isinstance(size, int)
+            else multiply(count, size)
+        )
+    return count
+
+
+def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.mean``: divides by the number of valid elements, whatever the block size."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    if not result.is_float:
+        raise errors.UnsupportedTorchArgument(
+            name="torch.mean", argument=f"a tensor of {x.dtype}", loc=locate()
+        )
+    axes = _axes(x, dim, "mean")
+    total = _reduce_axes(cast(x, compute_dtype(result)), axes, ReduceKind.SUM, keepdim)
+    count = valid_count(x, axes, keepdim)
+    if isinstance(count, TileValue):
+        count = cast(as_tile(count), total.tile.dtype)
+    return cast(_keep_flag(apply("div", total, count), total), result)
+
+
+def _keep_flag(result: TileValue, source: TileValue) -> TileValue:
+    result.is_reduced = source.is_reduced
+    return result
+
+
+def extremum(kind: ReduceKind) -> Rule:
+    """``amax``/``amin``."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
+        return _reduce_axes(x, _axes(x, dim, kind.value), kind, keepdim)
+
+    return rule
+
+
+def arg_extremum(kind: ReduceKind) -> Rule:
+    """``argmax``/``argmin``: the first position wins ties."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
+        if not x.tile.rank:
+            return full(0, I64)
+        if dim is None and x.tile.rank > 1:
+            return _first_position(x, kind, keepdim)
+        axes = _axes(x, 0 if dim is None else dim, kind.value)
+        return _reduce_axes(x, axes, kind, keepdim)
+
+    return rule
+
+
+def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
+    """The smallest row-major position of the extreme element of all, or of the first NaN."""
+    position, size = full(0, I64), 1
+    for axis in reversed(range(x.tile.rank)):
+        extent = x.tile.shape[axis].constant
+        if extent is None:
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{kind.value}",
+                argument="dim=None on more than one dimension of a tile",
+                loc=locate(),
+            )
+        along = cast(positions_in(x.tile.shape, axis), I64)
+        position = apply("add", apply("mul", along, size), position)
+        size *= extent
+    axes = _axes(x, None, kind.value)
+    best_kind = ReduceKind.MAX if kind is ReduceKind.ARGMAX else ReduceKind.MIN
+    best = _reduce_axes(x, axes, best_kind, keepdim=True)
+    is_best = apply("or", apply("eq", x, best), apply("ne", x, x))
+    positions = apply("where", is_best, position, size, dtype=I64)
+    return _reduce_axes(positions, axes, ReduceKind.MIN, keepdim)
+
+
+class ValuesAndIndices(NamedTuple):
+    """What ``torch.max`` and ``torch.min`` along a dimension give."""
+
+    values: TileValue
+    indices: TileValue
+
+
+def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
+    """``torch.max``/``torch.min`` in their three forms.
+
+    Whole, along a dimension, of two tensors.
+    """
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, TileValue):
+            dtype = result_dtype("maximum", x, dim)
+            return apply(pairwise, x, dim, dtype=dtype)
+        if dim is None:
+            return extremum(kind)(x)
+        values = extremum(kind)(x, dim, keepdim)
+        return ValuesAndIndices(values, arg_extremum(arg_kind)(x, dim, keepdim))
+
+    return rule
+
+
+def prod(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.prod``."""
+    result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
+    wide = cast(x, compute_dtype(result))
+    return cast(_reduce_axes(wide, _axes(x, dim, "prod"), ReduceKind.PROD, keepdim), result)
+
+
+def truth_reduction(kind: ReduceKind) -> Rule:
+    """``any``/``all``."""
+
+    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
+        tile = cast(truth(x), BOOL)
+        return _reduce_axes(tile, _axes(x, dim, kind.value), kind, keepdim)
+
+    return rule
+
+
+def var_mean(
+    x: TileValue,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[TileValue, TileValue]:
+    """``torch.var_mean``: the two-pass form, exact for any extent."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    axes = _axes(x, dim, "var_mean")
+    average = mean(wide, axes, keepdim=True)
+    centred = subtract(wide, average)
+    total = _reduce_axes(multiply(centred, centred), axes, ReduceKind.SUM, keepdim)
+    variance = apply("div", total, _degrees(valid_count(x, axes, keepdim), correction, total))
+    kept = average if keepdim else mean(wide, axes)
+    return cast(variance, x.tile.dtype), cast(kept, x.tile.dtype)
+
+
+def _degrees(count: Any, correction: float, total: TileValue) -> Any:
+    """Degrees of freedom, never less than none."""
+    if not isinstance(count, TileValue):
+        return float(max(0, count - correction))
+    return apply("maximum", cast(subtract(count, correction), total.tile.dtype), 0.0)
+
+
+def std_mean(x: TileValue, *args: Any, **kwargs: Any) -> tuple[TileValue, TileValue]:
+    """``torch.std_mean``."""
+    dtype = x.tile.dtype
+    variance, average = var_mean(cast(x, compute_dtype(dtype)), *args, **kwargs)
+    return cast(apply("sqrt", variance), dtype), cast(average, dtype)
+
+
+class MinAndMax(NamedTuple):
+    """What ``torch.aminmax`` gives."""
+
+    min: TileValue
+    max: TileValue
+
+
+def aminmax(x: TileValue, *, dim: Any = None, keepdim: bool = False) -> MinAndMax:
+    """``torch.aminmax``."""
+    smallest, largest = extremum(ReduceKind.MIN), extremum(ReduceKind.MAX)
+    return MinAndMax(smallest(x, dim, keepdim), largest(x, dim, keepdim))
+
+
+def nansum(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
+    """``torch.nansum``: NaN counts as zero."""
+    if x.tile.dtype.is_float:
+        x = apply("where", apply("ne", x, x), 0.0, x, dtype=x.tile.dtype)
+    return sum_(x, dim, keepdim, dtype=dtype)
+
+
+def nanmean(
+    x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> TileValue:
+    """``torch.nanmean``: the mean of what is not NaN."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    wide = cast(x, compute_dtype(result))
+    count = sum_(cast(apply("eq", wide, wide), wide.tile.dtype), dim, keepdim)
+    return cast(apply("div", nansum(wide, dim, keepdim), count), result)
+
+
+def softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
+    """``torch.softmax`` over a resident axis, computed in fp32 for half types."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
+    exponentials = apply("exp", shifted)
+    total = sum_(exponentials, dim, keepdim=True)
+    # The total is at least 1, so one division for a row is as safe as one for each element.
+    return cast(apply("mul", exponentials, apply("div", 1.0, total)), result)
+
+
+def log_softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
+    """``torch.log_softmax`` over a resident axis."""
+    result = from_torch(dtype) if dtype is not None else x.tile.dtype
+    shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
+    total = sum_(apply("exp", shifted), dim, keepdim=True)
+    return cast(apply("sub", shifted, apply("log", total)), result)
+
+
+def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
+    """``torch.logsumexp``, safe for rows of -inf."""
+    x = cast(x, result_dtype("exp", x))
+    wide = cast(x, compute_dtype(x.tile.dtype))
+    peak = extremum(ReduceKind.MAX)(wide, dim, keepdim=True)
+    finite = apply("where", apply("isinf", peak), 0.0, peak, dtype=wide.tile.dtype)
+    total = sum_(apply("exp", apply("sub", wide, finite)), dim, keepdim=True)
+    result = apply("add", apply("log", total), finite)
+    if not keepdim:
+        axes = _axes(x, dim, "logsumexp")
+        result = _drop(result, axes)
+    return cast(result, x.tile.dtype)
+
+
+def _drop(x: TileValue, axes: tuple[int, ...]) -> TileValue:
+    """Remove axes of size 1."""
+    shape = tuple(dim for axis, dim in enumerate(x.tile.shape) if axis not in axes)
+    return reshape(x, shape)
+
+
+def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
+    if dim is None:
+        raise errors.InvalidReductionDim(operation="softmax", dim="None", loc=locate())
+    return apply("sub", x, extremum(ReduceKind.MAX)(x, dim, keepdim=True))
+
+
+REDUCTIONS: dict[str, Rule] = {
+    "sum": sum_, "mean": mean, "prod": prod, "amax": extremum(ReduceKind.MAX),
+    "amin": extremum(ReduceKind.MIN),
+    "max": max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum"),
+    "min": max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum"),
+    "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),
+    "any": truth_reduction(ReduceKind.ANY), "all": truth_reduction(ReduceKind.ALL),
+    "count_nonzero": lambda x, dim=None: sum_(cast(truth(x), I64), dim),
+    "nansum": nansum, "nanmean": nanmean, "aminmax": aminmax,
+    "var_mean": var_mean, "std_mean": std_mean,
+    "var": lambda *args, **kwargs: var_mean(*args, **kwargs)[0],
+    "std": lambda *args, **kwargs: std_mean(*args, **kwargs)[0],
+    "softmin": lambda x, *args, **kwargs: softmax(apply("neg", x), *args, **kwargs),
+    "softmax": softmax, "log_softmax": log_softmax, "logsumexp": logsumexp,
+}  # fmt: skip

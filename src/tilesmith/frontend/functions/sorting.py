@@ -1,0 +1,284 @@
+"""Torch's sorting functions on one op that sorts integers.
+
+Every element becomes an integer that orders like it, with its position in the low bits: equal
+elements keep their order, and positions tell where each one came from. NaN counts as the greatest.
+Elements of 64 bits are sorted by their low halves first, then by their high ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import F32, I32, I64, Kind
+from tilesmith.frontend.functions.elementwise import bitcast
+from tilesmith.frontend.functions.promotion import compute_dtype
+from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis, valid_count
+from tilesmith.frontend.functions.shape import flatten
+from tilesmith.frontend.language.jagged import reset_lanes
+from tilesmith.frontend.tracing.emission import (
+    apply,
+    as_tile,
+    broadcast_to,
+    cast,
+    expand_dims,
+    gather,
+    pick,
+    positions_in,
+    reduce,
+    sort_integers,
+    take_range,
+    with_dim,
+)
+from tilesmith.frontend.tracing.known_sizes import known_count, known_counts
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.ir.ops.reduction import ReduceKind
+from tilesmith.ir.types import Dim
+
+Rule = Callable[..., Any]
+_INTEGER_OF_BITS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+_HALF = 32
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Elements in order: what they are and where they came from, in one integer each."""
+
+    packed: TileValue
+    axis: int
+    shift: int
+
+    def first(self, count: int) -> _Order:
+        """The first ones."""
+        return _Order(_first(self.packed, self.axis, count), self.axis, self.shift)
+
+    def positions(self) -> TileValue:
+        """Where the elements came from."""
+        return apply("and", self.packed, (1 << self.shift) - 1)
+
+
+def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
+    _check_axis(x, axis)
+    key = _ordered_integer(x)
+    if descending:
+        key = apply("xor", key, -1)
+    if key.tile.dtype == I64:
+        return _order_of_wide(key, axis)
+    size = x.tile.shape[axis].constant
+    is_short = size is not None and size <= 1 << 16
+    # 8-bit floats are compared in fp32.
+    is_narrow = x.tile.dtype.bits == 16 or (x.tile.dtype.bits < 16 and not x.tile.dtype.is_float)
+    return _sorted(key, axis, 16 if is_short and is_narrow else _HALF)
+
+
+def _check_axis(x: TileValue, axis: int) -> None:
+    if len(x.tile.shape[axis].factors) > 1:
+        raise errors.BackendUnsupported(
+            operation=f"sorting along the merged axis {x.tile.shape[axis]}",
+            backend="triton, cpu or reference",
+            fix="sort before merging the axes",
+            loc=locate(),
+        )
+
+
+def _sorted(key: TileValue, axis: int, shift: int) -> _Order:
+    """Sort keys of ``shift`` bits."""
+    dtype = I32 if shift == 16 else I64
+    # Lanes past the lengths of a jagged tile come last; their own positions stay valid ones.
+    key = reset_lanes(key, (axis,), (1 << (shift - 1)) - 1)
+    high = apply("shl", cast(key, dtype), shift)
+    positions = cast(positions_in(key.tile.shape, axis), dtype)
+    return _Order(sort_integers(apply("or", high, positions), axis), axis, shift)
+
+
+def _order_of_wide(key: TileValue, axis: int) -> _Order:
+    """By the low halves, then by the high ones: the second sort keeps what the first one did."""
+    low = apply("sub", apply("and", key, (1 << _HALF) - 1), 1 << (_HALF - 1))
+    once = _sorted(low, axis, _HALF).positions()
+    high = gather(apply("shr", key, _HALF), once, axis)
+    twice = _sorted(high, axis, _HALF)
+    positions = gather(once, twice.positions(), axis)
+    return _Order(positions, axis, _HALF)
+
+
+def _ordered_integer(x: TileValue) -> TileValue:
+    """Integers in the order of the elements, as wide as they are but at least of 32 bits."""
+    dtype = x.tile.dtype
+    if dtype.is_float:
+        return _of_float(cast(x, F32) if dtype.bits == 8 else x)
+    if dtype.kind is not Kind.UNSIGNED or dtype.bits < 16:
+        return cast(x, I32) if dtype.bits < 32 else x
+    if dtype.bits == 16:
+        return apply("sub", cast(x, I32), 1 << 15)
+    signed = bitcast(x, _INTEGER_OF_BITS[dtype.bits])
+    return apply("xor", signed, int(signed.tile.dtype.lowest))
+
+
+def _of_float(x: TileValue) -> TileValue:
+    """Sign and magnitude as one number; zeros are equal, and so are NaNs."""
+    bits = x.tile.dtype.bits
+    held = bitcast(x, _INTEGER_OF_BITS[bits])
+    held = cast(held, I32) if bits < 32 else held
+    greatest = (1 << (bits - 1)) - 1
+    mirrored = apply("xor", held, greatest)
+    key = apply("where", apply("lt", held, 0), mirrored, held, dtype=held.tile.dtype)
+    key = apply("where", apply("eq", x, 0), 0, key, dtype=held.tile.dtype)
+    return apply("where", _is_nan(x), greatest, key, dtype=held.tile.dtype)
+
+
+def _is_nan(x: TileValue) -> TileValue:
+    return apply("isnan", cast(x, compute_dtype(x.tile.dtype)))
+
+
+def _has_runtime_size(x: TileValue, axis: int) -> bool:
+    symbol = x.tile.shape[axis].symbol
+    return symbol is not None and symbol in current_tracer("topk").sizes
+
+
+def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) -> None:
+    """Every tile must hold that many elements; an axis of a run-time size is taken to do so."""
+    if _has_runtime_size(x, axis):
+        return
+    size = known_counts(x, axis, function).least
+    if not lowest <= k <= size:
+        raise errors.InvalidArgumentValue(
+            function=function,
+            problem=f"k={k} of {size} elements",
+            expected=f"k from {lowest} to {size}, the elements along axis {axis} in every tile",
+            fix="take fewer, or load more of the axis at once",
+            loc=locate(),
+        )
+
+
+def _first(x: TileValue, axis: int, count: int) -> TileValue:
+    _check_count(x, axis, "torch.topk", count, lowest=0)
+    return _take(x, axis, range(count))
+
+
+def _take(x: TileValue, axis: int, picked: range) -> TileValue:
+    """Positions in succession, of any axis that has them."""
+    if x.tile.shape[axis].constant is not None or not picked:
+        return take_range(x, axis, picked)
+    positions = positions_in(with_dim(x.tile.shape, axis, Dim.of(len(picked))), axis)
+    return gather(x, apply("add", positions, picked.start), axis)
+
+
+def _with_values(x: TileValue, order: _Order) -> ValuesAndIndices:
+    positions = order.positions()
+    return ValuesAndIndices(gather(x, positions, order.axis), cast(positions, I64))
+
+
+def sort(
+    x: TileValue, dim: int = -1, descending: bool = False, stable: bool = False
+) -> ValuesAndIndices:
+    """``torch.sort``; equal elements always keep their order."""
+    axis = resolve_axis(x, dim, "sort")
+    return _with_values(x, _order(x, axis, descending=descending))
+
+
+def argsort(
+    x: TileValue, dim: int = -1, descending: bool = False, stable: bool = False
+) -> TileValue:
+    """``torch.argsort``."""
+    axis = resolve_axis(x, dim, "argsort")
+    return cast(_order(x, axis, descending=descending).positions(), I64)
+
+
+def topk(
+    x: TileValue, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> ValuesAndIndices:
+    """``torch.topk``, in order even where that is not asked for."""
+    axis = resolve_axis(x, dim, "topk")
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise errors.ShapeSpecializingCall(value="k of torch.topk", loc=locate())
+    return _with_values(x, _order(x, axis, descending=largest).first(k))
+
+
+def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
+    """``torch.kthvalue``: counted from 1."""
+    axis = resolve_axis(x, dim, "kthvalue")
+    _check_count(x, axis, "torch.kthvalue", k, lowest=1)
+    order = _order(x, axis, descending=False)
+    kept = _take(order.packed, axis, range(k - 1, k))
+    return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+
+
+def _one(found: ValuesAndIndices, axis: int, keepdim: bool) -> ValuesAndIndices:
+    return found if keepdim else ValuesAndIndices(*(pick(part, axis, 0) for part in found))
+
+
+def median(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
+    """``torch.median``: the lower one of two; NaN where there is one."""
+    if dim is None:
+        return _median(flatten(x), 0, keepdim=False).values
+    return _median(x, resolve_axis(x, dim, "median"), keepdim=keepdim)
+
+
+def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
+    size = cast(as_tile(valid_count(x, (axis,), keepdim=True)), I32)
+    order = _order(x, axis, descending=False)
+    # A jagged row that has ended has no median, but its position must be one of the tile.
+    middle = apply("shr", apply("maximum", apply("sub", size, 1), 0), 1)
+    if x.tile.dtype.is_float:
+        # NaNs come last; where there are any, the first of them is the median.
+        nans = reset_lanes(cast(_is_nan(x), I32), (axis,), 0)
+        count = expand_dims(reduce(nans, axis, ReduceKind.SUM), (axis,))
+        middle = apply("where", apply("gt", count, 0), apply("sub", size, count), middle, dtype=I32)
+    middle = broadcast_to(middle, with_dim(x.tile.shape, axis, Dim.of(1)))
+    kept = gather(order.packed, middle, axis)
+    return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+
+
+def quantile(
+    x: TileValue, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> TileValue:
+    """``torch.quantile`` for one number ``q``; NaN where there is one."""
+    is_number = isinstance(q, (int, float)) and not isinstance(q, bool)
+    if not is_number or not 0 <= q <= 1 or interpolation not in _INTERPOLATIONS:
+        argument = f"q={q!r}" if not is_number or not 0 <= q <= 1 else interpolation
+        raise errors.UnsupportedTorchArgument(
+            name="torch.quantile", argument=argument, loc=locate()
+        )
+    x, axis = (flatten(x), 0) if dim is None else (x, resolve_axis(x, dim, "quantile"))
+    place = q * (known_count(x, axis, "torch.quantile") - 1)
+    weight = _INTERPOLATIONS[interpolation](place - floor(place))
+    values = sort(x, axis).values
+    low, high = (_element(values, axis, round_to(place)) for round_to in (floor, ceil))
+    result = _between(low, high, weight)
+    has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
+    result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
+    return expand_dims(result, (axis,)) if keepdim and dim is not None else result
+
+
+def _element(x: TileValue, axis: int, position: int) -> TileValue:
+    return pick(_take(x, axis, range(position, position + 1)), axis, 0)
+
+
+def _between(low: TileValue, high: TileValue, weight: float) -> TileValue:
+    """Eager's interpolation, which starts from the nearer end."""
+    apart = apply("sub", high, low)
+    if weight < 0.5:
+        return apply("add", low, apply("mul", apart, weight)) if weight else low
+    return apply("sub", high, apply("mul", apart, 1 - weight)) if weight != 1 else high
+
+
+_INTERPOLATIONS: dict[str, Callable[[float], float]] = {
+    "linear": lambda part: part,
+    "lower": lambda part: 0.0,
+    "higher": lambda part: float(part > 0),
+    "nearest": lambda part: float(round(part)),
+    "midpoint": lambda part: 0.5 * (part > 0),
+}
+"""The share of the upper neighbour where the quantile lies between two elements."""
+
+SORTS: dict[str, Rule] = {
+    "sort": sort, "argsort": argsort, "topk": topk, "kthvalue": kthvalue, "median": median,
+    "quantile": quantile,
+    "msort": lambda x: sort(x, 0).values,
+}  # fmt: skip

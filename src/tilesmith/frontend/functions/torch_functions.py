@@ -1,0 +1,233 @@
+"""The one table from torch function names to rules, and the dispatch all proxies go through."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tilesmith.diagnostics import errors
+from tilesmith.frontend.functions.combine import RUNNING_LOGS, SCANS
+from tilesmith.frontend.functions.combine_functions import COMBINERS
+from tilesmith.frontend.functions.creation import CREATION, FACTORIES
+from tilesmith.frontend.functions.elementwise import ELEMENTWISE, bitcast
+from tilesmith.frontend.functions.losses import LOSSES
+from tilesmith.frontend.functions.moved_elements import MOVES, SUBSCRIPTS
+from tilesmith.frontend.functions.norms import NORMALIZATIONS, NORMS
+from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE
+from tilesmith.frontend.functions.rearrangement import REARRANGEMENTS
+from tilesmith.frontend.functions.reduction import REDUCTIONS
+from tilesmith.frontend.functions.shape import SHAPES
+from tilesmith.frontend.functions.sorting import SORTS
+from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_FUNCTIONS
+from tilesmith.frontend.functions.torch_products import MATMULS, einsum
+from tilesmith.frontend.functions.torch_random import RANDOM, RANDOM_FACTORIES
+from tilesmith.frontend.language.memory import MEMORY
+from tilesmith.frontend.tracing.merging import Unbound
+from tilesmith.frontend.tracing.tensors import TensorRef
+from tilesmith.frontend.tracing.tile import Tile, no_arithmetic
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue
+
+_RULES: dict[str, Callable[..., Any]] = {
+    **ELEMENTWISE,
+    **POINTWISE,
+    **FLOAT_PARTS,
+    **SPECIAL_FUNCTIONS,
+    **ACTIVATIONS,
+    **REDUCTIONS,
+    **NORMS,
+    **NORMALIZATIONS,
+    **LOSSES,
+    **SCANS,
+    **RUNNING_LOGS,
+    **SHAPES,
+    **SUBSCRIPTS,
+    **REARRANGEMENTS,
+    **MOVES,
+    **SORTS,
+    **MATMULS,
+    "einsum": einsum,
+    **CREATION,
+    **RANDOM,
+    **MEMORY,
+}
+ALIASES: dict[str, str] = {
+    "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
+    "arctan2": "atan2", "arctanh": "atanh", "fix": "trunc",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+    "special_exp2": "exp2", "special_expm1": "expm1", "special_log1p": "log1p",
+    "special_round": "round", "special_sinc": "sinc", "special_xlogy": "xlogy",
+    "special_logsumexp": "logsumexp", "special_expit": "sigmoid", "special_psi": "digamma",
+    "special_digamma": "digamma", "special_erf": "erf", "special_erfc": "erfc",
+    "special_erfinv": "erfinv", "special_gammaln": "lgamma", "special_softmax": "softmax",
+    "special_log_softmax": "log_softmax", "special_logit": "logit", "special_i0": "i0",
+    "special_multigammaln": "mvlgamma",
+}  # fmt: skip
+"""Other names that torch has for a function, and the row that they share."""
+TORCH_FUNCTIONS = {**_RULES, **{name: _RULES[row] for name, row in ALIASES.items()}}
+_METADATA = frozenset(
+    {"size", "stride", "dim", "numel", "element_size", "is_floating_point", "__get__"}
+)
+_ACCEPTS_HOST_TENSORS = frozenset(
+    {*CREATION, *RANDOM_FACTORIES, *MEMORY, "rand_like", "randn_like"}
+)
+_DATA_DEPENDENT = frozenset({"nonzero", "masked_select", "unique", "argwhere"})
+_RANDOM = frozenset({"randperm", "normal", "multinomial", "poisson"})
+_REMAPPING = frozenset({"rot90"})
+
+
+def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply a torch function to device values."""
+    rule = TORCH_FUNCTIONS.get(name)
+    if rule is None and name.endswith("_") and not name.startswith("__"):
+        # In-place spellings give a new value; the assignment rebinds.
+        rule = TORCH_FUNCTIONS.get(name[:-1])
+    if rule is None:
+        raise _unsupported(name)
+    _reject_unbound((*args, *kwargs.values()))
+    _reject_in_combination(name, args)
+    if name not in _ACCEPTS_HOST_TENSORS:
+        for arg in (*args, *kwargs.values()):
+            _reject_host_value(arg, name)
+    if name == "view" and isinstance((*args, *kwargs.values())[-1], torch.dtype):
+        rule = bitcast
+    if kwargs:
+        kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
+        if kwargs.pop("out", None) is not None:
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{name}", argument="out=", loc=locate()
+            )
+        for position, key in enumerate(_POSITIONAL):
+            if len(args) == position and key in kwargs:
+                args = (*args, kwargs.pop(key))
+    return _call(rule, name, args, kwargs)
+
+
+def _call(rule: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
+    try:
+        return rule(*args, **kwargs)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None:
+            raise
+        # The rule was not entered: it has no such parameter, or there is one too few.
+        raise errors.UnsupportedTorchArgument(
+            name=f"torch.{name}", argument=f"these arguments ({_complaint(error)})", loc=locate()
+        ) from None
+
+
+def _complaint(error: TypeError) -> str:
+    """What Python says about the arguments, without the rule's own name."""
+    return str(error).partition("() ")[2] or str(error)
+
+
+_PARAMETER_ALIASES = {"axis": "dim", "keepdims": "keepdim"}
+_POSITIONAL = ("input", "other")
+"""Operands by keyword; the rules know them by position."""
+
+
+def _reject_unbound(args: tuple[Any, ...]) -> None:
+    for arg in args:
+        if isinstance(arg, Unbound):
+            arg.fail()
+        if isinstance(arg, tuple):
+            _reject_unbound(arg)
+
+
+def _reject_in_combination(name: str, args: tuple[Any, ...]) -> None:
+    """Combine functions see single elements: what combines many has no meaning there."""
+    regions = current_tracer(name).regions
+    kind = regions[-1].kind if regions else ""
+    is_pairwise = name in ("max", "min") and len(args) > 1 and isinstance(args[1], TileValue)
+    if kind in COMBINERS and name in _NOT_POINTWISE and not is_pairwise:
+        raise errors.NotAllowedInHelperFunction(
+            operation=f"torch.{name}", function=kind, loc=locate()
+        )
+
+
+_NOT_POINTWISE = frozenset((*REDUCTIONS, *SCANS, *MATMULS, *REARRANGEMENTS, *MOVES, *SORTS))
+
+
+def _reject_host_value(arg: Any, name: str) -> None:
+    if isinstance(arg, TensorRef):
+        raise errors.HostTensorDirectUsage(name=arg.source, loc=locate())
+    if isinstance(arg, torch.Tensor):
+        raise errors.HostTensorDirectUsage(name="a captured tensor", loc=locate())
+    if isinstance(arg, Tile) and name not in _TAKES_SIZES:
+        raise no_arithmetic(f"{name}(..., tile)")
+
+
+_TAKES_SIZES = frozenset({"view", "reshape", "unflatten", "expand", "broadcast_to", "subscript"})
+
+
+def _unsupported(name: str) -> errors.BaseError:
+    if name in _DATA_DEPENDENT:
+        return errors.DataDependentOutputShapeNotSupported(operation=f"torch.{name}", loc=locate())
+    if name in _REMAPPING:
+        return errors.UnsupportedIndexRemapping(function=f"torch.{name}", loc=locate())
+    if name == "item":
+        return errors.NotAllowedOnDevice(statement="`.item()`", loc=locate())
+    # A function that torch has is no misspelling of another.
+    is_known = hasattr(torch, name) or hasattr(torch.Tensor, name)
+    near = [] if is_known else difflib.get_close_matches(name, TORCH_FUNCTIONS, n=3)
+    if name in _RANDOM:
+        return errors.UnsupportedTorchFunction(
+            name=f"torch.{name}",
+            fix="use hl.rand(shape, seed) or hl.randint(shape, low, high, seed)",
+            loc=locate(),
+        )
+    fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else ""
+    return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix, loc=locate())
+
+
+class DeviceMode(TorchFunctionMode):
+    """Active while device code is traced.
+
+    Factory calls make device values, host tensors stay behind subscripts.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Decide for each torch call in device code where it goes."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if self._tracer.is_eager or name in _METADATA:
+            return func(*args, **kwargs)
+        is_factory = name in FACTORIES or name in RANDOM_FACTORIES
+        if is_factory or _mentions_device_value((*args, *kwargs.values())):
+            return dispatch(name, args, kwargs)
+        tensor = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
+        if tensor is None:
+            result = func(*args, **kwargs)
+            if isinstance(result, torch.Tensor):
+                # Made now, at compile time, it would be the same in every call (torch.rand!).
+                raise _unsupported(name)
+            return result
+        known = self._tracer.tensor_refs.get(id(tensor))
+        if name in _ACCEPTS_HOST_TENSORS:
+            return dispatch(name, args, kwargs)
+        raise errors.HostTensorDirectUsage(
+            name=known.source if known else "a captured tensor", loc=locate()
+        )
+
+
+def _mentions_device_value(args: tuple[Any, ...]) -> bool:
+    for arg in args:
+        if isinstance(arg, (TileValue, Tile, TensorRef)):
+            return True
+        if isinstance(arg, (tuple, list)) and _mentions_device_value(tuple(arg)):
+            return True
+    return False

@@ -1,0 +1,282 @@
+"""Torch's products of matrices and vectors; ``torch.einsum`` of two operands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import reduce as fold
+from operator import mul
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.dtypes import F32, DType
+from tilesmith.frontend.functions.elementwise import add
+from tilesmith.frontend.functions.matmul import mismatch, product
+from tilesmith.frontend.functions.shape import reverse_axes
+from tilesmith.frontend.tracing.emission import (
+    apply,
+    as_tile,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    expand_dims,
+    permute,
+    reduce,
+    reshape,
+    unify_dims,
+)
+from tilesmith.frontend.tracing.tracer import locate
+from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.ir.ops.reduction import ReduceKind
+from tilesmith.ir.types import ONE, Dim, Shape
+
+Rule = Callable[..., Any]
+
+
+def same_dtype(name: str, lhs: TileValue, rhs: TileValue) -> DType:
+    """The element type of both operands, as torch demands."""
+    if lhs.tile.dtype != rhs.tile.dtype:
+        raise errors.UnsupportedTorchArgument(
+            name=f"torch.{name}", argument=f"dtypes {lhs.dtype} and {rhs.dtype}", loc=locate()
+        )
+    return lhs.tile.dtype
+
+
+def sum_of_products(name: str, lhs: TileValue, rhs: TileValue, axis: int) -> TileValue:
+    """``sum(lhs * rhs)`` along an axis, accumulated in fp32 and rounded once."""
+    dtype = same_dtype(name, lhs, rhs)
+    wide = F32 if dtype.is_low_precision_float else dtype
+    lhs, rhs = cast(lhs, wide), cast(rhs, wide)
+    return cast(reduce(apply("mul", lhs, rhs), axis, ReduceKind.SUM), dtype)
+
+
+def dot_of_vectors(name: str) -> Rule:
+    """``torch.dot``, ``vdot``: of two vectors."""
+
+    def rule(lhs: Any, rhs: Any) -> TileValue:
+        lhs, rhs = as_tile(lhs), as_tile(rhs)
+        if lhs.tile.rank != 1 or rhs.tile.rank != 1:
+            raise mismatch(lhs, rhs, f"torch.{name}")
+        _check_inner(lhs, rhs, -1, name)
+        return sum_of_products(name, lhs, rhs, 0)
+
+    return rule
+
+
+def _check_inner(lhs: TileValue, rhs: TileValue, axis: int, name: str) -> None:
+    left, right = lhs.tile.shape[-1], rhs.tile.shape[axis]
+    if unify_dims(left, right) is None or left.is_one != right.is_one:
+        raise mismatch(lhs, rhs, f"torch.{name}")
+
+
+def mv(matrix: Any, vector: Any) -> TileValue:
+    """``torch.mv``."""
+    return matrix_vector("mv", as_tile(matrix), as_tile(vector))
+
+
+def matrix_vector(name: str, matrix: TileValue, vector: TileValue) -> TileValue:
+    """``[..., m, k] @ [k]``."""
+    if matrix.tile.rank < 2 or vector.tile.rank != 1:
+        raise mismatch(matrix, vector, f"torch.{name}")
+    _check_inner(matrix, vector, -1, name)
+    lead = tuple(range(matrix.tile.rank - 1))
+    return sum_of_products(name, matrix, expand_dims(vector, lead), matrix.tile.rank - 1)
+
+
+def vector_matrix(name: str, vector: TileValue, matrix: TileValue) -> TileValue:
+    """``[k] @ [..., k, n]``."""
+    _check_inner(vector, matrix, -2, name)
+    rank = matrix.tile.rank
+    spread = expand_dims(vector, tuple(axis for axis in range(rank) if axis != rank - 2))
+    return sum_of_products(name, spread, matrix, rank - 2)
+
+
+def outer(lhs: Any, rhs: Any) -> TileValue:
+    """``torch.outer``."""
+    lhs, rhs = as_tile(lhs), as_tile(rhs)
+    if lhs.tile.rank != 1 or rhs.tile.rank != 1:
+        raise mismatch(lhs, rhs, "torch.outer")
+    dtype = same_dtype("outer", lhs, rhs)
+    return apply("mul", expand_dims(lhs, (1,)), expand_dims(rhs, (0,)), dtype=dtype)
+
+
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> TileValue:
+    """``torch.linalg.vecdot``."""
+    lhs, rhs = as_tile(x), as_tile(y)
+    shape = broadcast_shapes([lhs, rhs])
+    if not -len(shape) <= dim < len(shape):
+        raise mismatch(lhs, rhs, "torch.linalg.vecdot")
+    lhs, rhs = broadcast_to(lhs, shape), broadcast_to(rhs, shape)
+    return sum_of_products("linalg.vecdot", lhs, rhs, dim % len(shape))
+
+
+def matrix_product(name: str) -> Rule:
+    """``mm``, ``bmm``: accumulated in fp32, rounded to torch's result type."""
+
+    def rule(lhs: Any, rhs: Any, out_dtype: torch.dtype | None = None) -> TileValue:
+        lhs, rhs = as_tile(lhs), as_tile(rhs)
+        dtype = same_dtype(name, lhs, rhs)
+        result = dtype if out_dtype is None else from_torch(out_dtype)
+        return product(lhs, rhs, f"torch.{name}", dtype=result)
+
+    return rule
+
+
+def matmul(lhs: Any, rhs: Any) -> TileValue:
+    """``torch.matmul``, ``@``: a vector stands for one row or one column."""
+    lhs, rhs = as_tile(lhs), as_tile(rhs)
+    if lhs.tile.rank == 1 and rhs.tile.rank == 1:
+        return dot_of_vectors("matmul")(lhs, rhs)
+    if rhs.tile.rank == 1:
+        return matrix_vector("matmul", lhs, rhs)
+    if lhs.tile.rank == 1:
+        return vector_matrix("matmul", lhs, rhs)
+    return matrix_product("matmul")(lhs, rhs)
+
+
+def accumulated_product(name: str) -> Rule:
+    """``addmm``, ``baddbmm``: accumulated in the accumulator's type, one fused op."""
+
+    def rule(acc: Any, lhs: Any, rhs: Any, *, beta: Any = 1, alpha: Any = 1) -> TileValue:
+        if beta != 1 or alpha != 1:
+            raise errors.UnsupportedTorchArgument(
+                name=f"torch.{name}", argument="alpha or beta", loc=locate()
+            )
+        acc, lhs, rhs = as_tile(acc), as_tile(lhs), as_tile(rhs)
+        if acc.tile.dtype.is_low_precision_float:
+            wide = product(lhs, rhs, f"torch.{name}", acc=cast(acc, F32))
+            return cast(wide, acc.tile.dtype)
+        return product(lhs, rhs, f"torch.{name}", acc=acc)
+
+    return rule
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> TileValue:
+    """``F.linear``."""
+    x, weight = as_tile(x), reverse_axes(as_tile(weight))
+    if x.tile.rank == 3:
+        weight = expand_dims(weight, (0,))
+    if bias is None:
+        return matmul(x, weight)
+    if x.tile.rank == 1:
+        return add(matmul(x, weight), bias)
+    # One rounding for the product and its bias.
+    same_dtype("nn.functional.linear", x, as_tile(bias))
+    return accumulated_product("nn.functional.linear")(bias, x, weight)
+
+
+MATMULS: dict[str, Rule] = {
+    "mm": matrix_product("mm"), "bmm": matrix_product("bmm"), "matmul": matmul,
+    "addmm": accumulated_product("addmm"), "baddbmm": accumulated_product("baddbmm"),
+    "linear": linear, "mv": mv, "dot": dot_of_vectors("dot"), "vdot": dot_of_vectors("vdot"),
+    "outer": outer, "vecdot": vecdot, "linalg_vecdot": vecdot,
+}  # fmt: skip
+
+
+def einsum(equation: Any, *operands: Any) -> TileValue:
+    """``torch.einsum`` of two operands, each letter at most once in each."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    text = re.sub(r"\s", "", equation) if isinstance(equation, str) else ""
+    match = re.fullmatch(r"([A-Za-z]*),([A-Za-z]*)(?:->([A-Za-z]*))?", text)
+    if match is None or len(operands) != 2:
+        raise _unsupported(equation)
+    left, right, result = match.groups()
+    if result is None:
+        both = left + right
+        result = "".join(sorted(letter for letter in both if both.count(letter) == 1))
+    lhs, rhs = map(as_tile, operands)
+    is_plain = all(len(set(letters)) == len(letters) for letters in (left, right, result))
+    is_ranked = lhs.tile.rank == len(left) and rhs.tile.rank == len(right)
+    if not is_plain or not is_ranked or not set(result) <= {*left, *right}:
+        raise _unsupported(equation)
+    return _Einsum(left, right, result).apply(lhs, rhs)
+
+
+def _unsupported(equation: Any) -> errors.BaseError:
+    return errors.UnsupportedTorchArgument(
+        name="torch.einsum", argument=f"the equation {equation!r} for these operands", loc=locate()
+    )
+
+
+class _Einsum:
+    """One equation: letters of batches, of rows, of columns, and contracted ones."""
+
+    def __init__(self, left: str, right: str, result: str) -> None:
+        self._left, self._right, self._result = left, right, result
+        shared = [letter for letter in left if letter in right]
+        self._batch = "".join(letter for letter in shared if letter in result)
+        self._inner = "".join(letter for letter in shared if letter not in result)
+        self._rows = "".join(c for c in left if c in result and c not in right)
+        self._columns = "".join(c for c in right if c in result and c not in left)
+
+    def apply(self, lhs: TileValue, rhs: TileValue) -> TileValue:
+        dtype = same_dtype("einsum", lhs, rhs)
+        left, lhs = _summed(self._left, lhs, self._right + self._result)
+        right, rhs = _summed(self._right, rhs, self._left + self._result)
+        sizes = self._sizes(left, lhs, right, rhs)
+        if self._inner and self._rows and self._columns:
+            lhs = _arranged(left, lhs, self._batch + self._rows + self._inner)
+            rhs = _arranged(right, rhs, self._batch + self._inner + self._columns)
+            found = cast(self._by_matrices(lhs, rhs, sizes), dtype)
+            order = self._batch + self._rows + self._columns
+        else:
+            found, order = self._by_elements((left, lhs), (right, rhs), dtype)
+        return permute(found, tuple(order.index(letter) for letter in self._result))
+
+    def _sizes(self, left: str, lhs: TileValue, right: str, rhs: TileValue) -> dict[str, Dim]:
+        sizes: dict[str, Dim] = {}
+        for letter, dim in (*zip(left, lhs.tile.shape), *zip(right, rhs.tile.shape)):
+            unified = unify_dims(sizes.get(letter, ONE), dim)
+            if unified is None:
+                raise mismatch(lhs, rhs, "torch.einsum")
+            sizes[letter] = unified
+        return sizes
+
+    def _by_matrices(self, lhs: TileValue, rhs: TileValue, sizes: dict[str, Dim]) -> TileValue:
+        def joint(letters: str) -> Dim:
+            return fold(mul, (sizes[letter] for letter in letters), ONE)
+
+        def shape(letters: str) -> Shape:
+            return tuple(sizes[letter] for letter in letters)
+
+        batch = (joint(self._batch),) if self._batch else ()
+        rows, inner, columns = map(joint, (self._rows, self._inner, self._columns))
+        lhs = broadcast_to(lhs, shape(self._batch + self._rows + self._inner))
+        rhs = broadcast_to(rhs, shape(self._batch + self._inner + self._columns))
+        lhs, rhs = reshape(lhs, (*batch, rows, inner)), reshape(rhs, (*batch, inner, columns))
+        made = product(lhs, rhs, "torch.einsum")
+        return reshape(made, shape(self._batch + self._rows + self._columns))
+
+    def _by_elements(
+        self, left: tuple[str, TileValue], right: tuple[str, TileValue], dtype: DType
+    ) -> tuple[TileValue, str]:
+        order = self._result + self._inner
+        wide = F32 if dtype.is_low_precision_float else dtype
+        parts: list[TileValue] = []
+        for letters, value in (left, right):
+            kept = "".join(letter for letter in order if letter in letters)
+            missing = tuple(axis for axis, letter in enumerate(order) if letter not in letters)
+            parts.append(expand_dims(cast(_arranged(letters, value, kept), wide), missing))
+        found = apply("mul", *parts)
+        for axis in reversed(range(len(self._result), len(order))):
+            found = reduce(found, axis, ReduceKind.SUM)
+        return cast(found, dtype), self._result
+
+
+def _summed(letters: str, value: TileValue, wanted: str) -> tuple[str, TileValue]:
+    """Letters that nothing else has are summed over first."""
+    for axis in reversed(range(len(letters))):
+        if letters[axis] not in wanted:
+            dtype = value.tile.dtype
+            wide = F32 if dtype.is_low_precision_float else dtype
+            value = cast(reduce(cast(value, wide), axis, ReduceKind.SUM), dtype)
+            letters = letters[:axis] + letters[axis + 1 :]
+    return letters, value
+
+
+def _arranged(letters: str, value: TileValue, order: str) -> TileValue:
+    return permute(value, tuple(letters.index(letter) for letter in order))

@@ -1,0 +1,1 @@
+"""What ``hl`` has and torch has not: loops, memory, printing, inline code, host functions."""

@@ -1,0 +1,292 @@
+"""``hl.tile``, ``hl.grid``, ``hl.jagged_tile``: what the iterator of a device loop describes.
+
+Calling ``hl.tile(...)`` in device code gives a ``LoopRange``; the rewritten ``for``
+(``control_flow.py``) turns it into a loop op. Bounds are scalars or sequences of scalars, one per
+axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.tracing.emission import (
+    as_tile,
+    cast,
+    full,
+    reshape,
+)
+from tilesmith.frontend.tracing.known_sizes import known_number
+from tilesmith.frontend.tracing.tensors import TensorRef
+from tilesmith.frontend.tracing.tile import Tile
+from tilesmith.frontend.tracing.tracer import (
+    WIDE_LIMIT,
+    Tracer,
+    current_tracer,
+    find_host_session,
+    find_tracer,
+    locate,
+)
+from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
+from tilesmith.ir.ops.control_flow import GridBarrier
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a loop: its range, and how it steps."""
+
+    begin: Any
+    end: Any
+    block_size: Any = None
+    """None: tuned; otherwise an int, a registered block size or a scalar with a block's
+    dimension."""
+    step: Any = None
+    """Set for index axes (``hl.grid``), which have no block."""
+    lengths: TileValue | None = None
+    """Set for ``hl.jagged_tile``: how far the axis reaches in each lane of enclosing tiles."""
+
+
+@dataclass(frozen=True)
+class LoopRange:
+    """The iterator of a device loop."""
+
+    axes: tuple[Axis, ...]
+    is_tuple: bool
+    """Whether the loop variable is a tuple (bounds were given as a sequence)."""
+    function: str
+    is_builtin_range: bool = False
+    user_name = "a loop"
+
+    def __iter__(self) -> Any:
+        raise errors.LoopFunctionNotInFor(
+            function="range" if self.is_builtin_range else f"hl.{self.function}", loc=locate()
+        )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _check_bound(value: Any, function: str) -> None:
+    if isinstance(value, Tile):
+        raise errors.TileOfTile(loc=locate())
+    is_scalar_tensor = isinstance(value, TensorRef) and value.ndim == 0
+    is_scalar = isinstance(value, TileValue) and value.tile.rank == 0
+    if not (isinstance(value, int) or is_scalar or is_scalar_tensor):
+        raise errors.IncorrectTileUsage(
+            problem=f"a bound of hl.{function} is {kind_of(value)}",
+            fix="bounds are integers, sizes, scalar tensors, or lists of them",
+            loc=locate(),
+        )
+
+
+def _ranges(
+    begin: Any, end: Any, extra: Any, function: str
+) -> tuple[list[tuple[Any, Any, Any]], bool]:
+    if end is None:
+        begin, end = ([0] * len(begin) if _is_sequence(begin) else 0), begin
+    is_tuple = _is_sequence(end)
+    if _is_sequence(begin) != is_tuple:
+        raise errors.IncorrectTileUsage(
+            problem=f"hl.{function} bounds mix a scalar and a sequence",
+            fix="give both bounds as scalars or both as sequences of one length",
+            loc=locate(),
+        )
+    begins, ends = (list(begin), list(end)) if is_tuple else ([begin], [end])
+    extras = list(extra) if _is_sequence(extra) else [extra] * (len(ends) if extra is None else 1)
+    if not len(begins) == len(ends) == len(extras):
+        raise errors.IncorrectTileUsage(
+            problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)}",
+            fix="all must be scalars, or sequences of the same length",
+            loc=locate(),
+        )
+    for low, high in zip(begins, ends):
+        _check_bound(low, function)
+        _check_bound(high, function)
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            raise errors.InvalidTileRange(begin=low, end=high, loc=locate())
+    return list(zip(begins, ends, extras)), is_tuple
+
+
+def tile(begin_or_end: Any, end_or_none: Any = None, /, block_size: Any = None) -> LoopRange:
+    """Split an index space into tiles; only as the iterator of a ``for``.
+
+    Example:
+        ``for t, u in hl.tile([m, n], block_size=[None, 64]): ...``
+    """
+    current_tracer("hl.tile")
+    ranges, is_tuple = _ranges(begin_or_end, end_or_none, block_size, "tile")
+    return LoopRange(tuple(Axis(a, b, c) for a, b, c in ranges), is_tuple, "tile")
+
+
+def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> LoopRange:
+    """Iterate over plain indices; the loop variable is a scalar.
+
+    Example:
+        ``for i in hl.grid(n): out[i, :] = x[i, :]``
+    """
+    current_tracer("hl.grid")
+    ranges, is_tuple = _ranges(begin_or_end, end_or_none, step, "grid")
+    for _, _, stride in ranges:
+        if isinstance(stride, int) and stride < 1:
+            raise errors.IncorrectTileUsage(
+                problem=f"the step of a loop is {stride}",
+                fix="loops run upwards: use a positive step and compute the index from it",
+                loc=locate(),
+            )
+    return LoopRange(
+        tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
+    )
+
+
+def static_range(
+    begin_or_end: int, end_or_none: int | None = None, /, step: int = 1
+) -> Sequence[int]:
+    """Fully unrolled; arguments are compile-time integers and so is the index."""
+    current_tracer("hl.static_range")
+    begin, end = (0, begin_or_end) if end_or_none is None else (begin_or_end, end_or_none)
+    for bound in (begin, end, step):
+        if isinstance(bound, bool) or not isinstance(bound, int):
+            raise errors.StaticRangeBound(found=kind_of(bound), loc=locate())
+    return range(begin, end, step)
+
+
+def jagged_tile(parent: Any) -> LoopRange:
+    """Tiles over ``[0, parent.amax())``; lanes at or past their own length do not count.
+
+    Example:
+        ``for u in hl.jagged_tile(lengths[t]): total = total + x[t, u].sum(1)``
+    """
+    tracer = current_tracer("hl.jagged_tile")
+    problem = _problem(tracer, parent)
+    if problem:
+        raise errors.InvalidJaggedTileUsage(problem=problem, loc=locate())
+    lengths = cast(parent, I64 if parent.tile.dtype == I64 else I32)
+    longest = dispatch("amax", (lengths,), {})
+    shape = tuple(dim for dim in lengths.tile.shape if not dim.is_one)
+    # Axes of one lane distinguish nothing; without any other this is a plain tile loop.
+    bound = reshape(lengths, shape) if shape else None
+    return LoopRange((Axis(0, longest, lengths=bound),), False, "jagged_tile")
+
+
+def _problem(tracer: Tracer, parent: Any) -> str:
+    if not tracer.regions:
+        return "it cannot be the outermost loop"
+    if isinstance(parent, TensorRef):
+        return f"`{parent.source}` is a host tensor, not lengths loaded by a tile"
+    if not isinstance(parent, TileValue) or isinstance(parent, Scalar):
+        return f"the lengths are {kind_of(parent)}"
+    if not parent.tile.rank:
+        return "the lengths are one scalar; hl.tile takes such a bound"
+    if not parent.tile.dtype.is_integer:
+        return f"the lengths have dtype {parent.dtype}, not an integer type"
+    known = tracer.bound_blocks()
+    for dim in parent.tile.shape:
+        if not dim.is_one and dim.symbol not in known:
+            return f"dimension {dim} of the lengths is no tile of an enclosing loop"
+    return ""
+
+
+def barrier() -> None:
+    """Between two top-level loops: all programs before it end, and what they wrote is seen after.
+
+    Example:
+        ``hl.barrier()``
+    """
+    tracer = find_tracer()
+    if tracer is None and find_host_session() is None:
+        raise errors.NotInsideKernel(function="hl.barrier")
+    if tracer is None or tracer.regions:
+        raise errors.BarrierOnlyAllowedAtTopLevel(loc=locate())
+    tracer.builder.effect(GridBarrier)
+
+
+@dataclass(frozen=True)
+class BoundAxis:
+    """An axis ready for a loop op.
+
+    Values for its bounds and the block it steps by ("" for plain indices).
+    """
+
+    begin: Value
+    end: Value
+    block: str
+    step: Value | None
+    is_unit_tile: bool = False
+    """A tile whose block size is fixed to 1: an index axis whose loop variable is a Tile."""
+    lengths: TileValue | None = None
+
+
+def bind_axis(axis: Axis, name: str) -> BoundAxis:
+    """Emit the bounds of an axis and declare its block."""
+    dtype = current_tracer("a loop").index_dtype
+    bounds = [_load_scalar(axis.begin), _load_scalar(axis.end)]
+    for bound in bounds:
+        is_wide_constant = isinstance(bound, int) and abs(bound) > WIDE_LIMIT
+        if is_wide_constant or (
+            isinstance(bound, TileValue) and bound.tile.dtype == I64 and _is_index(bound)
+        ):
+            dtype = I64
+    begin, end = (as_tile(bound, dtype).value for bound in bounds)
+    if axis.step is not None:
+        return BoundAxis(begin, end, "", as_tile(_load_scalar(axis.step), dtype).value)
+    block = _resolve_block(axis, name)
+    if block is None:
+        return BoundAxis(begin, end, "", full(1, dtype).value, is_unit_tile=True)
+    return BoundAxis(begin, end, block, None, lengths=axis.lengths)
+
+
+def _is_index(bound: TileValue) -> bool:
+    """Positions of an outer 64-bit loop stay 64-bit.
+
+    Loaded int64 values are offsets that fit 32 bits.
+    """
+    return isinstance(bound, Scalar)
+
+
+def _load_scalar(bound: Any) -> Any:
+    return bound[()] if isinstance(bound, TensorRef) else bound
+
+
+def _resolve_block(axis: Axis, name: str) -> str | None:
+    """The block symbol of an axis (None for a fixed size of 1)."""
+    tracer = current_tracer("hl.tile")
+    size = axis.block_size
+    if isinstance(size, Scalar) and not _names_a_block(tracer, size):
+        size = known_number(size, specializes=True)
+    if isinstance(size, Scalar) and isinstance(size.as_dim, Dim) and size.as_dim.symbol:
+        block = size.as_dim.symbol
+        if block in tracer.bound_blocks():
+            raise errors.NestedDeviceLoopsConflict(block=block, loc=locate())
+        return block
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size < 1 or size & (size - 1):
+            raise errors.InvalidBlockSize(found=size, loc=locate())
+        if size == 1:
+            return None
+        return tracer.new_block(name, fixed=size, extent=_extent(axis)).name
+    if size is not None:
+        raise errors.IncorrectTileUsage(
+            problem=f"block_size is {kind_of(size)}",
+            fix="use a power of two, a value of hl.register_block_size, or None to have it tuned",
+            loc=locate(),
+        )
+    return tracer.new_block(name, slot=tracer.next_slot(), extent=_extent(axis)).name
+
+
+def _names_a_block(tracer: Tracer, size: Scalar) -> bool:
+    symbol = size.as_dim.symbol if size.as_dim is not None else None
+    return any(block.name == symbol for block in tracer.blocks)
+
+
+def _extent(axis: Axis) -> int | None:
+    """How many elements the axis ranges over, when known."""
+    if isinstance(axis.begin, int) and isinstance(axis.end, int):
+        return axis.end - axis.begin
+    return None

@@ -1,0 +1,292 @@
+"""Reads and writes of host tensors: ``hl.load``, ``hl.store``, ``hl.atomic_*``.
+
+``hl.stacktensor_like`` gives tensors elsewhere in memory, found by their addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.dtypes import BOOL, U64, DType
+from tilesmith.frontend.language.indexing import Access, broadcast_value, resolve_access
+from tilesmith.frontend.language.jagged import access_mask
+from tilesmith.frontend.tracing.emission import apply, as_tile, broadcast_to, expand_dims
+from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
+from tilesmith.frontend.tracing.tile import Tile
+from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer, locate
+from tilesmith.frontend.tracing.values import TileValue, TorchOperand, dispatch
+from tilesmith.ir.ops.memory import MEMORY_ORDERS, Atomic, AtomicKind, Load, Store
+from tilesmith.ir.types import TileType
+from tilesmith.ir.values import Value
+
+
+class StackTensor(TorchOperand):
+    """Tensors that look like ``example``, one at each address of ``pointers``."""
+
+    user_name = "a stack of tensors"
+
+    def __init__(self, example: TensorRef, pointers: TileValue) -> None:
+        self.example = example
+        self.pointers = pointers
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type."""
+        return self.example.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes of the pointers, then of the example."""
+        return (*self.pointers.shape, *self.example.shape)
+
+    def resolve(self, index: Any) -> tuple[Access, Value]:
+        """Aligned indices, the accessed shape, and the base address of every lane."""
+        inner = resolve_access(self.example, index)
+        lead, rank = self.pointers.tile.rank, len(inner.shape)
+        indices = [
+            expand_dims(TileValue(value), tuple(range(lead))).value if value.tile.rank else value
+            for value in inner.indices
+        ]
+        bases = expand_dims(self.pointers, tuple(range(lead, lead + rank)))
+        shape = (*self.pointers.tile.shape, *inner.shape)
+        return Access(tuple(indices), shape), bases.value
+
+    def __getitem__(self, index: Any) -> Any:
+        return dispatch("load", (self, index), {})
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        dispatch("store", (self, index, value), {})
+
+    def __repr__(self) -> str:
+        return f"<stack of tensors like {self.example.source}>"
+
+
+def stacktensor_like(example: Any, ptrs: Any) -> StackTensor:
+    """Tensors of the dtype, shape and strides of ``example`` at the addresses ``ptrs``.
+
+    A load has the shape of ``ptrs``, then that of the index.
+
+    Example:
+        ``out[t, u] = hl.stacktensor_like(like, addresses[t])[u]``
+    """
+    if find_tracer() is None:
+        _reject_host()
+    if isinstance(example, TileValue):
+        raise errors.StackTensorExampleOnDevice(loc=locate())
+    example, ptrs = _reference(example), _reference(ptrs)
+    if not isinstance(example, TensorRef):
+        raise errors.InvalidArgumentKind(
+            function="hl.stacktensor_like",
+            problem=f"the example is {kind_of(example)}, expected a host tensor",
+            loc=locate(),
+        )
+    if isinstance(ptrs, TensorRef):
+        raise errors.StackTensorDevPtrOnHost(tensor=ptrs.source, loc=locate())
+    if not isinstance(ptrs, TileValue) or ptrs.tile.dtype != U64:
+        found = ptrs.dtype if isinstance(ptrs, TileValue) else kind_of(ptrs)
+        raise errors.StackTensorDevPtrDtype(dtype=str(found), loc=locate())
+    return StackTensor(example, ptrs)
+
+
+def _reject_host() -> None:
+    try:
+        current_tracer("hl.stacktensor_like")
+    except errors.DeviceAPIOnHost:
+        raise errors.StackTensorcOnHost(loc=locate()) from None
+
+
+def _reference(tensor: Any) -> Any:
+    return reference_of_unknown(tensor) if isinstance(tensor, torch.Tensor) else tensor
+
+
+Rule = Callable[..., Any]
+EVICTION_POLICIES = ("", "evict_first", "evict_last")
+
+
+def host_tensor(target: Any, function: str) -> TensorRef:
+    """The tensor in memory that a function is to work on."""
+    if isinstance(target, torch.Tensor):
+        return reference_of_unknown(target)
+    if isinstance(target, TensorRef):
+        return target
+    raise errors.NonTensorSubscriptAssign(
+        target=f"the target of {function}", kind=kind_of(target), loc=locate()
+    )
+
+
+def _resolve(tensor: Any, index: Any, function: str) -> tuple[TensorRef, Access, Value | None]:
+    if isinstance(tensor, StackTensor):
+        return tensor.example, *tensor.resolve(index)
+    ref = host_tensor(tensor, function)
+    return ref, resolve_access(ref, index), None
+
+
+def lane_mask(extra_mask: Any, access: Access, *, writes: bool = False) -> Value | None:
+    """The explicit mask of an access: the user's own and that of jagged tiles."""
+    jagged = access_mask(access.shape, writes=writes)
+    if extra_mask is None:
+        return None if jagged is None else broadcast_to(jagged, access.shape).value
+    mask = broadcast_to(as_tile(extra_mask, BOOL), access.shape)
+    return mask.value if jagged is None else apply("and", mask, jagged).value
+
+
+def load(
+    tensor: Any, index: Any, extra_mask: Any = None, eviction_policy: str | None = None
+) -> TileValue:
+    """Read the indexed elements; masked-off lanes read as 0.
+
+    Example:
+        ``v = hl.load(x, [t.index + 1], extra_mask=t.index + 1 < n)``
+    """
+    tracer = current_tracer("hl.load")
+    if isinstance(tensor, TileValue):
+        return tracer.dispatch("subscript", (tensor, index), {})
+    if (eviction_policy or "") not in EVICTION_POLICIES:
+        raise errors.InvalidArgumentValue(
+            function="hl.load",
+            problem=f"eviction_policy={eviction_policy!r} is none of evict_first, evict_last",
+            loc=locate(),
+        )
+    ref, access, bases = _resolve(tensor, index, "hl.load")
+    value = tracer.create(
+        Load,
+        TileType(ref.type.dtype, access.shape),
+        tensor=ref.value,
+        mask=lane_mask(extra_mask, access),
+        bases=bases,
+        indices=access.indices,
+        eviction=eviction_policy or "",
+    )
+    return TileValue(value)
+
+
+def reject_stored_value(value: Any, ref: TensorRef) -> None:
+    """An error unless the value can be stored: a device value or a number."""
+    if isinstance(value, Tile) or not isinstance(value, (TileValue, int, float)):
+        raise errors.RequiresTensorInAssignment(
+            kind=kind_of(value), tensor=ref.source, loc=locate()
+        )
+
+
+def store(tensor: Any, index: Any, value: Any, extra_mask: Any = None) -> None:
+    """Write ``value``, converted to the tensor's element type and broadcast to the indexed shape.
+
+    Example:
+        ``hl.store(out, [t], v, extra_mask=v > 0)``
+    """
+    tracer = current_tracer("hl.store")
+    if isinstance(tensor, TileValue):
+        raise errors.DeviceTensorSubscriptAssignmentNotAllowed(
+            name=tensor.value.name or "the value", loc=locate()
+        )
+    if isinstance(value, torch.Tensor):
+        value = reference_of_unknown(value)
+    if isinstance(value, TensorRef):
+        value = load(value, ())
+    ref, access, bases = _resolve(tensor, index, "hl.store")
+    reject_stored_value(value, ref)
+    stored = broadcast_value(value, access, ref)
+    tracer.builder.effect(
+        Store,
+        tensor=ref.value,
+        value=stored.value,
+        mask=lane_mask(extra_mask, access, writes=True),
+        bases=bases,
+        indices=access.indices,
+    )
+
+
+MEMORY: dict[str, Rule] = {"load": load, "store": store, "__getitem__": load, "__setitem__": store}
+
+AtomicRule = Callable[..., TileValue]
+_BITWISE = (AtomicKind.AND, AtomicKind.OR, AtomicKind.XOR)
+_NUMERIC = (AtomicKind.ADD, AtomicKind.MAX, AtomicKind.MIN)
+
+
+def _check(name: str, kind: AtomicKind, dtype: DType, sem: Any) -> None:
+    if sem not in MEMORY_ORDERS:
+        raise errors.InvalidArgumentValue(
+            function=name,
+            problem=f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}",
+            loc=locate(),
+        )
+    if kind in _NUMERIC:
+        is_possible, expected = not dtype.is_bool, "numbers"
+    elif kind in _BITWISE:
+        is_possible, expected = not dtype.is_float, "integers or bools"
+    else:
+        is_possible, expected = kind is AtomicKind.XCHG or dtype.is_integer, "integers"
+    if not is_possible:
+        raise errors.InvalidArgumentKind(
+            function=name,
+            problem=f"the target has elements of {dtype.name}, expected {expected}",
+            loc=locate(),
+        )
+
+
+def _update(
+    kind: AtomicKind, target: Any, index: Any, value: Any, sem: str, expected: Any = None
+) -> TileValue:
+    name = f"hl.atomic_{kind.value}"
+    tracer = current_tracer(name)
+    if isinstance(target, TileValue):
+        raise errors.AtomicOnDeviceTensor(
+            function=name, target=target.value.name or "the operand", loc=locate()
+        )
+    if isinstance(target, StackTensor):
+        raise errors.InvalidArgumentKind(
+            function=name, problem="the target is a stack of tensors, expected one", loc=locate()
+        )
+    ref = host_tensor(target, name)
+    _check(name, kind, ref.type.dtype, sem)
+    access = resolve_access(ref, index)
+    operands: dict[str, Any] = {}
+    for role, operand in (("value", value), ("expected", expected)):
+        if role == "value" or kind is AtomicKind.CAS:
+            reject_stored_value(operand, ref)
+            operands[role] = broadcast_value(operand, access, ref).value
+    previous = tracer.create(
+        Atomic,
+        TileType(ref.type.dtype, access.shape),
+        tensor=ref.value,
+        mask=lane_mask(None, access, writes=True),
+        indices=access.indices,
+        kind=kind.value,
+        order=sem,
+        **operands,
+    )
+    return TileValue(previous)
+
+
+def _atomic(kind: AtomicKind) -> AtomicRule:
+    def rule(target: Any, index: Any, value: Any, sem: str = "relaxed") -> TileValue:
+        return _update(kind, target, index, value, sem)
+
+    rule.__name__ = f"atomic_{kind.value}"
+    rule.__doc__ = f"Atomically {kind.value} into the indexed elements; gives the previous values."
+    return rule
+
+
+atomic_add = _atomic(AtomicKind.ADD)
+atomic_and = _atomic(AtomicKind.AND)
+atomic_or = _atomic(AtomicKind.OR)
+atomic_xor = _atomic(AtomicKind.XOR)
+atomic_max = _atomic(AtomicKind.MAX)
+atomic_min = _atomic(AtomicKind.MIN)
+atomic_xchg = _atomic(AtomicKind.XCHG)
+
+
+def atomic_cas(
+    target: Any, index: Any, expected: Any, value: Any, sem: str = "relaxed"
+) -> TileValue:
+    """Store ``value`` where the element is ``expected``; gives the previous values.
+
+    Example:
+        ``was = hl.atomic_cas(locks, [i], 0, 1, sem="acquire")``
+    """
+    return _update(AtomicKind.CAS, target, index, value, sem, expected)

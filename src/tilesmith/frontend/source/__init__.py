@@ -1,0 +1,1 @@
+"""The user's function as syntax: read, checked, split into host and device code, rewritten."""

@@ -1,0 +1,199 @@
+"""Rejects, with its place and before anything is traced, what a kernel cannot contain.
+
+Python that device code does not have, decorators that would never run, and helpers that write to
+names outside themselves although they run once, at compile time.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.frontend.source.kernel_source import (
+    LOOP_FUNCTIONS,
+    KernelSource,
+    is_barrier,
+    is_language_call,
+)
+from tilesmith.frontend.source.names import bound_names, is_library, nested_codes, read_names
+
+_NOT_ALLOWED = {
+    ast.Return: "`return`", ast.With: "`with`", ast.Try: "`try`", ast.AsyncWith: "`async with`",
+}  # fmt: skip
+_NOT_SUPPORTED = {
+    ast.FunctionDef: "a nested `def`", ast.ClassDef: "a nested `class`", ast.Raise: "`raise`",
+    ast.Global: "`global`", ast.Nonlocal: "`nonlocal`", ast.Delete: "`del`", ast.Import: "`import`",
+    ast.ImportFrom: "`import`", ast.AsyncFor: "`async for`", ast.AsyncFunctionDef: "`async def`",
+    ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`", ast.Match: "`match`",
+    ast.NamedExpr: "`:=`",
+}  # fmt: skip
+_NO_DEVICE_FORM = {ast.Break: "`break`", ast.Continue: "`continue`"}
+
+
+def check_device_code(source: KernelSource) -> None:
+    """Raise for what device code cannot contain, and for names that cross the border."""
+    for loop in source.loops:
+        for node in ast.walk(loop):
+            _check_node(node, source)
+    _check_loop_functions(source)
+    _check_barriers(source)
+    _check_globals(source)
+    _check_rebinding(source)
+    _check_host_reads(source)
+
+
+def _check_node(node: ast.AST, source: KernelSource) -> None:
+    kind = type(node)
+    if kind in _NOT_ALLOWED:
+        raise errors.NotAllowedOnDevice(statement=_NOT_ALLOWED[kind], loc=source.location(node))
+    if kind in _NOT_SUPPORTED:
+        raise errors.StatementNotSupported(
+            statement=_NOT_SUPPORTED[kind], loc=source.location(node)
+        )
+    if kind in _NO_DEVICE_FORM:
+        raise errors.UnsupportedPythonType(
+            construct=_NO_DEVICE_FORM[kind], loc=source.location(node)
+        )
+    if isinstance(node, ast.While) and node.orelse:
+        raise errors.StatementNotSupported(
+            statement="`while ... else`", loc=source.location(node.orelse[0])
+        )
+    if isinstance(node, ast.For) and node.orelse:
+        raise errors.DeviceLoopElseBlock(loc=source.location(node.orelse[0]))
+    if isinstance(node, ast.Assign):
+        _check_targets(node, source)
+
+
+def _check_targets(node: ast.Assign, source: KernelSource) -> None:
+    loc = source.location(node)
+    if len(node.targets) > 1:
+        targets = " = ".join(ast.unparse(target) for target in node.targets)
+        raise errors.AssignmentMultipleTargets(targets=targets, loc=loc)
+    (target,) = node.targets
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    for part in parts:
+        if isinstance(part, ast.Starred):
+            raise errors.StarredArgsNotSupportedOnDevice(starred=ast.unparse(part), loc=loc)
+        if not isinstance(part, (ast.Name, ast.Subscript)):
+            _invalid_assignment(part, source)
+
+
+def _invalid_assignment(part: ast.AST, source: KernelSource) -> NoReturn:
+    raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
+
+
+def _check_loop_functions(source: KernelSource) -> None:
+    """``hl.tile`` and its kin mean something only after ``for ... in``."""
+    nodes = list(ast.walk(source.tree))
+    iterators = {id(node.iter) for node in nodes if isinstance(node, (ast.For, ast.comprehension))}
+    for node in nodes:
+        if id(node) in iterators or not isinstance(node, ast.Call):
+            continue
+        if is_language_call(node, LOOP_FUNCTIONS, source.function):
+            raise errors.LoopFunctionNotInFor(
+                function=ast.unparse(node.func), loc=source.location(node)
+            )
+
+
+def _check_barriers(source: KernelSource) -> None:
+    between = {id(s.value) for s in source.loops if isinstance(s, ast.Expr)}
+    for node in ast.walk(source.tree):
+        if is_barrier(node, source.function) and id(node) not in between:
+            raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
+
+
+def _check_globals(source: KernelSource) -> None:
+    declared = {
+        name
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Global)
+        for name in node.names
+    }
+    for name, place in bound_names(source.loops).items():
+        if name in declared:
+            raise errors.GlobalMutation(name=name, loc=source.location(place))
+
+
+def _host_names(source: KernelSource) -> dict[str, ast.AST]:
+    arguments = {arg.arg: arg for arg in source.tree.args.args}
+    return {**arguments, **bound_names(source.before)}
+
+
+def _check_rebinding(source: KernelSource) -> None:
+    host = _host_names(source)
+    used = read_names([*source.loops, *source.after])
+    for name, place in bound_names(source.loops).items():
+        # `_` is for what is not wanted, on either side.
+        if name in host and (name != "_" or name in used):
+            raise errors.CannotModifyHostVariableOnDevice(name=name, loc=source.location(place))
+
+
+def _check_host_reads(source: KernelSource) -> None:
+    host = _host_names(source) | bound_names(source.after)
+    device = bound_names(source.loops)
+    for name, place in read_names(source.after).items():
+        if name in device and name not in host:
+            raise errors.CannotReadDeviceVariableOnHost(name=name, loc=source.location(place))
+
+
+def check_decorators(source: KernelSource) -> None:
+    """Raise if anything stands below the kernel decorator."""
+    decorators = source.tree.decorator_list
+    ours = [_is_kernel_decorator(node, source.function.__globals__) for node in decorators]
+    if not any(ours) or ours[-1]:
+        return
+    below = decorators[ours.index(True) + 1]
+    raise errors.DecoratorAfterHelionKernelDecorator(
+        decorator=ast.unparse(below), function=source.tree.name, loc=source.location(below)
+    )
+
+
+def _is_kernel_decorator(node: ast.expr, module: dict[str, Any]) -> bool:
+    target = node.func if isinstance(node, ast.Call) else node
+    found = _resolve(target, module)
+    return str(getattr(found, "__module__", "")).startswith("tilesmith.")
+
+
+def _resolve(node: ast.expr, module: dict[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return module.get(node.id)
+    if isinstance(node, ast.Attribute):
+        return getattr(_resolve(node.value, module), node.attr, None)
+    return None
+
+
+def check_named_helpers(source: KernelSource) -> None:
+    """Check the functions that device code names and those they name in turn."""
+    module = source.function.__globals__
+    checked: set[CodeType] = set()
+    for name in read_names(source.loops):
+        check_helper(module.get(name), checked)
+
+
+def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
+    """Raise if a function, or one that it names, rebinds a name outside itself."""
+    checked = set() if checked is None else checked
+    if not isinstance(helper, FunctionType) or helper.__code__ in checked or is_library(helper):
+        return
+    checked.add(helper.__code__)
+    for code in nested_codes(helper.__code__):
+        _check_stores(code, helper.__code__)
+        for name in code.co_names:
+            check_helper(helper.__globals__.get(name), checked)
+
+
+def _check_stores(code: CodeType, helper: CodeType) -> None:
+    line = code.co_firstlineno
+    starts = dict(dis.findlinestarts(code))
+    for instruction in dis.get_instructions(code):
+        line = starts.get(instruction.offset) or line
+        loc = SourceLocation(code.co_filename, line, code.co_name)
+        if instruction.opname == "STORE_GLOBAL":
+            raise errors.GlobalMutation(name=instruction.argval, loc=loc)
+        # Cells of the helper's own locals are its business.
+        if instruction.opname == "STORE_DEREF" and instruction.argval in helper.co_freevars:
+            raise errors.ClosureMutation(name=instruction.argval, loc=loc)

@@ -1,0 +1,264 @@
+"""A kernel's source as an AST, split into host code and top-level device loops.
+
+Host loops over a literal tuple or list that hold device loops are written out turn by turn: device
+loops must stand directly in the function body.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilesmith.diagnostics import errors, location
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.frontend.source.names import bound_names
+
+LOOP_FUNCTIONS = ("tile", "grid", "jagged_tile")
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """The parsed function. Line numbers and columns are those of the user's file."""
+
+    function: Callable[..., Any]
+    text: str
+    """The function's source, padded so that it parses to the right lines and columns."""
+    tree: ast.FunctionDef
+    num_before: int
+    """How many statements stand before the first device loop."""
+    num_loops: int
+
+    @property
+    def before(self) -> list[ast.stmt]:
+        """Host statements before the device loops."""
+        return self.tree.body[: self.num_before]
+
+    @property
+    def loops(self) -> list[ast.stmt]:
+        """The top-level device loops and the barriers between them."""
+        return self.tree.body[self.num_before : self.num_before + self.num_loops]
+
+    @property
+    def after(self) -> list[ast.stmt]:
+        """Host statements after the device loops."""
+        return self.tree.body[self.num_before + self.num_loops :]
+
+    def fresh(self) -> KernelSource:
+        """The same source with a tree of its own.
+
+        To be changed (parsing is cheaper than copying).
+        """
+        return replace(self, tree=_parse_text(self.text, self.function))
+
+    @property
+    def file(self) -> str:
+        """The user's file."""
+        return self.function.__code__.co_filename
+
+    def location(self, node: ast.AST) -> SourceLocation:
+        """Where a node stands."""
+        return location_of_node(node, self.function)
+
+
+def location_of_node(node: ast.AST, function: Callable[..., Any]) -> SourceLocation:
+    """Where a node of a function's source stands."""
+    return location.location_of_node(node, function.__code__.co_filename, function.__name__)
+
+
+def parse_kernel(function: Callable[..., Any]) -> KernelSource:
+    """Read, parse and split the source of a kernel function."""
+    text = _read(function)
+    tree = _parse_text(text, function)
+    is_loop = [_is_device_loop(statement, function) for statement in tree.body]
+    _find_nested_loop([s for s, loop in zip(tree.body, is_loop) if not loop], function)
+    if not any(is_loop):
+        raise errors.NoDeviceLoopsInKernel(
+            function=function.__name__, loc=location_of_node(tree, function)
+        )
+    first = is_loop.index(True)
+    last = len(is_loop) - 1 - is_loop[::-1].index(True)
+    for statement in tree.body[first : last + 1]:
+        if not isinstance(statement, ast.For):
+            _reject_between(statement, function)
+        elif statement.orelse:
+            raise errors.DeviceLoopElseBlock(loc=location_of_node(statement.orelse[0], function))
+    return KernelSource(function, text, tree, first, last + 1 - first)
+
+
+def _read(function: Callable[..., Any]) -> str:
+    """The source text, placed so that parsing it gives the file's own lines and columns."""
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+    except (OSError, TypeError) as error:
+        raise errors.SourceNotAvailable(function=function.__name__) from error
+    is_indented = lines[0][:1].isspace()
+    if is_indented and first_line > 1:
+        return "\n" * (first_line - 2) + "if True:\n" + "".join(lines)
+    return "\n" * (first_line - 1) + "".join(lines)
+
+
+def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
+    (statement,) = ast.parse(text).body
+    if isinstance(statement, ast.If):
+        statement = statement.body[0]
+    if not isinstance(statement, ast.FunctionDef):
+        raise errors.SourceNotAvailable(function=function.__name__)
+    statement.body = unroll_host_loops(statement.body, lambda node: _is_device_loop(node, function))
+    return statement
+
+
+def called_name(node: ast.AST) -> str:
+    """The last part of a called function's name.
+
+    ``tile`` for ``hl.tile(...)``; "" if node is no call.
+    """
+    if not isinstance(node, ast.Call):
+        return ""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def is_language_call(node: ast.AST, names: tuple[str, ...], function: Callable[..., Any]) -> bool:
+    """Whether a call is to a function of the language module.
+
+    ``hl.tile`` or an imported ``tile``.
+    """
+    if called_name(node) not in names or not isinstance(node, ast.Call):
+        return False
+    target = node.func
+    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        owner = function.__globals__.get(target.value.id)
+        return getattr(owner, "__name__", "").endswith(".language")
+    if isinstance(target, ast.Name):
+        owner = function.__globals__.get(target.id)
+        return getattr(owner, "__module__", "").startswith("tilesmith.")
+    # A dotted path to the language module, such as tilesmith.language.tile.
+    return isinstance(target, ast.Attribute) and ast.unparse(target.value).endswith(".language")
+
+
+def is_barrier(node: ast.AST, function: Callable[..., Any]) -> bool:
+    """Whether a node calls ``hl.barrier``."""
+    return is_language_call(node, ("barrier",), function)
+
+
+def _is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
+    return isinstance(statement, ast.For) and is_language_call(
+        statement.iter, LOOP_FUNCTIONS, function
+    )
+
+
+def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) -> None:
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.stmt) and _is_device_loop(node, function):
+                raise errors.NestedGridLoop(
+                    statement=type(statement).__name__.lower(), loc=location_of_node(node, function)
+                )
+
+
+def _reject_between(statement: ast.stmt, function: Callable[..., Any]) -> None:
+    if isinstance(statement, ast.Expr) and is_barrier(statement.value, function):
+        return
+    raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))
+
+
+IsDeviceLoop = Callable[[ast.stmt], bool]
+
+
+def unroll_host_loops(
+    statements: Sequence[ast.stmt], is_device_loop: IsDeviceLoop
+) -> list[ast.stmt]:
+    """The statements with each such loop replaced by copies of its body.
+
+    Items that are no names or constants are computed once, before the first turn, as Python does.
+    """
+    result: list[ast.stmt] = []
+    for statement in statements:
+        if _is_unrollable(statement, is_device_loop):
+            assert isinstance(statement, ast.For)
+            result.extend(_unroll(statement, is_device_loop, len(result)))
+        else:
+            result.append(statement)
+    return result
+
+
+def _is_unrollable(statement: ast.stmt, is_device_loop: IsDeviceLoop) -> bool:
+    if not isinstance(statement, ast.For) or not isinstance(statement.iter, (ast.Tuple, ast.List)):
+        return False
+    holds_loops = any(isinstance(n, ast.stmt) and is_device_loop(n) for n in ast.walk(statement))
+    targets = bound_names([statement.target])
+    is_rebound = any(name in targets for name in bound_names(statement.body))
+    has_stars = any(isinstance(item, ast.Starred) for item in statement.iter.elts)
+    return holds_loops and not is_rebound and not has_stars and not statement.orelse
+
+
+def _unroll(loop: ast.For, is_device_loop: IsDeviceLoop, number: int) -> Iterator[ast.stmt]:
+    assert isinstance(loop.iter, (ast.Tuple, ast.List))
+    items: list[ast.expr] = []
+    for position, item in enumerate(loop.iter.elts):
+        named = _Naming(f"__item_{number}_{position}")
+        items.append(named.name_parts(item))
+        yield from named.assignments
+    for item in items:
+        values = _Substitution(dict(_pair(loop.target, item)))
+        body = [values.visit(deepcopy(statement)) for statement in loop.body]
+        yield from unroll_host_loops(body, is_device_loop)
+
+
+class _Naming:
+    """Gives names to the parts of an item that are computed."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.assignments: list[ast.stmt] = []
+
+    def name_parts(self, item: ast.expr) -> ast.expr:
+        if isinstance(item, (ast.Name, ast.Constant)):
+            return item
+        if isinstance(item, ast.Tuple):
+            return ast.copy_location(ast.Tuple([*map(self.name_parts, item.elts)], item.ctx), item)
+        name = f"{self._prefix}_{len(self.assignments)}"
+        target = ast.copy_location(ast.Name(name, ast.Store()), item)
+        self.assignments.append(ast.copy_location(ast.Assign([target], item), item))
+        return ast.copy_location(ast.Name(name, ast.Load()), item)
+
+
+def _pair(target: ast.expr, item: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """What each name of a loop target stands for."""
+    if isinstance(target, ast.Name):
+        yield target.id, item
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for position, part in enumerate(target.elts):
+            yield from _pair(part, _item_at(item, position, len(target.elts)))
+
+
+def _item_at(item: ast.expr, position: int, count: int) -> ast.expr:
+    if isinstance(item, ast.Tuple) and len(item.elts) == count:
+        return item.elts[position]
+    index = ast.copy_location(ast.Constant(position), item)
+    return ast.copy_location(ast.Subscript(item, index, ast.Load()), item)
+
+
+class _Substitution(ast.NodeTransformer):
+    """Puts items in place of the names that stood for them."""
+
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A name that is read."""
+        if node.id not in self._values:
+            return node
+        return _placed(deepcopy(self._values[node.id]), node)
+
+
+def _placed(value: ast.expr, origin: ast.expr) -> ast.expr:
+    for part in ast.walk(value):
+        if "lineno" in part._attributes:
+            ast.copy_location(part, origin)
+    return value

@@ -1,0 +1,162 @@
+"""Which names code reads and binds: statements as Python scoping has it, helpers by their bytecode.
+
+Globals that helper functions read are no arguments, yet a trace depends on them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+from typing import Any
+
+_CHANGING_METHODS = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "update"})
+"""Methods of lists and dicts that change them."""
+
+
+class _Collector(ast.NodeVisitor):
+    def __init__(self) -> None:
+        self.stored: dict[str, ast.AST] = {}
+        self.loaded: dict[str, ast.AST] = {}
+        self.changed: dict[str, ast.AST] = {}
+
+    def visit_Name(self, node: ast.Name) -> None:
+        names = self.loaded if isinstance(node.ctx, ast.Load) else self.stored
+        names.setdefault(node.id, node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        owner = node.value
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        if isinstance(node.ctx, ast.Store) and isinstance(owner, ast.Name):
+            self.changed.setdefault(owner.id, node)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        match node.func:
+            case ast.Attribute(ast.Name(name), method) if method in _CHANGING_METHODS:
+                self.changed.setdefault(name, node)
+            case _:
+                pass
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        # `a += 1` reads `a` too, though the AST marks it as a store only.
+        if isinstance(node.target, ast.Name):
+            self.loaded.setdefault(node.target.id, node.target)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.stored.setdefault(node.name, node)
+        self._visit_scope(node, node.body)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._visit_scope(node, [node.body])
+
+    def _visit_scope(self, node: ast.FunctionDef | ast.Lambda, body: Sequence[ast.AST]) -> None:
+        inner = _Collector()
+        for child in body:
+            inner.visit(child)
+        own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+        own |= set(inner.stored)
+        for name, place in inner.loaded.items():
+            if name not in own:
+                self.loaded.setdefault(name, place)
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.visit(default)
+
+    def _visit_comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> None:
+        inner = _Collector()
+        inner.generic_visit(node)
+        for name, place in inner.loaded.items():
+            if name not in inner.stored:
+                self.loaded.setdefault(name, place)
+
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = _visit_comprehension
+
+
+def _collect(nodes: Iterable[ast.AST]) -> _Collector:
+    collector = _Collector()
+    for node in nodes:
+        collector.visit(node)
+    return collector
+
+
+def bound_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
+    """Names the nodes bind in their own scope, with the first place of each, in program order."""
+    return _collect(nodes).stored
+
+
+def changed_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
+    """Names the nodes bind, or whose items they change, with the first place of each."""
+    found = _collect(nodes)
+    return {**found.stored, **{k: v for k, v in found.changed.items() if k not in found.stored}}
+
+
+def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
+    """Names the nodes read from their own scope, with the first place of each."""
+    return _collect(nodes).loaded
+
+
+def definitely_bound(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names bound by straight-line statements (not inside branches, loops or try blocks)."""
+    simple = [
+        s for s in statements if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr))
+    ]
+    return set(bound_names(simple))
+
+
+LIBRARIES = frozenset({"torch", "triton", *sys.stdlib_module_names})
+OWN_PARTS = frozenset({"", "frontend", "schedule", "language", "autotuner", "runtime", "jit"})
+"""Our folders that kernels name functions of. Others may hold kernels, like a user's module."""
+
+
+@dataclass(frozen=True)
+class GlobalRead:
+    """One global that a function reads: the module's names, the name, the value now."""
+
+    scope: dict[str, Any]
+    name: str
+    value: Any
+
+
+def is_library(function: Any) -> bool:
+    """Whether a function or module is torch's, Python's or ours: not code of the user's."""
+    attribute = "__name__" if isinstance(function, ModuleType) else "__module__"
+    package, _, rest = str(getattr(function, attribute, "")).partition(".")
+    part = rest.partition(".")[0]
+    return package in LIBRARIES or (package == "tilesmith" and part in OWN_PARTS)
+
+
+def nested_codes(code: CodeType) -> Iterator[CodeType]:
+    """A code object and those of the functions defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from nested_codes(constant)
+
+
+def globals_read(code: CodeType, scope: dict[str, Any]) -> Iterator[GlobalRead]:
+    """Globals that code reads by name, and attributes of modules that it names."""
+    for part in nested_codes(code):
+        owner: ModuleType | None = None
+        for instruction in dis.get_instructions(part):
+            found: dict[str, Any] | None = None
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                found = scope
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and owner is not None:
+                found = owner.__dict__
+            owner = None
+            if found is None or instruction.argval not in found:
+                continue
+            value = found[instruction.argval]
+            if isinstance(value, ModuleType):
+                owner = None if is_library(value) else value
+            else:
+                yield GlobalRead(found, instruction.argval, value)

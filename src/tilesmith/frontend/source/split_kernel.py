@@ -1,0 +1,175 @@
+"""The two functions made from a kernel's source: host code with one launch point, and device code.
+
+Both are compiled under the user's file name and line numbers, so tracebacks and locations show the
+user's code. Factory calls of host code that name no device get the kernel's, written into the code,
+so that a call costs nothing more and nothing around it changes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, cast
+
+import torch
+from typing_extensions import override
+
+from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
+from tilesmith.frontend.source.kernel_source import KernelSource
+from tilesmith.frontend.source.names import bound_names, definitely_bound, read_names
+
+LAUNCH = "__launch"
+_DATA = (int, float, str, torch.Tensor, list, tuple, dict)
+"""Globals of these kinds may change between calls: host code hands them over at each launch."""
+
+
+@dataclass(frozen=True)
+class SplitKernel:
+    """Compiled host and device code of a kernel, independent of any arguments."""
+
+    source: KernelSource
+    captured: tuple[str, ...]
+    """Host names and data of the module that device code reads, in the order both functions use."""
+    host_code: CodeType
+    device_code: CodeType
+
+    @property
+    def keyed(self) -> frozenset[str]:
+        """Parameters that host code never rebinds: the specialization key covers their values."""
+        parameters = {arg.arg for arg in self.source.tree.args.args}
+        return frozenset(parameters - set(bound_names(self.source.before)))
+
+    def host_function(self) -> FunctionType:
+        """Host code as ``f(launch, *arguments)``.
+
+        ``launch`` receives the captured values at the launch point; its attribute ``device`` is
+        where host code makes tensors.
+
+        It runs over the user's own module globals, so later changes to them are seen.
+        """
+        scope: dict[str, Any] = {}
+        exec(self.host_code, scope)
+        code = scope[self.source.tree.name].__code__
+        return FunctionType(code, self.source.function.__globals__, self.source.tree.name)
+
+    def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
+        """Device code as a function of the captured names, over globals plus ``overrides``."""
+        scope = {**self.source.function.__globals__, **overrides}
+        exec(self.device_code, scope)
+        return cast("Callable[..., Any]", scope["__device"])
+
+
+def split_kernel(source: KernelSource) -> SplitKernel:
+    """Compile host and device code."""
+    captured = _captured_names(source)
+    host = _compile(_host_tree(source, captured), source.file, source.tree.name)
+    device = _compile(_device_tree(source, captured), source.file, source.tree.name)
+    return SplitKernel(source, captured, host, device)
+
+
+def _captured_names(source: KernelSource) -> tuple[str, ...]:
+    host = [arg.arg for arg in source.tree.args.args] + list(bound_names(source.before))
+    wanted = read_names(source.loops)
+    local = {*host, *bound_names(source.tree.body)}
+    module = source.function.__globals__
+    data = [name for name in wanted if name not in local and isinstance(module.get(name), _DATA)]
+    return tuple(dict.fromkeys(name for name in (*host, *data) if name in wanted))
+
+
+def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> ast.FunctionDef:
+    """A copy of the function with bare parameters: no decorators, annotations or defaults."""
+    template = cast("ast.FunctionDef", ast.parse("def f(): pass").body[0])
+    template.name = name
+    template.args.args = [ast.arg(arg.arg) for arg in tree.args.args]
+    template.body = body
+    return ast.copy_location(template, tree)
+
+
+def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+    source = source.fresh()
+    call = f"{LAUNCH}({', '.join(captured)})"
+    launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
+    for node in ast.walk(launch):
+        ast.copy_location(node, source.loops[0])
+    known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
+    known |= set(captured) - set(bound_names(source.before))
+    # A name bound in one branch of host code only must not stop the launch: device code may never
+    # use it.
+    unsure = [name for name in captured if name not in known]
+    defaults = [
+        ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure
+    ]
+    before, after = (
+        on_device(statements, source.function.__globals__, f"{LAUNCH}.device")
+        for statements in (source.before, source.after)
+    )
+    body = [*defaults, *before, launch, *after]
+    tree = _plain_function(source.tree, source.tree.name, body)
+    tree.args.args.insert(0, ast.arg(LAUNCH))
+    return tree
+
+
+def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+    local = set(bound_names(source.loops)) - set(captured)
+    loops = rebind_updated_names(source.fresh().loops, local, RUNTIME)
+    body = Functionaliser(captured).block(loops)
+    tree = _plain_function(source.tree, "__device", body)
+    tree.args.args = [ast.arg(name) for name in captured]
+    return tree
+
+
+def _compile(tree: ast.FunctionDef, file: str, kernel: str) -> CodeType:
+    module = ast.Module([tree], [])
+    ast.fix_missing_locations(module)
+    return _renamed(compile(module, file, "exec", dont_inherit=True), kernel)
+
+
+def _renamed(code: CodeType, kernel: str) -> CodeType:
+    """The same code; functions made up by the rewriting bear the kernel's name."""
+    constants = (_renamed(c, kernel) if isinstance(c, CodeType) else c for c in code.co_consts)
+    # Operands of `and` and `or` became lambdas.
+    is_made_up = code.co_name.startswith("__") or code.co_name == "<lambda>"
+    name = kernel if is_made_up else code.co_name
+    return code.replace(co_name=name, co_consts=tuple(constants))
+
+
+FACTORIES = frozenset(
+    {
+        "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand",
+        "randint", "randn", "randperm", "tensor", "zeros",
+    }
+)  # fmt: skip
+
+
+def on_device(
+    statements: Sequence[ast.stmt], module: Mapping[str, Any], device: str
+) -> list[ast.stmt]:
+    """The statements (changed in place) with ``device`` in factory calls that have none."""
+    filler = _DeviceFiller(module, device)
+    return [filler.visit(statement) for statement in statements]
+
+
+class _DeviceFiller(ast.NodeTransformer):
+    def __init__(self, module: Mapping[str, Any], device: str) -> None:
+        self._torch = {name for name, value in module.items() if value is torch}
+        self._device = device
+
+    @override
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        function = node.func
+        is_factory = (
+            isinstance(function, ast.Attribute)
+            and function.attr in FACTORIES
+            and isinstance(function.value, ast.Name)
+            and function.value.id in self._torch
+        )
+        # Unpacked keywords may hold a device.
+        if is_factory and not {None, "device"} & {keyword.arg for keyword in node.keywords}:
+            device = ast.parse(self._device, mode="eval").body
+            for part in ast.walk(device):
+                ast.copy_location(part, node)
+            node.keywords.append(ast.keyword("device", device))
+        return node

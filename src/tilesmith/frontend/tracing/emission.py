@@ -1,0 +1,329 @@
+"""The small vocabulary in which all rules are written: constants, casts, views, scalar functions.
+
+Operands may be proxies or Python numbers; results are proxies. Broadcasting follows torch, plus
+alignment by axis identity: in ``a[t, u] + b[t]`` the operand of lower rank takes the place of its
+own axis. Axes are counted from 0 and positions lie within them; the rules above check both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text
+from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, Cast, Elementwise, ResultKind
+from tilesmith.ir.ops.indexing import Arange, Full
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.types import ONE, Dim, Shape, TileType
+
+Number = int | float | bool
+Operand = TileValue | int | float | bool
+
+
+def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
+    """A tile of one constant, rounded to ``dtype`` on use."""
+    tracer = current_tracer("full")
+    if dtype.is_float:
+        constant: Number = float(value)
+    else:
+        constant = bool(value) if dtype.is_bool else int(value)
+    return TileValue(tracer.create(Full, TileType(dtype, shape), value=constant))
+
+
+def number_dtype(value: Number) -> DType:
+    """The type a bare Python number takes when nothing else decides."""
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, float):
+        return F32
+    return I32 if -(2**31) <= value < 2**31 else I64
+
+
+def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
+    """A proxy for the operand, converted to ``dtype`` if given."""
+    if not isinstance(operand, TileValue):
+        if not hasattr(type(operand), "__index__") and not isinstance(operand, float):
+            raise errors.TypeInferenceError(
+                problem=f"{kind_of(operand)} cannot be computed with", loc=locate()
+            )
+        return full(operand, dtype or number_dtype(operand))
+    if dtype is F64 and isinstance(operand, Scalar) and operand.double is not None:
+        return operand.double()
+    return cast(operand, dtype) if dtype is not None else operand
+
+
+def cast(operand: TileValue, dtype: DType) -> TileValue:
+    """Convert the element type; the same proxy when there is nothing to do."""
+    if operand.tile.dtype == dtype:
+        return operand
+    value = current_tracer("cast").create(Cast, operand.tile.with_dtype(dtype), x=operand.value)
+    return TileValue(value, is_reduced=operand.is_reduced)
+
+
+def unify_dims(left: Dim, right: Dim) -> Dim | None:
+    """The dimension of the broadcast of two, or None when they differ."""
+    if left == right or right.is_one:
+        return left
+    if left.is_one:
+        return right
+    for block, other in ((left, right), (right, left)):
+        # A tile whose block size is fixed to n also accepts plain values of size n.
+        if block.symbol is not None and other.constant is not None:
+            declared = [b for b in current_tracer("shape").blocks if b.name == block.symbol]
+            if declared and declared[0].fixed == other.constant:
+                return block
+    return None
+
+
+def _right_align(shapes: list[Shape]) -> Shape | None:
+    rank = max(map(len, shapes))
+    result: list[Dim] = [ONE] * rank
+    for shape in shapes:
+        for offset, dim in enumerate(reversed(shape)):
+            unified = unify_dims(result[rank - 1 - offset], dim)
+            if unified is None:
+                return None
+            result[rank - 1 - offset] = unified
+    return tuple(result)
+
+
+def _identity_axes(shape: Shape, target: Shape) -> tuple[int, ...] | None:
+    """Positions of the axes of ``shape`` in ``target`` by identity, in order, or None."""
+    positions: list[int] = []
+    start = 0
+    for dim in shape:
+        if dim.symbol is None or dim not in target[start:]:
+            return None
+        positions.append(target.index(dim, start))
+        start = positions[-1] + 1
+    return tuple(positions)
+
+
+def broadcast_shapes(operands: list[TileValue]) -> Shape:
+    """The common shape of several operands."""
+    shapes = [operand.tile.shape for operand in operands]
+    aligned = _right_align(shapes)
+    if aligned is not None:
+        return aligned
+    largest = max(shapes, key=len)
+    for operand in operands:
+        shape = operand.tile.shape
+        fits = _right_align([shape, largest]) == largest
+        by_identity = len(shape) < len(largest) and _identity_axes(shape, largest) is not None
+        if not fits and (not by_identity or operand.is_reduced):
+            raise _shape_mismatch(largest, shape)
+    return largest
+
+
+def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
+    """The error; where a runtime size meets a constant, with the way to make it one."""
+    tracer = current_tracer("a shape")
+    fix: dict[str, Any] = {}
+    if len(left) == len(right):
+        fix = {"fix": "index both with the same tiles or slices; transpose one with .T if needed"}
+    for pair in zip(reversed(left), reversed(right)):
+        size = next((dim.symbol for dim in pair if dim.symbol in tracer.sizes), None)
+        if size is not None and any(dim.constant is not None for dim in pair):
+            source = tracer.source_of(size)
+            fix = {"fix": f"make the size a constant on the host: hl.specialize({source})"}
+    return errors.ShapeMismatch(left=shape_text(left), right=shape_text(right), loc=locate(), **fix)
+
+
+def expand_dims(operand: TileValue, axes: tuple[int, ...]) -> TileValue:
+    """Insert axes of size 1 at these positions of the result."""
+    if not axes:
+        return operand
+    shape = list(operand.tile.shape)
+    for axis in sorted(axes):
+        shape.insert(axis, ONE)
+    value = current_tracer("unsqueeze").create(
+        ExpandDims, operand.tile.with_shape(tuple(shape)), x=operand.value, axes=tuple(sorted(axes))
+    )
+    return TileValue(value)
+
+
+def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
+    """Broadcast to ``shape``, aligning to the right or by axis identity."""
+    own = operand.tile.shape
+    if own == shape:
+        return operand
+    if len(own) < len(shape):
+        if _right_align([own, shape]) == shape:
+            missing = tuple(range(len(shape) - len(own)))
+        else:
+            kept = _identity_axes(own, shape)
+            if kept is None:
+                raise _shape_mismatch(shape, own)
+            missing = tuple(axis for axis in range(len(shape)) if axis not in kept)
+        operand = expand_dims(operand, missing)
+        own = operand.tile.shape
+    if len(own) != len(shape) or any(unify_dims(a, b) != b for a, b in zip(own, shape)):
+        raise _shape_mismatch(shape, own)
+    if own == shape:
+        return operand
+    own = operand.tile.shape
+    if any(a != b and not a.is_one for a, b in zip(own, shape)):
+        # A plain size n meets a tile fixed to n: same elements under the tile's name.
+        retagged = tuple(b if not a.is_one else a for a, b in zip(own, shape))
+        operand = reshape(operand, retagged)
+    if operand.tile.shape == shape:
+        return operand
+    tracer = current_tracer("expand")
+    value = tracer.create(Broadcast, operand.tile.with_shape(shape), x=operand.value)
+    return TileValue(value)
+
+
+def reshape(operand: TileValue, shape: Shape) -> TileValue:
+    """Row-major reinterpretation; the caller has checked the number of elements."""
+    if operand.tile.shape == shape:
+        return operand
+    value = current_tracer("reshape").create(
+        Reshape, operand.tile.with_shape(shape), x=operand.value
+    )
+    return TileValue(value)
+
+
+def permute(operand: TileValue, order: tuple[int, ...]) -> TileValue:
+    """Reorder axes."""
+    if order == tuple(range(len(order))):
+        return operand
+    shape = tuple(operand.tile.shape[axis] for axis in order)
+    value = current_tracer("permute").create(
+        Permute, operand.tile.with_shape(shape), x=operand.value, order=order
+    )
+    return TileValue(value)
+
+
+def apply(fn: str, *operands: Operand, dtype: DType | None = None) -> TileValue:
+    """Apply a scalar function in ``dtype`` (default: the first tile's).
+
+    For ``where`` the condition keeps its own type.
+    """
+    if dtype is None:
+        dtype = next(o.tile.dtype for o in operands if isinstance(o, TileValue))
+    tiles = [
+        as_tile(operand, BOOL if fn == "where" and position == 0 else dtype)
+        for position, operand in enumerate(operands)
+    ]
+    shape = broadcast_shapes(tiles)
+    args = tuple(broadcast_to(tile, shape).value for tile in tiles)
+    result = BOOL if SCALAR_FUNCTIONS[fn].result is ResultKind.BOOL else dtype
+    value = current_tracer(fn).create(Elementwise, TileType(result, shape), fn=fn, args=args)
+    is_reduced = any(tile.is_reduced for tile in tiles if tile.tile.shape == shape)
+    return TileValue(value, is_reduced=is_reduced)
+
+
+def reduce(operand: TileValue, axis: int, kind: ReduceKind) -> TileValue:
+    """Combine along one axis, which the result lacks."""
+    shape = operand.tile.shape
+    dtype = I64 if kind.is_arg else operand.tile.dtype
+    result = TileType(dtype, shape[:axis] + shape[axis + 1 :])
+    value = current_tracer(kind.value).create(
+        Reduce, result, x=operand.value, axis=axis, kind=kind.value
+    )
+    return TileValue(value, is_reduced=True)
+
+
+def integer(fn: str, left: Operand, right: Operand) -> Any:
+    """Index arithmetic on scalars: Python numbers stay Python numbers."""
+    tiles = [o for o in (left, right) if isinstance(o, TileValue)]
+    dtype = I64 if any(t.tile.dtype == I64 for t in tiles) else I32
+    return Scalar(apply(fn, left, right, dtype=dtype).value)
+
+
+def arange(dim: Dim, dtype: DType = I32) -> TileValue:
+    """``[0, 1, ...)`` along a new axis of that dimension."""
+    tracer = current_tracer("arange")
+    return TileValue(tracer.create(Arange, TileType(dtype, (dim,))))
+
+
+def spaced_range(start: Any, dim: Dim, step: int, dtype: DType = I32) -> TileValue:
+    """``start, start + step, ...`` along a new axis."""
+    indices = full(0, dtype, (ONE,)) if dim.is_one else arange(dim, dtype)
+    if step != 1:
+        indices = apply("mul", indices, step)
+    if isinstance(start, int):
+        return apply("add", indices, start) if start else indices
+    return apply("add", indices, start, dtype=I64 if start.tile.dtype == I64 else dtype)
+
+
+def join_pair(lhs: TileValue, rhs: TileValue) -> TileValue:
+    """Two values of one type side by side along a new last axis."""
+    joined = lhs.tile.with_shape((*lhs.tile.shape, Dim.of(2)))
+    return TileValue(current_tracer("join").create(Join, joined, lhs=lhs.value, rhs=rhs.value))
+
+
+def pick(x: TileValue, axis: int, position: int) -> TileValue:
+    """The elements at one position of a constant axis, which the result lacks."""
+    shape = x.tile.shape[:axis] + x.tile.shape[axis + 1 :]
+    if x.tile.shape[axis].is_one:
+        return reshape(x, shape)
+    value = current_tracer("select").create(
+        Select, x.tile.with_shape(shape), x=x.value, axis=axis, position=position
+    )
+    return TileValue(value, is_reduced=True)
+
+
+def gather(x: TileValue, index: TileValue, axis: int) -> TileValue:
+    """The elements at positions of the rank of ``x``; other axes of size 1 are repeated."""
+    shape = with_dim(x.tile.shape, axis, index.tile.shape[axis])
+    positions = broadcast_to(index, shape)
+    value = current_tracer("gather").create(
+        Gather, x.tile.with_shape(shape), x=x.value, index=positions.value, axis=axis
+    )
+    return TileValue(value)
+
+
+def sort_integers(x: TileValue, axis: int) -> TileValue:
+    """Integers in ascending order along an axis."""
+    return TileValue(current_tracer("sort").create(Sort, x.tile, x=x.value, axis=axis))
+
+
+def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:
+    """The shape with one axis of another size."""
+    return (*shape[:axis], dim, *shape[axis + 1 :])
+
+
+def line(dim: Dim) -> TileValue:
+    """``[0, 1, ...)`` along an axis."""
+    return full(0, I32, (dim,)) if dim.is_one else arange(dim)
+
+
+def along(positions: TileValue, axis: int, rank: int) -> TileValue:
+    """A line of numbers as one axis of ``rank``."""
+    return expand_dims(positions, tuple(other for other in range(rank) if other != axis))
+
+
+def positions_in(shape: Shape, axis: int) -> TileValue:
+    """The position of every element along an axis; the other axes have size 1."""
+    return along(line(shape[axis]), axis, len(shape))
+
+
+def take_range(x: TileValue, axis: int, picked: range) -> TileValue:
+    """The positions of a range, of a constant axis."""
+    size = x.tile.shape[axis].constant or 0
+    length = len(picked)
+    if picked == range(size):
+        return x
+    if length == 0:
+        return full(0, x.tile.dtype, with_dim(x.tile.shape, axis, Dim.of(0)))
+    if length == 1:
+        return expand_dims(pick(x, axis, picked[0]), (axis,))
+    if picked.step == 1 and _is_block(size, length, picked.start):
+        parts = (Dim.of(size // length), Dim.of(length))
+        split = reshape(x, (*x.tile.shape[:axis], *parts, *x.tile.shape[axis + 1 :]))
+        return pick(split, axis, picked.start // length)
+    positions = positions_in(with_dim(x.tile.shape, axis, Dim.of(length)), axis)
+    scaled = apply("mul", positions, picked.step) if picked.step != 1 else positions
+    return gather(x, apply("add", scaled, picked.start) if picked.start else scaled, axis)
+
+
+def _is_block(size: int, length: int, start: int) -> bool:
+    """Whether a range is one of equal parts whose sizes need no padding anywhere."""
+    is_even = size & (size - 1) == 0 and length & (length - 1) == 0
+    return is_even and start % length == 0

@@ -1,0 +1,299 @@
+"""Running host code only to trace it: nothing of the user's changes, and what it does is watched.
+
+Tensors that host code may change in place are copied, sizes it reads are marked as runtime values,
+and torch calls that compute there are remarked on: they are not fused.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.frontend.containers import items_of, rebuilt
+from tilesmith.frontend.source.kernel_source import KernelSource
+from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
+from tilesmith.frontend.tracing.tracer import find_tracer, locate
+
+QUIET_NAMES = (
+    "broadcast", "contiguous", "expand", "fill", "full", "like", "new", "permute", "promote",
+    "rand", "reshape", "squeeze", "strided", "transpose", "unsqueeze", "view", "zero",
+)  # fmt: skip
+"""Calls whose name contains one of these set the stage and compute nothing worth fusing."""
+
+_BETWEEN = ("torch", __name__)
+
+
+class HostWatch(TorchFunctionMode):
+    """Active while host code runs; tells ``log`` what computes, once for each place."""
+
+    def __init__(self, log: WarningLog, host: CodeType, device: torch.device | None) -> None:
+        super().__init__()
+        self._log = log
+        self._host = host
+        self._device = device
+        self._is_asking = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run the call, then look at what it gave."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if find_tracer() is None and not self._is_asking:
+            # Asking tensors questions calls torch again.
+            self._is_asking = True
+            try:
+                self._look_at(func, (args, kwargs), result)
+            finally:
+                self._is_asking = False
+        return result
+
+    def _look_at(self, func: Any, given: Any, result: Any) -> None:
+        name = getattr(func, "__name__", "")
+        made = list(_tensors(result))
+        if not made or name == "__get__":
+            return
+        loc = locate()
+        if not _is_user_call() or all(p.code is not self._host for p in _with_callers(loc)):
+            return
+        for tensor in made:
+            if self._device is not None and tensor.device != self._device:
+                self._warn(errors.WrongDevice, loc, _spelling(func), tensor.device)
+        if _computes(name, list(_tensors(given)), made):
+            self._warn_of_operation(_spelling(func), loc)
+
+    def _warn_of_operation(self, operation: str, loc: SourceLocation) -> None:
+        if loc.code is self._host:
+            self._warn(errors.TensorOperationInWrapper, loc, operation, None)
+            return
+        chain = list(_with_callers(loc))
+        position = next(n for n, place in enumerate(chain) if place.code is self._host)
+        called = chain[position - 1].function
+        self._warn(errors.TensorOperationsInHostCall, chain[position], called, None)
+
+    def _warn(
+        self, warning: type[BaseWarning], loc: SourceLocation, operation: str, device: Any
+    ) -> None:
+        details = {"operation": operation}
+        if device is not None:
+            details |= {"device": str(device), "kernel_device": str(self._device)}
+        self._log.warn(warning, loc=loc, **details)
+
+
+def may_compute(statements: Sequence[ast.stmt]) -> bool:
+    """Whether statements have anything that could be a torch operation."""
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return any(
+        isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript)) for node in nodes
+    )
+
+
+def _is_user_call() -> bool:
+    """Whether nothing but torch stands between the user's code and the watch."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _module_of(frame).startswith(_BETWEEN):
+        frame = frame.f_back
+    name = "" if frame is None else _module_of(frame)
+    return not name.startswith("tilesmith.") or name.startswith("tilesmith.kernels.")
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _with_callers(loc: SourceLocation | None) -> Iterator[SourceLocation]:
+    while loc is not None:
+        yield loc
+        loc = loc.caller
+
+
+def _spelling(func: Any) -> str:
+    name = getattr(func, "__name__", str(func))
+    return f"torch.{name}" if hasattr(torch, name) else f"Tensor.{name}"
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+
+
+def _computes(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
+    if not given or any(part in name for part in QUIET_NAMES):
+        return False
+    if name.endswith("_") and not name.endswith("__"):
+        return True
+    return not {*map(_memory, made)} <= {*map(_memory, given)}
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Which memory a tensor lies in; a view of another lies in the same."""
+    is_real = tensor.layout is torch.strided and tensor.device.type != "meta"
+    return tensor.untyped_storage().data_ptr() if is_real else 0
+
+
+_SHAPED_BY_NUMBERS = frozenset(
+    (
+        *("empty", "zeros", "ones", "full", "rand", "randn", "view", "reshape", "expand"),
+        *("new_empty", "new_zeros", "new_ones", "new_full"),
+    )
+)
+
+
+class BlockSizeMode(TorchFunctionMode):
+    """Active while host code runs for tracing: torch reads sizes without a Python method."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Report block sizes among the arguments."""
+        note_use((*args, *(kwargs or {}).values()))
+        return func(*args, **(kwargs or {}))
+
+
+class RuntimeSizeMode(TorchFunctionMode):
+    """Active while host code of a dynamic-shape kernel runs for tracing.
+
+    ``origins`` tells, for argument tensors by identity, how to get them from the kernel's
+    arguments. ``literal_sizes`` receives the sizes that host code gives as plain numbers: those
+    are constants, as ``torch.empty([n, 3])`` has exactly three columns.
+    """
+
+    def __init__(
+        self, origins: dict[int, Callable[..., torch.Tensor]], literal_sizes: set[int]
+    ) -> None:
+        super().__init__()
+        self._origins = origins
+        self._literal_sizes = literal_sizes
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Mark what size, stride and shape give; everything else runs as it is."""
+        result = func(*args, **(kwargs or {}))
+        if find_tracer() is not None:
+            return result
+        name = getattr(func, "__name__", "")
+        if name in _SHAPED_BY_NUMBERS:
+            # The number of torch.full is its value.
+            sizes = [a for a in args if isinstance(a, (list, tuple))] if "full" in name else args
+            self._note_literals((*sizes, (kwargs or {}).get("size", ())))
+        if not args or not isinstance(args[0], torch.Tensor):
+            return result
+        if name in ("size", "stride"):
+            return self._mark_all(result, args, name)
+        if isinstance(result, torch.Size):
+            return self._mark_all(result, (args[0],), "size")
+        if name == "numel":
+            return RuntimeInt.make(result)
+        return result
+
+    def _note_literals(self, sizes: Any) -> None:
+        for size in sizes:
+            if isinstance(size, (list, tuple)):
+                self._note_literals(size)
+            elif type(size) is int and size > 1:
+                self._literal_sizes.add(size)
+
+    def _mark_all(self, result: Any, args: tuple[Any, ...], kind: str) -> Any:
+        tensor = args[0]
+        if isinstance(result, int):
+            return self._mark(result, tensor, kind, args[1])
+        return tuple(self._mark(value, tensor, kind, axis) for axis, value in enumerate(result))
+
+    def _mark(self, value: int, tensor: torch.Tensor, kind: str, axis: int) -> int:
+        if kind == "size" and value in (0, 1):
+            return value
+        if kind == "stride" and value in (0, 1):
+            return value
+        origin = self._origins.get(id(tensor))
+        if origin is None:
+            return RuntimeInt.make(value)
+        return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis))
+
+
+def may_change_arguments(source: KernelSource) -> bool:
+    """Whether host code before the loops has anything that looks like a change in place."""
+    nodes = [node for statement in source.before for node in ast.walk(statement)]
+    counters = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(_is_change(node, counters) for node in nodes)
+
+
+def copy_if_changed(source: KernelSource, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments for a trial run: copies where host code may change them."""
+    if not may_change_arguments(source):
+        return arguments
+    copier = ArgumentCopier()
+    return tuple(map(copier.copy, arguments))
+
+
+def _is_change(node: ast.AST, counters: set[str]) -> bool:
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        has_output = any(keyword.arg == "out" for keyword in node.keywords)
+        return has_output or (name.endswith("_") and not name.endswith("__"))
+    if isinstance(node, ast.AugAssign):
+        return not (isinstance(node.target, ast.Name) and node.target.id in counters)
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+
+
+class ArgumentCopier:
+    """Copies tensors, one copy of each storage."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy(self, argument: Any) -> Any:
+        """The argument with all tensors in it copied."""
+        if isinstance(argument, torch.Tensor):
+            return self._copy_tensor(argument)
+        items = items_of(argument)
+        if items is None:
+            return argument
+        return rebuilt(argument, [self.copy(item.value) for item in items])
+
+    def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        if address not in self._storages:
+            self._storages[address] = storage.clone()
+        with torch.no_grad():
+            empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            return empty.set_(
+                self._storages[address],  # type: ignore[arg-type]
+                tensor.storage_offset(),
+                tensor.size(),
+                tensor.stride(),
+            )

@@ -1,0 +1,193 @@
+"""What is known of runtime integers while tracing.
+
+As sums of multiples, so that ``s : s + 2 * t.block_size`` is known to be two blocks long; as
+numbers that only the Config decides; and how many elements an axis holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from tilesmith.diagnostics import errors
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue
+from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+
+Linear = dict[Value | str | None, int]
+"""Coefficients of unknown values, of symbols (blocks and runtime sizes), and the constant."""
+
+
+def length_between(start: Any, stop: Any, step: int = 1) -> Dim | None:
+    """The length of a range, if it is a constant or a multiple of one symbol."""
+    span = _sum(linear_form(stop), linear_form(start), -1)
+    if not set(span) - {None}:
+        return Dim.of(len(range(0, span.get(None, 0), step)))
+    if len(span) > 1:
+        return None
+    ((symbol, count),) = span.items()
+    if not isinstance(symbol, str) or count <= 0 or count % step:
+        return None
+    is_block = any(block.name == symbol for block in current_tracer("a size").blocks)
+    # Of each index of the block, all multiples follow each other: the valid ones come first.
+    return Dim.of(symbol) * Dim.of(count // step) if is_block or count == step else None
+
+
+def linear_form(number: Any) -> Linear:
+    """An integer as a sum."""
+    if not isinstance(number, TileValue):
+        return {None: int(number)} if number else {}
+    if isinstance(number, Scalar) and number.as_dim is not None:
+        return _of_dim(number.as_dim, number)
+    if isinstance(number, Scalar) and number.sum_of is not None:
+        left, right = number.sum_of
+        return _sum(linear_form(left), linear_form(right), 1)
+    return _of_value(number.value)
+
+
+def _of_dim(dim: Dim, number: Scalar) -> Linear:
+    if len(dim.symbols) != 1:
+        return _of_value(number.value)
+    return {dim.symbols[0]: prod(f for f in dim.factors if isinstance(f, int))}
+
+
+def _of_value(value: Value) -> Linear:
+    tracer = current_tracer("a size")
+    op = tracer.builder.definition_of(value)
+    if isinstance(op, Full):
+        return {None: int(op.value)} if op.value else {}
+    if isinstance(op, BlockSize):
+        return {op.block: 1}
+    if isinstance(op, Cast) and op.x.tile.dtype.is_integer:
+        return _of_value(op.x)
+    if isinstance(op, Elementwise) and op.fn in ("add", "sub", "mul"):
+        return _of_operands(op, value)
+    is_size = op is None and value.name in tracer.sizes
+    return {value.name if is_size else value: 1}
+
+
+def _of_operands(op: Elementwise, value: Value) -> Linear:
+    left, right = map(_of_value, op.args)
+    if op.fn != "mul":
+        return _sum(left, right, 1 if op.fn == "add" else -1)
+    for factor, other in ((left, right), (right, left)):
+        if not set(factor) - {None}:
+            return _sum({}, other, factor.get(None, 0))
+    return {value: 1}
+
+
+def _sum(left: Linear, right: Linear, scale: int) -> Linear:
+    total = dict(left)
+    for key, count in right.items():
+        total[key] = total.get(key, 0) + scale * count
+    return {key: count for key, count in total.items() if count}
+
+
+def known_number(value: TileValue, *, specializes: bool = False) -> Any:
+    """The value of an expression of block sizes and constants; the trace then holds for it only.
+
+    With ``specializes``, integer arguments become constants of the trace too.
+    """
+    tracer = current_tracer("hl.constexpr")
+    with tracer.eager():
+        if specializes:
+            for argument in _arguments(tracer, value.value):
+                tracer.arguments[argument] = tracer.host.specialize(tracer.arguments[argument])
+        return _evaluate(tracer, value.value).item()
+
+
+def _arguments(tracer: Tracer, value: Value) -> Iterator[Value]:
+    """The integer arguments in an expression."""
+    op = tracer.builder.definition_of(value)
+    if value in tracer.arguments:
+        yield value
+    elif op is not None:
+        for operand in op.operand_values():
+            yield from _arguments(tracer, operand)
+
+
+def _evaluate(tracer: Tracer, value: Value) -> torch.Tensor:
+    op = tracer.builder.definition_of(value)
+    dtype = to_torch(value.tile.dtype)
+    number = tracer.arguments.get(value)
+    if type(number) is int:
+        return torch.tensor(number, dtype=dtype)
+    if isinstance(op, Full):
+        return torch.tensor(op.value, dtype=dtype)
+    if isinstance(op, BlockSize):
+        return torch.tensor(_block_size(tracer, op.block), dtype=dtype)
+    if isinstance(op, Cast) and not op.bitcast:
+        return _evaluate(tracer, op.x).to(dtype)
+    if isinstance(op, Elementwise):
+        return SCALAR_FUNCTIONS_TORCH[op.fn](*(_evaluate(tracer, arg) for arg in op.args))
+    raise errors.ShapeSpecializingCall(value="the argument of hl.constexpr", loc=locate())
+
+
+def _block_size(tracer: Tracer, name: str) -> int:
+    block = next(block for block in tracer.blocks if block.name == name)
+    if block.fixed is not None:
+        return block.fixed
+    assert block.slot is not None
+    tracer.host.observed_slots.add(block.slot)
+    return tracer.host.block_size(block.slot)
+
+
+@dataclass(frozen=True)
+class LaneCounts:
+    """The elements in the emptiest and in the fullest tile."""
+
+    least: int
+    most: int
+
+
+def find_counts(x: TileValue, axis: int, function: str) -> LaneCounts | None:
+    """The counts of an axis; None where they are not known."""
+    try:
+        return known_counts(x, axis, function)
+    except errors.BackendUnsupported:
+        return None
+
+
+def known_counts(x: TileValue, axis: int, function: str) -> LaneCounts:
+    """The counts of an axis along which a function needs to know them."""
+    dim = x.tile.shape[axis]
+    if dim.constant is not None:
+        return LaneCounts(dim.constant, dim.constant)
+    block = next((b for b in current_tracer(function).blocks if b.name == dim.symbol), None)
+    if block is None or block.fixed is None:
+        raise _not_known(x, axis, function, "tiles of a size that the config chooses")
+    if current_tracer(function).find_tile(block.name) is None:
+        return LaneCounts(block.fixed, block.fixed)
+    if block.extent is None:
+        raise _not_known(x, axis, function, f"tiles of {block.fixed} over a range that may vary")
+    return LaneCounts(block.extent % block.fixed or block.fixed, min(block.extent, block.fixed))
+
+
+def known_count(x: TileValue, axis: int, function: str) -> int:
+    """The one count of all tiles along an axis."""
+    counts = known_counts(x, axis, function)
+    if counts.least != counts.most:
+        found = f"tiles of {counts.most}, and one of {counts.least}"
+        raise _not_known(x, axis, function, found)
+    return counts.least
+
+
+def _not_known(x: TileValue, axis: int, function: str, found: str) -> errors.BaseError:
+    return errors.BackendUnsupported(
+        operation=f"{function} along the tile axis {x.tile.shape[axis]}",
+        backend="triton, cpu or reference",
+        expected="an axis whose number of elements is known: all of it, or equal parts",
+        found=found,
+        fix="load the whole axis with `:`, or in one tile: "
+        "hl.tile(n, block_size=helion.next_power_of_2(n))",
+        loc=locate(),
+    )

@@ -1,0 +1,231 @@
+"""``Tile``: the loop variable of ``hl.tile``, usable as an index, as a size and for its position.
+
+``tile + integer`` is all the arithmetic tiles have. Other operators are there to say so: without
+them Python would complain about its own types, or compare tiles by identity and give an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.tracing.emission import apply, integer
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue, TorchOperand, dispatch, size_of_dim
+from tilesmith.ir.ops.indexing import TileIndex
+from tilesmith.ir.types import ONE, Dim, TileType
+from tilesmith.ir.values import Value
+
+Operator = Callable[..., Any]
+
+
+def no_arithmetic(form: str) -> errors.TileArithmetic:
+    """The error about an expression, e.g. ``tile * 2``."""
+    return errors.TileArithmetic(form=form, loc=locate())
+
+
+def _shown(operand: Any) -> str:
+    return repr(operand) if isinstance(operand, (int, float)) else f"<{kind_of(operand)}>"
+
+
+def _left(symbol: str) -> Operator:
+    def refuse(self: TileOperators, other: Any) -> Any:
+        raise no_arithmetic(f"tile {symbol} {_shown(other)}")
+
+    return refuse
+
+
+def _right(symbol: str) -> Operator:
+    def refuse(self: TileOperators, other: Any) -> Any:
+        raise no_arithmetic(f"{_shown(other)} {symbol} tile")
+
+    return refuse
+
+
+def _around(before: str, after: str = "") -> Operator:
+    def refuse(self: TileOperators, *_: Any) -> Any:
+        raise no_arithmetic(f"{before}tile{after}")
+
+    return refuse
+
+
+class TileOperators(TorchOperand):
+    """Refuses to be a number, a condition or an operand."""
+
+    __radd__ = _right("+")
+    __sub__, __rsub__ = _left("-"), _right("-")
+    __mul__, __rmul__ = _left("*"), _right("*")
+    __truediv__, __rtruediv__ = _left("/"), _right("/")
+    __floordiv__, __rfloordiv__ = _left("//"), _right("//")
+    __mod__, __rmod__ = _left("%"), _right("%")
+    __divmod__, __rdivmod__ = _around("divmod(", ", ...)"), _around("divmod(..., ", ")")
+    __pow__, __rpow__ = _left("**"), _right("**")
+    __matmul__, __rmatmul__ = _left("@"), _right("@")
+    __and__, __rand__ = _left("&"), _right("&")
+    __or__, __ror__ = _left("|"), _right("|")
+    __xor__, __rxor__ = _left("^"), _right("^")
+    __lshift__, __rlshift__ = _left("<<"), _right("<<")
+    __rshift__, __rrshift__ = _left(">>"), _right(">>")
+    __lt__, __le__, __gt__, __ge__ = _left("<"), _left("<="), _left(">"), _left(">=")
+    __neg__, __pos__, __invert__ = _around("-"), _around("+"), _around("~")
+    __abs__, __round__ = _around("abs(", ")"), _around("round(", ")")
+    __int__, __float__ = _around("int(", ")"), _around("float(", ")")
+    __index__ = _around("int(", ")")
+    __bool__ = _around("bool(", ")")
+
+    def __eq__(self, other: object) -> bool:
+        return self._same_as("==", other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._same_as("!=", other)
+
+    def _same_as(self, symbol: str, other: object) -> bool:
+        if isinstance(other, (int, float)):
+            raise no_arithmetic(f"tile {symbol} {_shown(other)}")
+        # Device values refuse in their turn; tiles among other objects are found by identity.
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+
+class Tile(TileOperators):
+    """One tile of an index range.
+
+    Example:
+        ``for t in hl.tile(n): out[t] = x[t] + t.begin``
+    """
+
+    user_name = "a tile"
+
+    def __init__(
+        self,
+        block: str | None,
+        begin: Value,
+        first: Value,
+        end: Value,
+        lengths: TileValue | None = None,
+    ) -> None:
+        self.block = block
+        """Name of the block symbol; None when the block size is fixed to 1."""
+        self._begin = begin
+        self._first = first
+        self._end = end
+        self.lengths = lengths
+        """How far a jagged tile reaches in each lane of enclosing tiles."""
+
+    @property
+    def dim(self) -> Dim:
+        """The axis this tile spans."""
+        return ONE if self.block is None else Dim.of(self.block)
+
+    @property
+    def begin(self) -> Scalar:
+        """First index of this tile."""
+        return Scalar(self._begin)
+
+    @property
+    def block_size(self) -> Any:
+        """The configured size, never clamped."""
+        return size_of_dim(self.dim)
+
+    @property
+    def end(self) -> Scalar:
+        """One past the last valid index."""
+        if self.block is None:
+            return integer("add", self.begin, 1)
+        stop = integer("add", self.begin, self.block_size)
+        result = integer("minimum", stop, self.range_end)
+        result.sum_of = (self.begin, self.block_size)
+        return result
+
+    @property
+    def range_end(self) -> Scalar:
+        """One past the last index of the whole loop."""
+        return Scalar(self._end)
+
+    @property
+    def id(self) -> Scalar:
+        """Position of this tile in the whole index space: ``begin // block_size``."""
+        return (
+            self.begin if self.block is None else integer("floordiv", self.begin, self.block_size)
+        )
+
+    @property
+    def count(self) -> Scalar:
+        """Number of tiles of the loop."""
+        span = integer("sub", self.range_end, Scalar(self._first))
+        if self.block is None:
+            return span
+        rounded = integer("add", span, integer("sub", self.block_size, 1))
+        return integer("floordiv", rounded, self.block_size)
+
+    @property
+    def index(self) -> TileValue:
+        """``begin + [0, 1, ...)``, not clamped."""
+        tracer = current_tracer("tile.index")
+        dtype = self._begin.tile.dtype
+        if self.block is None:
+            return dispatch("unsqueeze", (TileValue(self._begin), 0), {})
+        value = tracer.create(
+            TileIndex, TileType(dtype, (self.dim,)), begin=self.begin.value, block=self.block
+        )
+        return TileValue(value)
+
+    def __add__(self, other: Any) -> TileValue:
+        if not isinstance(other, (int, Scalar)):
+            raise no_arithmetic(f"tile + <{kind_of(other)}>")
+        return apply("add", self.index, other)
+
+    def __repr__(self) -> str:
+        return f"<tile {self.block or '1'}>"
+
+
+class OnlyTile(Tile):
+    """The variable of a loop over one range in a list: a sequence of one tile, and that tile."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, position: Any) -> Any:
+        return (self,)[position]
+
+    def __iter__(self) -> Iterator[Tile]:
+        yield self
+
+
+def tile_index(tile: Tile) -> TileValue:
+    """Indices of a tile: ``tile.index``."""
+    return _checked(tile, "tile_index").index
+
+
+def tile_begin(tile: Tile) -> Scalar:
+    """First index of a tile: ``tile.begin``."""
+    return _checked(tile, "tile_begin").begin
+
+
+def tile_end(tile: Tile) -> Scalar:
+    """End of a tile: ``tile.end``."""
+    return _checked(tile, "tile_end").end
+
+
+def tile_block_size(tile: Tile) -> Any:
+    """Block size of a tile: ``tile.block_size``."""
+    return _checked(tile, "tile_block_size").block_size
+
+
+def tile_id(tile: Tile) -> Scalar:
+    """Ordinal of a tile: ``tile.id``."""
+    return _checked(tile, "tile_id").id
+
+
+def _checked(tile: Any, function: str) -> Tile:
+    current_tracer(f"hl.{function}")
+    if not isinstance(tile, Tile):
+        raise errors.IncorrectTileUsage(
+            problem=f"hl.{function} takes a tile, not {kind_of(tile)}",
+            fix="pass the variable of a `for ... in hl.tile(...)` loop",
+            loc=locate(),
+        )
+    return tile
