@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -70,6 +71,21 @@ class TensorDescription:
         return f"TensorDescriptor({self.tensor}, [{shape}], {[*self.strides]}, {[*self.block]})"
 
 
+class LazyText:
+    """Text that is made when somebody reads it; pickled, it is the text itself."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+
+    @cached_property
+    def text(self) -> str:
+        """The text, made at the first call."""
+        return self._make()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyText, (partial(str, self.text),)
+
+
 @dataclass(frozen=True)
 class Artifact:
     """Emitted code plus its launch contract.
@@ -81,7 +97,7 @@ class Artifact:
     name: str
     """Name of the device function in ``source``."""
     source: str
-    """A complete module, needing torch and triton only; for a CPU the loop nest to read."""
+    """A complete module, needing torch and triton only; empty for a CPU."""
     parameters: tuple[LaunchParameter, ...]
     constexprs: tuple[tuple[str, str], ...]
     grid: tuple[str, ...]
@@ -94,7 +110,14 @@ class Artifact:
     llvm: str = ""
     """LLVM IR text, for a CPU: ``void name(ptr arguments, i64 num_threads)``, where ``arguments``
     points to 8 bytes per parameter (an address, an i64 or a double)."""
+    loops: LazyText | None = field(default=None, compare=False, repr=False)
+    """The loop nests that ``llvm`` was made from, for readers; for a CPU."""
     descriptions: tuple[TensorDescription, ...] = ()
     """Arguments between the parameters and the compile-time ones."""
     least_sms: int = 0
     """Multiprocessors without which its programs could wait for each other for ever."""
+
+    @property
+    def readable(self) -> str:
+        """The code as shown to users: the module, or for a CPU its loop nests."""
+        return self.source if self.loops is None else self.loops.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,20 @@ def test_a_chosen_config_shows_in_all_forms(native):
 
 def test_code_is_shown_as_loops_llvm_and_assembly(native):
     bound = native(scaled).bind((torch.randn(5000), 1.0, 2))
-    assert bound.to_code() == bound.to_code(form="loops") == bound.to_artifact().source
+    assert bound.to_code() == bound.to_code(form="loops") == bound.to_artifact().readable
     assert "define " in bound.to_code(form="llvm")
     assert bound.to_code(form="assembly") == bound.to_code(form="asm")
     assert ".text" in bound.to_code(form="asm") or "__text" in bound.to_code(form="asm")
+
+
+def test_loops_are_printed_when_they_are_read(native):
+    artifact = native(scaled).bind((torch.randn(5000), 1.0, 2)).to_artifact()
+    assert artifact.loops is not None
+    assert "text" not in vars(artifact.loops)
+    copy = pickle.loads(pickle.dumps(artifact))
+    assert copy == artifact
+    assert copy.readable == artifact.readable
+    assert "parallel for" in copy.readable
 
 
 def test_unknown_forms_are_refused(native):

@@ -14,7 +14,7 @@ def show_native(artifact: Artifact, form: str) -> str:
     """The code of an artifact in one of ``FORMS``."""
     form = _ALIASES.get(form, form)
     if form == "loops":
-        return artifact.source
+        return artifact.readable
     if form == "llvm":
         return artifact.llvm
     return code_maker(artifact.target).make_assembly(artifact.llvm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -73,7 +74,7 @@ class LauncherMaker:
             self._arguments,
             self._definition.find_reader(),
         )
-        self._show(artifact.source)
+        self._show(lambda: artifact.readable)
         return native_launcher(
             artifact, self._definition.split.captured, variant.trace.constants, options
         )
@@ -94,14 +95,14 @@ class LauncherMaker:
             ),
             lambda: self._triton(variant, plain),
         )
-        self._show(f"# {launcher.path}\n{launcher.artifact.source}")
+        self._show(lambda: f"# {launcher.path}\n{launcher.artifact.source}")
         return launcher.launch
 
     @property
     def _arguments(self) -> frozenset[str]:
         return frozenset(self._definition.parameters) & self._definition.split.keyed
 
-    def _show(self, code: str) -> None:
+    def _show(self, make_code: Callable[[], str]) -> None:
         """Print code if asked to; a launcher is made once per config and trace, so once."""
         if self._definition.settings.print_output_code:
-            sys.stderr.write(f"{code}\n")
+            sys.stderr.write(f"{make_code()}\n")

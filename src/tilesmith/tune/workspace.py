@@ -76,7 +76,8 @@ class _Desk:
 
     def program(self, key: str, config: Config) -> Program:
         """What a Config becomes on this case."""
-        artifact = self.case.bound.to_artifact(config)
+        # Programs travel to child processes, which read no loop nests: print none for them.
+        artifact = replace(self.case.bound.to_artifact(config), loops=None)
         return Program(key, artifact, self.candidates.bind(config, artifact))
 
     def own_reference(self, config: Config) -> ReferenceJob | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilesmith.analysis.effects import tensors_written
-from tilesmith.artifacts import Artifact
+from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
 from tilesmith.backends.cpu.print_nests import print_plan
 from tilesmith.backends.launch_parameters import launch_parameter
@@ -31,13 +33,14 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
     name = f"tilesmith_{function.name}"
     return Artifact(
         name=name,
-        source=print_plan(function, schedule, grids),
+        source="",
         parameters=tuple(map(launch_parameter, function.parameters)),
         constexprs=(),
         grid=(),
         options={"written": tensors_written(function)},
         target=schedule.target,
         llvm=KernelEmitter(function, schedule, grids).emit(name),
+        loops=LazyText(partial(print_plan, function, schedule, grids)),
     )
 
 
