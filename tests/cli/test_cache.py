@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from tests.tune.store.samples import KEY, config, other, timed
+from tests.store.samples import KEY, config, other, timed
 from tilesmith.cli.main import app
-from tilesmith.tune.store.journal import Journal
-from tilesmith.tune.store.winners import Winners
+from tilesmith.store.journal import Journal
+from tilesmith.store.winners import Winners
 
 
 @pytest.fixture

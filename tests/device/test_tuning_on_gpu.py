@@ -11,8 +11,8 @@ from examples.matmul import matmul
 from examples.split_k_barrier import split_k_barrier
 from tilesmith.autotuner import EnumFragment
 from tilesmith.jit.tuner import TuneRequest
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.autotune import Autotuner
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.report.history import History
 
 pytestmark = [

@@ -9,9 +9,9 @@ from random import Random
 
 from tilesmith.artifacts import Artifact
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.jobs import Binding, BuildReply, CheckReply, Program
 from tilesmith.tune.listener import Generation, Progress, SearchStart
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, TuneResult
 from tilesmith.tune.stations import BenchLostError, Entrant, NoTimeError, TrialFailedError
 

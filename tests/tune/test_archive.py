@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.tune.kernels import config, make_add
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.archive import Archive, judge_text
 from tilesmith.tune.case import Case
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import StopReason, TuneResult
 
 X = torch.randn(100)

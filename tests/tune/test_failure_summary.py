@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.failure_summary import describe_total_failure, summarize_rejected
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 
 
 def failure(size: int, verdict: Verdict, reason: str) -> Outcome:

@@ -12,8 +12,8 @@ from tests.tune.kernels import config, make_add, make_scale
 from tests.tune.runner.faulty_runner import fault_environment
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.autotune import Autotuner
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.report.history import History
 from tilesmith.tune.result import StopReason, TuneResult
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.finals import choose_finalists, final_of, judge_finals, noise_floor
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 
 BIG, SMALL, SLOW = (Config(block_sizes=[size]) for size in (256, 16, 64))
 

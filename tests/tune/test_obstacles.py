@@ -7,8 +7,8 @@ import pytest
 from tests.schedule import programs
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.store.outcome import Candidate
 from tilesmith.targets import parse_target
-from tilesmith.tune.outcome import Candidate
 from tilesmith.tune.search_run import make_obstacle_finder
 
 

@@ -19,12 +19,12 @@ from tests.tune.fakes import (
     config,
     emit,
 )
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.failure_summary import summarize_rejected
 from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.stations import Entrant, Stations
 from tilesmith.tune.tuner import Tuner

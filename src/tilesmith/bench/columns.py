@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilesmith.bench.averages import is_speedup_disturbed
 from tilesmith.bench.row import Row
-from tilesmith.tune.report.wording import number_text, percent_text
+from tilesmith.diagnostics.wording import number_text, percent_text
 
 DISTURBED = "disturbed"
 """Stands where a noise would stand."""

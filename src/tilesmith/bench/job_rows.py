@@ -9,7 +9,7 @@ from pathlib import Path
 from tilesmith.bench.plan import Job
 from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row, Status
-from tilesmith.tune.outcome import Verdict
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.processes.failures import ChildDied, ChildError, ChildTimeout
 from tilesmith.tune.runner.failures import classify
 

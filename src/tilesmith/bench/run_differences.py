@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.bench.compare import Comparison
 from tilesmith.bench.report.html import Results
 from tilesmith.bench.row import Row
-from tilesmith.tune.report.wording import counted
+from tilesmith.diagnostics.wording import counted
 
 OPTIONS = {
     "suite": "suite",

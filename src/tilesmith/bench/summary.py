@@ -20,7 +20,7 @@ from tilesmith.bench.averages import (
 )
 from tilesmith.bench.columns import Column, columns_for
 from tilesmith.bench.row import INTERPRETED, Owner, Row, Status
-from tilesmith.tune.report.wording import counted, first_line
+from tilesmith.diagnostics.wording import counted, first_line
 
 PIPED_WIDTH = 160
 GAP = 3

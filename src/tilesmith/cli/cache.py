@@ -10,11 +10,10 @@ from typing import Annotated, TypeVar
 import typer
 
 from tilesmith.cli.output import show as show_text
+from tilesmith.diagnostics.wording import counted
 from tilesmith.settings import SettingError, Settings
-from tilesmith.tune.report.wording import counted
-from tilesmith.tune.store.journal import find_journals
-from tilesmith.tune.store.winner import Winner, WinnerFileError, write_text
-from tilesmith.tune.store.winners import Winners
+from tilesmith.store.journal import find_journals
+from tilesmith.store.winners import Winner, WinnerFileError, Winners, write_text
 
 FAILURE = 1
 Result = TypeVar("Result")

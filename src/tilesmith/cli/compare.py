@@ -21,8 +21,8 @@ from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
+from tilesmith.diagnostics.wording import counted, number_text
 from tilesmith.tune.report.tables import json_line
-from tilesmith.tune.report.wording import counted, number_text
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""

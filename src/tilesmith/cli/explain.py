@@ -10,10 +10,11 @@ import typer
 
 from tilesmith.cli.forms import BoundForm, add_command
 from tilesmith.cli.output import show
+from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.tune.report.wording import config_text, ms_text, number_text, percent_text
+from tilesmith.store.config_text import config_text
 
 
 @dataclass(frozen=True)

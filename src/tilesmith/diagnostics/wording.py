@@ -1,6 +1,8 @@
-"""Objects in the words of a message: what a user would call them."""
+"""Objects and numbers in the words of a message: what a user would call them."""
 
 from __future__ import annotations
+
+from math import inf
 
 
 def kind_of(value: object) -> str:
@@ -26,3 +28,48 @@ def with_article(noun: str) -> str:
         'an int'
     """
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def number_text(value: float) -> str:
+    """Four significant digits, never an exponent for a large value.
+
+    Example:
+        >>> number_text(0.0055), number_text(0.012346), number_text(123456.7), number_text(inf)
+        ('0.0055', '0.01235', '123457', '-')
+    """
+    if value == inf:
+        return "-"
+    return f"{value:.4g}" if value < 999.95 else f"{value:.0f}"
+
+
+def ms_text(value: float) -> str:
+    """A time with its unit."""
+    return f"{number_text(value)} ms"
+
+
+def percent_text(share: float) -> str:
+    """A share as percent: one digit after the point below ten.
+
+    Example:
+        >>> percent_text(0.0041), percent_text(0.958)
+        ('0.4%', '96%')
+    """
+    percent = 100 * share
+    return f"{percent:.1f}%" if percent < 9.95 else f"{percent:.0f}%"
+
+
+def counted(count: int, noun: str) -> str:
+    """The count with its noun.
+
+    Example:
+        >>> counted(1, "config"), counted(40, "config")
+        ('1 config', '40 configs')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_line(text: str, limit: int = 160) -> str:
+    """The first line that is not empty, cut where it gets long."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"

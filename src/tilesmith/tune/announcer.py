@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilesmith.store.outcome import Outcome
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.listener import Listener, Progress, SearchStart
-from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.search.interface import Search
 from tilesmith.tune.tally import Tally
 

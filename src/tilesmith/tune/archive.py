@@ -1,7 +1,6 @@
 """What the store knows of the kernel at hand, and where the outcomes of a search go.
 
-Measurements count under the conditions they were made in. Winners count besides for what was asked:
-one of a list of Configs, or with some keys fixed, is another winner than the best of all.
+Measurements count under the conditions they were made in, winners besides for what was asked.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Any
 
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.schedule.config import Config
+from tilesmith.store.conditions import make_key
+from tilesmith.store.journal import Journal
+from tilesmith.store.key import StoreKey, digest_text, join_keys
+from tilesmith.store.lookup import WinnerScope, find_winner
+from tilesmith.store.outcome import Outcome
+from tilesmith.store.winners import Winner, Winners
 from tilesmith.tune.case import Case
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.result import TuneResult
-from tilesmith.tune.store.journal import Journal
-from tilesmith.tune.store.kernel_key import make_key
-from tilesmith.tune.store.key import StoreKey, digest_text, join_keys
-from tilesmith.tune.store.winner import Winner
-from tilesmith.tune.store.winners import Winners
 
 
 class Archive:
@@ -48,11 +47,8 @@ class Archive:
     def key(self) -> StoreKey:
         """Of winners."""
         options = self._options
-        given = [str(config) for config in options.configs]
-        asked = [f"one of {len(given)} configs {digest_text(*given)}"] if given else []
-        asked += [f"with {name}={value}" for name, value in sorted(options.overrides.items())]
-        asked += ["deterministic"] if options.is_deterministic else []
-        return join_keys([self._conditions], ", ".join(asked))
+        scope = WinnerScope(options.configs, options.overrides, options.is_deterministic)
+        return scope.narrow(self._conditions)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -66,10 +62,8 @@ class Archive:
 
     def find_winner(self) -> Winner | None:
         """The winner of an earlier search with the same toolchain."""
-        if not self._winners.has_any(self._cases[0].bound.definition.name):
-            return None
-        winner = self._winners.lookup(self.key)
-        return None if winner is None or winner.is_stale else winner
+        name = self._cases[0].bound.definition.name
+        return find_winner(self._winners, name, lambda: self.key)
 
     @property
     def num_known(self) -> int:

@@ -14,12 +14,14 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import UNKNOWN
+from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import COMPILING, choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
+from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.benches import AGGREGATIONS
 from tilesmith.tune.case import Case
@@ -30,7 +32,6 @@ from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.options_from_settings import options_from_settings, wants_search
 from tilesmith.tune.report.choose import choose_listeners
 from tilesmith.tune.report.log import LogListener
-from tilesmith.tune.report.wording import first_line
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.safe_listener import SafeListener
 from tilesmith.tune.search.registry import find_method
@@ -154,24 +155,10 @@ class Autotuner:
     ) -> Config | None:
         """A winner of an earlier search, if the cache has one and the kernel takes it."""
         bound = cases[0].bound
-        settings = bound.settings
         archive = Archive(cases, options, multi)
         winner = archive.find_winner() if options.is_cached else None
-        if winner is None:
-            if settings.assert_cache_hit:
-                raise errors.CacheAssertionError(
-                    function=bound.definition.name, key=archive.key.digest
-                )
-            return None
-        try:
-            config = bound.config_spec.normalize(winner.config)
-        except errors.InvalidConfig as error:
-            bound.definition.warnings.warn(
-                errors.StoredConfigUnusable,
-                loc=UNKNOWN,
-                function=bound.definition.name,
-                problem=str(error).splitlines()[0],
-            )
+        config = usable_config(bound, winner, lambda: archive.key)
+        if winner is None or config is None:
             return None
         result = TuneResult(config, StopReason.CACHED, ms=winner.median_ms)
         log = LogListener(options.log_level, kernel=bound.definition.name)

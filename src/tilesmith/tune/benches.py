@@ -9,6 +9,7 @@ from math import exp, log
 from typing import Any
 
 from tilesmith.measure.statistics import median
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.jobs import (
     CheckJob,
@@ -20,7 +21,6 @@ from tilesmith.tune.jobs import (
     TimeJob,
     TimeReply,
 )
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.processes.failures import (
     ChildDied,
     ChildError,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilesmith.store.outcome import Resources, Verdict
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.outcome import Resources, Verdict
 from tilesmith.tune.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.tune.processes.failures import ChildTimeout
 from tilesmith.tune.processes.messages import ErrorReply

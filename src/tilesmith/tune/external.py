@@ -17,13 +17,13 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.options_from_settings import options_from_settings
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.plain_space import PlainSpace
 from tilesmith.tune.report.choose import choose_listeners
 from tilesmith.tune.result import Final, StopReason, TuneResult

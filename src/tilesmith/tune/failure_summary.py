@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.store.outcome import Outcome, Verdict
 
 MAX_LINES = 4
 """Of one example's message."""
@@ -46,3 +46,12 @@ def _worst(verdict: Verdict, failures: Sequence[Outcome]) -> str:
     reasons = [outcome.reason for outcome in failures if outcome.verdict is verdict]
     reason = next((reason.splitlines()[0] for reason in reasons if reason), "")
     return f" (e.g. {reason})" if reason else ""
+
+
+def rejections(outcomes: Iterable[Outcome]) -> dict[Verdict, list[Outcome]]:
+    """Outcomes without a time by verdict, the most frequent first."""
+    groups: dict[Verdict, list[Outcome]] = {}
+    for outcome in outcomes:
+        if not outcome.verdict.is_timed:
+            groups.setdefault(outcome.verdict, []).append(outcome)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))

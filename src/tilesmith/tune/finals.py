@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.measure.statistics import Summary, ratio_interval, summarize
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.result import Final, Standing
 
 NEAR = 1.15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.seeds import DEFAULT_ORIGIN
 from tilesmith.tune.stations import Entrant, Stations
 from tilesmith.tune.tally import Tally

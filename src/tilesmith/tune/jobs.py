@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tilesmith.artifacts import Artifact
 from tilesmith.ir.function import Function
-from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources, Verdict
+from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 
 
 @dataclass(frozen=True)

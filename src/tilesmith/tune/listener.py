@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, TuneResult
 from tilesmith.tune.search.interface import Best
 

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.outcome import Candidate
 from tilesmith.tune.seeds import DEFAULT_ORIGIN
 from tilesmith.tune.stations import Entrant
 

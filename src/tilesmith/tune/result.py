@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.timeline import Timeline
 
 UNSTEADY = 0.3

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
-from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.result import Final, TuneResult
 
 LOG = logging.getLogger("tilesmith.autotune")

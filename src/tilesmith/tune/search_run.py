@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.store.outcome import Candidate
 from tilesmith.tune.case import Case
 from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
@@ -17,7 +18,6 @@ from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.listener import Listener, SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.options_from_settings import as_configs
-from tilesmith.tune.outcome import Candidate
 from tilesmith.tune.report.history import time_in_finals
 from tilesmith.tune.report.subject import arguments_text, space_size
 from tilesmith.tune.result import Final, StopReason, TuneResult

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.tune.outcome import Candidate
+from tilesmith.store.outcome import Candidate
 
 LOG = logging.getLogger("tilesmith.autotune")
 DEFAULT_ORIGIN = "default"

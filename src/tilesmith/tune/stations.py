@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, CheckReply, Program, ReferenceJob
 from tilesmith.tune.listener import SearchStart
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import TuneResult
 from tilesmith.tune.timeline import Timeline
 

@@ -8,8 +8,8 @@ from math import inf
 
 from tilesmith.measure.statistics import median
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.listener import Generation
-from tilesmith.tune.outcome import Outcome, Verdict
 from tilesmith.tune.search.interface import Best
 
 

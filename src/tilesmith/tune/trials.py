@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from tilesmith.measure.statistics import median, summarize
+from tilesmith.store.outcome import UNKNOWN_RESOURCES, Candidate, Outcome, Resources, Verdict
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.elimination import Decision, Elimination
 from tilesmith.tune.jobs import BuildReply, CheckReply
-from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Candidate, Outcome, Resources, Verdict
 from tilesmith.tune.stations import Bench, Entrant, NoTimeError, Samples, TrialFailedError
 
 MIN_SAMPLES = 8

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import inf
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Outcome
 from tilesmith.tune.announcer import Announcer
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.final_race import FinalRace
@@ -20,7 +21,6 @@ from tilesmith.tune.intake import Intake
 from tilesmith.tune.interrupts import Interrupts
 from tilesmith.tune.listener import Listener
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.ready_queue import ReadyQueue
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.search.interface import Search

@@ -18,13 +18,13 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate, Verdict
 from tilesmith.tune.benches import AGGREGATIONS, JointBench, RunnerBench
 from tilesmith.tune.case import Case
 from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob, TensorRef
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Candidate, Verdict
 from tilesmith.tune.stations import BenchLostError, Entrant, TrialFailedError
 from tilesmith.tune.timeline import Timeline
 from tilesmith.tune.workload.baseline import save_baseline

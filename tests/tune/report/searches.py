@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Candidate, Outcome, Resources, Verdict
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
-from tilesmith.tune.outcome import Candidate, Outcome, Resources, Verdict
 from tilesmith.tune.result import Final, Standing, StopReason, TuneResult
 from tilesmith.tune.search.interface import Best
 

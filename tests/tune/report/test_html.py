@@ -11,9 +11,9 @@ import pytest
 from tests.page_reader import Reader, assert_nothing_is_fetched
 from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import Progress
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.report.choose import choose_listeners
 from tilesmith.tune.report.files import ReportListener, write_report
 from tilesmith.tune.report.history import History

@@ -18,9 +18,10 @@ from tests.tune.report.searches import (
     tell,
     timed,
 )
+from tilesmith.store.outcome import Candidate, Verdict
+from tilesmith.store.search_log import LOGGER_NAME
 from tilesmith.tune.listener import Generation, Progress
-from tilesmith.tune.outcome import Candidate, Verdict
-from tilesmith.tune.report.log import LOGGER_NAME, LogListener, generation_text, outcome_text
+from tilesmith.tune.report.log import LogListener, generation_text, outcome_text
 from tilesmith.tune.report.progress import make_progress
 from tilesmith.tune.result import StopReason
 

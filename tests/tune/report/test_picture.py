@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
+from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.listener import Progress
-from tilesmith.tune.outcome import Outcome, Verdict
 from tilesmith.tune.report import picture
 from tilesmith.tune.report.canvas import DARK, LIGHT, PictureError
 from tilesmith.tune.report.history import History

@@ -22,10 +22,10 @@ from tests.tune.report.searches import (
     timed,
 )
 from tilesmith.schedule.config import Config
+from tilesmith.store.config_text import config_id
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import Progress
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.report.tables import CSV_COLUMNS, LineFile, TableListener, json_line
-from tilesmith.tune.report.wording import config_id
 
 
 def rows(path: Path) -> list[dict[str, str]]:

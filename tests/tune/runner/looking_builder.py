@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import Program
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner.build import build_program
 
 

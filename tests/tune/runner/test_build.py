@@ -16,10 +16,10 @@ from tests.backends.triton.test_build_kernel import TensorAt, fake_driver, launc
 from tests.tune.runner.cases import matmul_case, with_llvm
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.triton.build import Pointer, build_launcher
+from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 from tilesmith.tune.builds import PRELOADED
 from tilesmith.tune.jobs import Binding, Program, TensorRef
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.processes.build_pool import BuildPool
 from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program
 from tilesmith.tune.runner.failures import classify

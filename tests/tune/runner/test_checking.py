@@ -10,8 +10,8 @@ import torch
 
 from tests.tune.runner.cases import CASES, Case, in_place_case, matmul_case, with_llvm
 from tests.tune.runner.faulty_runner import AT_ONCE, spoil
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner import checking
 from tilesmith.tune.runner.checking import Checker, is_device_lost
 from tilesmith.tune.runner.launching import Place, make_launch

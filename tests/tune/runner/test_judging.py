@@ -12,8 +12,8 @@ import tilesmith.language as hl
 from tests.tune.runner.cases import CASES, make_case, matmul_case, softmax_case, with_llvm
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner import judging
 from tilesmith.tune.runner.judging import match_results
 from tilesmith.tune.runner.state import RunnerState

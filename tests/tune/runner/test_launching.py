@@ -10,8 +10,8 @@ import torch
 
 from tests.tune.runner.cases import in_place_case
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.store.outcome import Resources
 from tilesmith.targets import parse_target
-from tilesmith.tune.outcome import Resources
 from tilesmith.tune.runner import launching
 from tilesmith.tune.runner.launching import Place, make_launch
 from tilesmith.tune.workload.loading import Workload

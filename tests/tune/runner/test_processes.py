@@ -6,8 +6,8 @@ import pytest
 
 from tests.tune.runner.cases import in_place_case, with_llvm
 from tests.tune.runner.faulty_runner import fault_environment
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, TimeJob
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.processes.build_pool import BuildPool
 from tilesmith.tune.processes.child import ChildProcess
 from tilesmith.tune.processes.failures import ChildDied, ChildTimeout

@@ -10,8 +10,8 @@ import torch
 from tests.tune.runner.cases import histogram_case, in_place_case, matmul_case
 from tilesmith.measure import timer
 from tilesmith.measure.disturbance import Reading
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob, ForgetJob, TimeJob
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.processes.messages import LastReply
 from tilesmith.tune.runner import state, timing
 from tilesmith.tune.runner.launching import Place, make_launch

@@ -14,8 +14,8 @@ from zlib import crc32
 from tests.schedule import programs
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.targets import parse_target
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.search.interface import Search, SearchSpace
 
 

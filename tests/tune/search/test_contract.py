@@ -9,7 +9,7 @@ import pytest
 from tests.tune.search.landscapes import TIMES, Landscape, run, space_of, spec_of
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome, Verdict
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.registry import make_method
 

@@ -7,7 +7,7 @@ import pytest
 from tests.tune.search.landscapes import TIMES, Landscape, run, space_of, spec_of
 from tilesmith.diagnostics.errors import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool
 from tilesmith.tune.search.differential_evolution import DifferentialEvolutionSearch
 from tilesmith.tune.search.finite_search import FiniteSearch

@@ -9,8 +9,8 @@ from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.structures import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import Program
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner.build import build_program, launch_arguments
 from tilesmith.tune.workload.candidates import Candidates
 from tilesmith.tune.workload.capture import capture

@@ -16,6 +16,7 @@ from tilesmith.bench.report.limits import Limits, find_limits
 from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.summary import disturbance_text, ending_text
+from tilesmith.diagnostics.wording import counted, first_line
 from tilesmith.tune.report.page import (
     code_cell,
     document,
@@ -30,7 +31,6 @@ from tilesmith.tune.report.page import (
     table,
     text_cell,
 )
-from tilesmith.tune.report.wording import counted, first_line
 
 MAX_DETAILED = 4
 """Up to so many operators, pictures show their inputs; tables always do."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any
 
-from tilesmith.tune.report.wording import number_text
+from tilesmith.diagnostics.wording import number_text
 
 DPI = 150
 """Pictures are shown at two thirds of their size, so that they are sharp."""

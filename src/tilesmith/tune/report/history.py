@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from tilesmith.schedule.config import Config
+from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Progress, SearchStart
-from tilesmith.tune.outcome import Outcome
 from tilesmith.tune.result import Final, TuneResult
 
 

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from math import inf
 
+from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Outcome
+from tilesmith.store.config_text import config_text, differences
+from tilesmith.store.outcome import Outcome
+from tilesmith.tune.failure_summary import rejections
 from tilesmith.tune.report.canvas import Theme
 from tilesmith.tune.report.environment import describe_environment
 from tilesmith.tune.report.history import History
+from tilesmith.tune.report.log import roofline_text
 from tilesmith.tune.report.page import (
     code_cell,
     document,
@@ -26,17 +30,6 @@ from tilesmith.tune.report.page import (
     text_cell,
 )
 from tilesmith.tune.report.picture import draw_predictions, draw_search
-from tilesmith.tune.report.wording import (
-    config_text,
-    counted,
-    differences,
-    first_line,
-    ms_text,
-    number_text,
-    percent_text,
-    rejections,
-    roofline_text,
-)
 from tilesmith.tune.result import TuneResult
 
 NUM_BEST = 20

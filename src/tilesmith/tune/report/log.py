@@ -7,32 +7,19 @@ there; otherwise to stderr. On success nothing is above INFO. Generated code is 
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from math import inf
 
-from typing_extensions import override
-
+from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
 from tilesmith.schedule.config import Config
+from tilesmith.store.config_text import config_text
+from tilesmith.store.outcome import Candidate, Outcome
+from tilesmith.store.search_log import SearchLog, stored_text
 from tilesmith.tune.failure_summary import summarize_rejected
 from tilesmith.tune.listener import Generation, Progress, SearchStart
-from tilesmith.tune.outcome import Candidate, Outcome
 from tilesmith.tune.report.history import default_of, time_in_finals
-from tilesmith.tune.report.wording import (
-    compare_text,
-    config_text,
-    counted,
-    first_line,
-    ms_text,
-    number_text,
-    percent_text,
-    roofline_text,
-)
 from tilesmith.tune.result import Final, TuneResult
-
-LOGGER_NAME = "tilesmith.autotune"
 
 
 class LogListener:
@@ -41,7 +28,7 @@ class LogListener:
     def __init__(
         self, level: int = logging.INFO, *, kernel: str = "", logger: logging.Logger | None = None
     ) -> None:
-        self._logger = logger or logging.getLogger(LOGGER_NAME)
+        self._log = SearchLog(level, logger)
         self._level = level
         self._kernel = kernel
         self._default: Config | None = None
@@ -50,19 +37,19 @@ class LogListener:
     def on_start(self, start: SearchStart) -> None:
         """The header."""
         self._kernel, self._default = start.kernel, default_of(start)
-        self._write(logging.INFO, 0.0, *header_lines(start))
+        self._log.write(logging.INFO, 0.0, *header_lines(start))
         if start.judge_reason:
             reason = first_line(start.judge_reason)
-            self._write(logging.WARNING, 0.0, f"results are judged by {start.judge}: {reason}")
+            self._log.write(logging.WARNING, 0.0, f"results are judged by {start.judge}: {reason}")
 
     def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
         """One line at the level DEBUG."""
         if self._level <= logging.DEBUG:
-            self._write(logging.DEBUG, progress.elapsed_s, outcome_text(outcome))
+            self._log.write(logging.DEBUG, progress.elapsed_s, outcome_text(outcome))
 
     def on_generation(self, generation: Generation) -> None:
         """One line."""
-        self._write(logging.INFO, generation.elapsed_s, generation_text(generation))
+        self._log.write(logging.INFO, generation.elapsed_s, generation_text(generation))
 
     def on_finals(self, final: Final) -> None:
         """Kept for the end."""
@@ -71,55 +58,16 @@ class LogListener:
     def on_end(self, result: TuneResult) -> None:
         """What was rejected, the winner, and the line to paste."""
         if result.problem:
-            self._write(logging.WARNING, result.seconds, *result.problem.strip().splitlines())
+            self._log.write(logging.WARNING, result.seconds, *result.problem.strip().splitlines())
         if result.is_cached:
-            self._write(logging.INFO, result.seconds, stored_text(result, self._kernel))
+            self._log.write(
+                logging.INFO, result.seconds, stored_text(self._kernel, result.config, result.ms)
+            )
         else:
             lines = end_lines(result, self._final, self._default)
-            self._write(logging.INFO, result.seconds, *lines)
+            self._log.write(logging.INFO, result.seconds, *lines)
         if result.is_unsteady:
-            self._write(logging.WARNING, result.seconds, unsteady_text(result))
-
-    def _write(self, level: int, elapsed_s: float, *lines: str) -> None:
-        """The lines as one record each; those after the first are indented."""
-        if level < self._level or not lines:
-            return
-        with _Output(self._logger, self._level):
-            prefix = f"[{elapsed_s:.0f}s] "
-            for line in lines:
-                self._logger.log(level, "%s%s", prefix, line)
-                prefix = " " * len(prefix)
-
-
-class _Output:
-    """Makes sure that records of a level come out somewhere; leaves the logger as it was."""
-
-    def __init__(self, logger: logging.Logger, level: int) -> None:
-        self._logger, self._level = logger, level
-        self._before = logger.level
-        self._handler = None if logger.hasHandlers() else _StderrHandler()
-
-    def __enter__(self) -> None:
-        if self._logger.getEffectiveLevel() > self._level:
-            self._logger.setLevel(self._level)
-        if self._handler is not None:
-            self._logger.addHandler(self._handler)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.setLevel(self._before)
-        if self._handler is not None:
-            self._logger.removeHandler(self._handler)
-
-
-class _StderrHandler(logging.Handler):
-    """Writes to what is stderr at the moment: a progress bar replaces it while it is shown."""
-
-    @override
-    def emit(self, record: logging.LogRecord) -> None:
-        # A closed stderr must not end a search; `handleError` would write to it again.
-        with suppress(AttributeError, OSError, ValueError):
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
+            self._log.write(logging.WARNING, result.seconds, unsteady_text(result))
 
 
 def unsteady_text(result: TuneResult) -> str:
@@ -172,15 +120,6 @@ def outcome_text(outcome: Outcome) -> str:
         found = outcome.verdict.value
     reason = f" ({first_line(outcome.reason)})" if outcome.reason else ""
     return f"{found}{reason}: {config_text(outcome.config)}"
-
-
-def stored_text(result: TuneResult, kernel: str) -> str:
-    """For a Config that needed no search."""
-    time = f" ({ms_text(result.ms)})" if result.is_measured else ""
-    config = config_text(result.config)
-    return (
-        f"{kernel or 'kernel'}: stored config{time}: {config}; force=True (--force) searches again"
-    )
 
 
 def end_lines(result: TuneResult, final: Final | None, default: Config | None) -> Iterator[str]:
@@ -238,3 +177,29 @@ def _known_text(num_known: int) -> str:
 
 def _size_text(size: float) -> str:
     return f"{size:,.0f} configs" if size < 1e6 else f"{size:.1e} configs"
+
+
+BEYOND_ROOFLINE = "beyond the estimated roofline"
+
+
+def roofline_text(roofline_ms: float, ms: float) -> str:
+    """How near a time is to the roofline, which is an estimate and may be beaten.
+
+    Example:
+        >>> roofline_text(0.9, 1.0), roofline_text(1.2, 1.0)
+        ('90% of the roofline', 'beyond the estimated roofline')
+    """
+    share = roofline_ms / ms
+    return f"{percent_text(share)} of the roofline" if share < 1.005 else BEYOND_ROOFLINE
+
+
+def compare_text(ms: float, default_ms: float) -> str:
+    """How a time stands to that of the default Config, noise aside."""
+    if ms <= 0 or default_ms == inf:
+        return ""
+    ratio = default_ms / ms
+    if 0.995 < ratio < 1.005:
+        return f"as fast as the default ({ms_text(default_ms)})"
+    if ratio < 1:
+        return f"{1 / ratio:.2f}x slower than the default ({ms_text(default_ms)})"
+    return f"{ratio:.2f}x faster than the default ({ms_text(default_ms)})"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import inf, log10
 from typing import Any
 
+from tilesmith.diagnostics.wording import number_text
 from tilesmith.tune.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
 from tilesmith.tune.report.history import History
-from tilesmith.tune.report.wording import number_text, roofline_text
+from tilesmith.tune.report.log import roofline_text
 
 SIZE = (9.0, 5.0)
 SQUARE = (6.2, 6.0)

@@ -7,9 +7,10 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
+from tilesmith.diagnostics.wording import counted, ms_text
+from tilesmith.store.config_text import short_text
+from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
-from tilesmith.tune.outcome import Outcome
-from tilesmith.tune.report.wording import counted, ms_text, short_text
 from tilesmith.tune.result import Final, TuneResult
 
 

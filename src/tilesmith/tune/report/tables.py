@@ -18,10 +18,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from tilesmith.store.config_text import canonical_json, config_id
+from tilesmith.store.outcome import Outcome
+from tilesmith.store.search_log import LOGGER_NAME
 from tilesmith.tune.listener import Generation, Progress, SearchStart
-from tilesmith.tune.outcome import Outcome
-from tilesmith.tune.report.log import LOGGER_NAME
-from tilesmith.tune.report.wording import canonical_json, config_id
 from tilesmith.tune.result import Final, TuneResult
 
 CSV_COLUMNS = (

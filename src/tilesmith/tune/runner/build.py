@@ -22,8 +22,8 @@ from tilesmith.backends.triton.build import (
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.native.object_cache import compile_artifact
+from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 from tilesmith.tune.jobs import Argument, Binding, BuildReply, Program, TensorRef
-from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 from tilesmith.tune.runner.failures import classify, shared_memory_reason
 from tilesmith.tune.runner.folders import cache_dir, triton_dir
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob, CheckReply
-from tilesmith.tune.outcome import Verdict
 from tilesmith.tune.runner.failures import classify, one_line
 from tilesmith.tune.runner.launching import Launch, Place, make_launch
 from tilesmith.tune.workload.loading import Snapshot, Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tilesmith.tune.outcome import Verdict
+from tilesmith.store.outcome import Verdict
 
 LONGEST_REASON = 300
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)

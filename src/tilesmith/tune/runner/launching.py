@@ -19,7 +19,7 @@ from tilesmith.runtime.launch_tensors import make_launch_tensor
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
-from tilesmith.tune.outcome import UNKNOWN_RESOURCES, Resources
+from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources
 
 
 @dataclass(frozen=True)

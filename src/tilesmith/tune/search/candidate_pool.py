@@ -16,7 +16,7 @@ from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.config_keys import STRUCTURE
 from tilesmith.schedule.dimensions import Dimension
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.interface import SearchSpace
 
 AS_IT_IS = ""

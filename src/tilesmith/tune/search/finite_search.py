@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilesmith.diagnostics.errors import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool
 from tilesmith.tune.search.interface import SearchSpace
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from math import inf, log
 
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.neighbourhood import jump, neighbours

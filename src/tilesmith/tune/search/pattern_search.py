@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.neighbourhood import neighbours

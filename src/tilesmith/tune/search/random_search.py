@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.tune.outcome import Candidate, Outcome
+from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool
 from tilesmith.tune.search.interface import SearchSpace
 

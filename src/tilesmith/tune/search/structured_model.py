@@ -8,7 +8,7 @@ import numpy as np
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.dimensions import Dimension
-from tilesmith.tune.outcome import Outcome
+from tilesmith.store.outcome import Outcome
 from tilesmith.tune.search.candidate_pool import structure_of
 from tilesmith.tune.search.encoding import Array
 from tilesmith.tune.search.time_model import Forecast, TimeModel

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.dimensions import Dimension
-from tilesmith.tune.outcome import Outcome, Verdict
+from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.search.effects import Effects
 from tilesmith.tune.search.encoding import Array, Encoder
 

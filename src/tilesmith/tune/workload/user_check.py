@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.store.outcome import Candidate
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.outcome import Candidate
 from tilesmith.tune.workload.results import copy_arguments
 
 

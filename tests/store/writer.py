@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from zlib import crc32
 
-from tests.tune.store.samples import KEY, other, timed
-from tilesmith.tune.store.journal import Journal
-from tilesmith.tune.store.winners import Winners
+from tests.store.samples import KEY, other, timed
+from tilesmith.store.journal import Journal
+from tilesmith.store.winners import Winners
 
 
 def main(folder: str, name: str, count: str) -> None:

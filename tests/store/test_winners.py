@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.tune.store.samples import KEY, config, other
-from tilesmith.tune.store.journal import Journal
-from tilesmith.tune.store.key import StoreKey
-from tilesmith.tune.store.winner import Winner, WinnerFileError
-from tilesmith.tune.store.winners import Winners
+from tests.store.samples import KEY, config, other
+from tilesmith.store.journal import Journal
+from tilesmith.store.key import StoreKey
+from tilesmith.store.winners import Winner, WinnerFileError, Winners
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def stored(winners: Winners, key: StoreKey) -> Winner:
@@ -75,7 +74,7 @@ def test_files_are_for_people(tmp_path):
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
     count, names = 15, ("a", "b")
-    command = [sys.executable, "-m", "tests.tune.store.writer", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.store.writer", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     writers = [
         subprocess.Popen(

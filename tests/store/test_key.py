@@ -7,9 +7,9 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tests.tune.store.samples import KEY, other
-from tilesmith.tune.store.kernel_key import make_key
-from tilesmith.tune.store.key import StoreKey, join_keys, shape_distance
+from tests.store.samples import KEY, other
+from tilesmith.store.conditions import make_key
+from tilesmith.store.key import StoreKey, join_keys, shape_distance
 
 
 def scale(x: torch.Tensor, factor: float) -> torch.Tensor:

@@ -7,8 +7,10 @@ Reading what is stored loads neither a compiler nor torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from functools import cached_property
 from hashlib import sha256
 from math import log2
@@ -100,3 +102,13 @@ def _parse_shapes(text: str) -> tuple[dict[str, int], str]:
 
 def _is_size(text: str) -> bool:
     return text.isdecimal() and len(text) < MAX_DIGITS
+
+
+def safe_name(kernel: str) -> str:
+    """A kernel's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", kernel).strip(".")[:80] or "kernel"
+
+
+def now_text() -> str:
+    """The time as entries have it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Candidate, Outcome, Resources, Verdict
-from tilesmith.tune.store.key import StoreKey
+from tilesmith.store.key import StoreKey
+from tilesmith.store.outcome import Candidate, Outcome, Resources, Verdict
 
 KEY = StoreKey(
     kernel="matmul",

@@ -6,16 +6,10 @@ from math import inf
 
 import pytest
 
+from tilesmith.diagnostics.wording import first_line, number_text
 from tilesmith.schedule.config import Config
-from tilesmith.tune.report.wording import (
-    compare_text,
-    config_id,
-    config_text,
-    differences,
-    first_line,
-    number_text,
-    short_text,
-)
+from tilesmith.store.config_text import config_id, config_text, differences, short_text
+from tilesmith.tune.report.log import compare_text
 
 
 @pytest.mark.parametrize(

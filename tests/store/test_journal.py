@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tune.store.samples import KEY, config, failed, other, timed
+from tests.store.samples import KEY, config, failed, other, timed
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Verdict
-from tilesmith.tune.store.journal import Journal, find_journals, safe_name
-from tilesmith.tune.store.journal_line import from_line, to_line
+from tilesmith.store.journal import Journal, find_journals, from_line, safe_name, to_line
+from tilesmith.store.outcome import Verdict
 
 
 def test_a_line_says_all_there_is_to_know():

@@ -6,19 +6,21 @@ the journal then lives in memory.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from pathlib import Path
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
 from tilesmith.schedule.config import Config
-from tilesmith.tune.outcome import Outcome, Verdict
-from tilesmith.tune.store.journal_line import Record, from_line, to_line
-from tilesmith.tune.store.key import StoreKey, shape_distance
+from tilesmith.store.key import StoreKey, now_text, safe_name, shape_distance
+from tilesmith.store.outcome import Candidate, Outcome, Resources, Verdict
 
 LOG = logging.getLogger("tilesmith.autotune")
 MAX_BYTES = 32 << 20
@@ -40,11 +42,6 @@ LOCK_TIMEOUT_S = 5.0
 def journal_folder(cache_dir: str | Path) -> Path:
     """Where journals lie."""
     return Path(cache_dir) / "tuning" / "journal"
-
-
-def safe_name(kernel: str) -> str:
-    """A kernel's name as part of a file name."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "_", kernel).strip(".")[:80] or "kernel"
 
 
 class Journal:
@@ -169,3 +166,77 @@ def find_journals(cache_dir: str | Path, kernel: str | None = None) -> list[Path
     folder = journal_folder(cache_dir)
     pattern = f"{safe_name(kernel)}-*.jsonl" if kernel else "*.jsonl"
     return sorted(folder.glob(pattern))
+
+
+SCHEMA = 1
+_TIMES = ("median_ms", "low_ms", "high_ms")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A line that was read."""
+
+    key: str
+    """The digest of the conditions."""
+    shapes: str
+    outcome: Outcome
+
+
+def to_line(key: StoreKey, outcome: Outcome) -> str:
+    """The measurement with its conditions, newline included."""
+    times = {name: getattr(outcome, name) for name in _TIMES}
+    values = {
+        "schema": SCHEMA,
+        "time": now_text(),
+        "key": key.digest,
+        "kernel": key.kernel,
+        "shapes": key.shapes,
+        "arguments": key.arguments,
+        "config": outcome.config.config,
+        "verdict": outcome.verdict.value,
+        "reason": outcome.reason,
+        **{name: time for name, time in times.items() if isfinite(time)},
+        "samples": len(outcome.samples_ms),
+        "build_s": round(outcome.build_s, 4),
+        "resources": {k: v for k, v in asdict(outcome.resources).items() if v is not None},
+        "predicted_ms": outcome.candidate.predicted_ms,
+        "origin": outcome.candidate.origin,
+        "target": key.target,
+        "device": key.device,
+        "regime": key.regime,
+        "toolchain": dict(key.toolchain),
+    }
+    return json.dumps(values, separators=(",", ":")) + "\n"
+
+
+def from_line(line: str | bytes) -> Record | None:
+    """The measurement, or None for a line that is torn, foreign or of another schema."""
+    try:
+        values = json.loads(line)
+        if values["schema"] != SCHEMA:
+            return None
+        return Record(str(values["key"]), str(values["shapes"]), _outcome(values))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+
+
+def _outcome(values: Mapping[str, Any]) -> Outcome:
+    config = Config.from_dict(cast("Mapping[str, Any]", values["config"]))
+    hash(config)  # A value that is no plain JSON scalar or list does not belong in a Config.
+    predicted = values.get("predicted_ms")
+    candidate = Candidate(config, "journal", None if predicted is None else float(predicted))
+    verdict = Verdict(values["verdict"])
+    median, low, high = (float(values.get(name, inf)) for name in _TIMES)
+    if verdict.is_timed and not 0.0 < median < inf:
+        raise ValueError("a timed measurement without a time")
+    return Outcome(
+        candidate,
+        verdict,
+        str(values.get("reason", "")),
+        median_ms=median,
+        low_ms=low,
+        high_ms=high,
+        build_s=float(values.get("build_s", 0.0)),
+        resources=Resources(**values.get("resources", {})),
+        is_recalled=True,
+    )

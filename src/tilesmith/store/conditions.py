@@ -1,0 +1,166 @@
+"""The key of a kernel's call in the store: everything that may change how long the call takes.
+
+That is the kernel, its arguments, its settings, the device, and what compiles it.
+"""
+
+from __future__ import annotations
+
+import ast
+import platform
+import re
+from collections.abc import Sequence
+from copy import copy
+from functools import lru_cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import tilesmith.schedule
+from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.ir.function import Function
+from tilesmith.ir.printer import print_function
+from tilesmith.runtime.device import describe_device
+from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+from tilesmith.store.key import StoreKey, digest_text
+from tilesmith.targets import Target
+
+CODE_SETTINGS = (
+    "backend",
+    "num_threads",
+    "static_shapes",
+    "index_dtype",
+    "dot_precision",
+    "fast_math",
+    "persistent_reserved_sms",
+    "allow_warp_specialize",
+    "triton_do_not_specialize",
+    "debug_dtype_asserts",
+)
+"""Settings that change generated code or how it is launched."""
+
+
+class KernelSource(Protocol):
+    """What a kernel is before any call; jit's KernelDefinition is one."""
+
+    name: str
+    parameters: tuple[str, ...]
+    settings: Settings
+    warnings: WarningLog
+
+    @property
+    def split(self) -> Any:
+        """A SplitKernel; type checkers do not take a cached property for one of its type."""
+        ...
+
+
+class StoredKernel(Protocol):
+    """A kernel for one specialization; jit's BoundKernel is one."""
+
+    @property
+    def definition(self) -> KernelSource:
+        """What all specializations share."""
+        ...
+
+    @property
+    def function(self) -> Function:
+        """The IR."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the IR with the sizes of the call."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """What it is compiled for."""
+        ...
+
+    @property
+    def config_spec(self) -> ConfigSpec:
+        """The Configs it takes."""
+        ...
+
+
+def make_key(bound: StoredKernel, args: Sequence[Any], regime: str = "cold") -> StoreKey:
+    """The key of a bound kernel with arguments, as of now."""
+    definition = bound.definition
+    facts = bound.facts
+    return StoreKey(
+        kernel=definition.name,
+        source=digest_text(_source_text(definition.split.source.tree)),
+        program=digest_text(_program_text(bound)),
+        facts=facts.fingerprint(),
+        shapes=facts.shape_class(),
+        arguments=_describe_all(definition.parameters, args),
+        settings=_describe_settings(definition.settings),
+        target=str(bound.target),
+        device=describe_device(bound.target),
+        regime=regime,
+        toolchain=toolchain(),
+    )
+
+
+def _source_text(tree: ast.FunctionDef) -> str:
+    plain = copy(tree)
+    plain.decorator_list = []
+    return ast.unparse(plain)
+
+
+def _program_text(bound: StoredKernel) -> str:
+    """The IR without the comments that say where its operations stand in the user's file."""
+    return re.sub(r'  // [^"\n]*$', "", print_function(bound.function), flags=re.MULTILINE)
+
+
+def _describe_settings(settings: Settings) -> str:
+    return " ".join(f"{name}={getattr(settings, name)}" for name in CODE_SETTINGS)
+
+
+def _describe_all(names: Sequence[str], arguments: Sequence[Any]) -> str:
+    return ", ".join(f"{name}: {_describe(value)}" for name, value in zip(names, arguments))
+
+
+def _describe(value: Any) -> str:
+    """Types and shapes; numbers by their type, since they may differ from call to call."""
+    if hasattr(value, "dtype") and hasattr(value, "stride"):
+        dtype = str(value.dtype).removeprefix("torch.")
+        strides = "" if value.is_contiguous() else f" strides {list(value.stride())}"
+        return f"{dtype}{list(value.shape)}{strides}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_describe(item) for item in cast('Sequence[Any]', value))}]"
+    if value is None or isinstance(value, (bool, str)):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+PACKAGES = ("torch", "triton", "llvmlite")
+COMPILING_FOLDERS = ("ir", "analysis", "passes", "schedule", "frontend", "backends", "compiler")
+"""Where a change may change generated code, or what a Config means."""
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> tuple[tuple[str, str], ...]:
+    """Names and versions. Torch's version names its CUDA or HIP, too: ``2.11.0+cu128``."""
+    installed = [(name, found) for name in PACKAGES if (found := _version(name))]
+    own = f"{_version('tilesmith') or 'source'}+{_digest_sources()}"
+    return (("tilesmith", own), *installed, ("machine", platform.machine()))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _digest_sources() -> str:
+    root = Path(tilesmith.schedule.__file__).parent.parent
+    files = sorted(file for folder in COMPILING_FOLDERS for file in (root / folder).rglob("*.py"))
+    digest = sha256()
+    for file in files:
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:8]
