@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.schedule.fragments import (
+from tilesmith.schedule.space.fragments import (
     BooleanFragment,
     EnumFragment,
     IntegerFragment,

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import torch
 
-from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.space.fragments import Fragment
 
 __all__: list[str]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_keys import KEYS
+from tilesmith.schedule.space.keys import KEYS
 
 SCALARS = st.one_of(st.integers(-4, 4096), st.booleans(), st.text(max_size=5), st.none())
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=6)

@@ -12,8 +12,8 @@ from tilesmith.diagnostics.errors import (
     TunableNameConflict,
 )
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_keys import KEYS
-from tilesmith.schedule.fragments import EnumFragment, PowerOfTwoFragment
+from tilesmith.schedule.space.fragments import EnumFragment, PowerOfTwoFragment
+from tilesmith.schedule.space.keys import KEYS
 
 # What is wrong, and the exact words.
 ERRORS = [

@@ -21,13 +21,13 @@ from tilesmith.diagnostics.errors import (
 )
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_keys import KEYS, applies_to, is_reserved
-from tilesmith.schedule.fragments import CpuBlockSizeFragment, PowerOfTwoFragment
 from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import CpuOptions
+from tilesmith.schedule.space.fragments import CpuBlockSizeFragment, PowerOfTwoFragment
+from tilesmith.schedule.space.keys import KEYS, applies_to, is_reserved
+from tilesmith.schedule.space.tile_sizes import MAX_CPU_TILE_ELEMENTS
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.schedule.straight_code import NO_CODE
-from tilesmith.schedule.tile_sizes import MAX_CPU_TILE_ELEMENTS
 
 CPU_KEYS = ("cpu_threads", "cpu_unroll", "cpu_streaming_stores", "cpu_schedule")
 GPU_CONFIG = Config(

@@ -12,8 +12,8 @@ from tests.schedule import programs
 from tests.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tilesmith.ir.parser import parse_function
 from tilesmith.schedule.cpu_facts import has_uneven_programs, largest_streamed_bytes
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.schedule.structure import Structure
 
 SMALL_MACHINE = replace(
     MACHINE, arch="avx2", vector_lanes=8, l1_bytes=32 << 10, l2_bytes=512 << 10, num_sms=8
@@ -203,7 +203,7 @@ def test_programs_of_uneven_length_are_handed_out_one_by_one(name):
 
 @pytest.mark.parametrize("name", [name for name in programs.ALL if name != "data_dependent"])
 def test_loops_over_the_tile_of_a_program_are_even(name):
-    assert not has_uneven_programs(Structure(programs.ALL[name]()))
+    assert not has_uneven_programs(FunctionOutline(programs.ALL[name]()))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_loops_over_the_tile_of_a_program_are_even(name):
     ],
 )
 def test_bytes_that_are_only_ever_stored(function, streamed):
-    assert largest_streamed_bytes(Structure(function)) == streamed
+    assert largest_streamed_bytes(FunctionOutline(function)) == streamed
     assert default(function).cpu_streaming_stores == (streamed >= 64 * MIB)
 
 

@@ -11,7 +11,7 @@ from examples.attention import attention_bwd
 from examples.matmul import matmul, matmul_bwd
 from examples.split_k_barrier import split_k_barrier
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.schedule.grid_structure import GridStructure
+from tilesmith.schedule.facts.outline import GridOutline
 from tilesmith.schedule.heuristics.seed import Seed
 from tilesmith.schedule.heuristics.several_grids import GridSeed, SeveralGridsSeed, each_grid
 from tilesmith.schedule.ranking import situation_of
@@ -149,7 +149,7 @@ def test_a_loop_seen_alone_has_its_own_blocks_facts_and_bounds():
 
 def test_bounds_before_all_loops_belong_to_each():
     structure = spec_of(product_and_sums, mixed()).structure
-    parts = [GridStructure(structure, grid) for grid in structure.grids]
+    parts = [GridOutline(structure, grid) for grid in structure.grids]
     outside = [site.op for site in structure.sites if not site.loops and site.op.results]
     for part in parts:
         assert len(part.grids) == 1

@@ -7,12 +7,12 @@ from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.dtypes import BF16, F32
 from tilesmith.ir.parser import parse_function
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.facts import collect_facts
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.collect import collect_facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 
 def facts_of(function, rollable=()):
-    return collect_facts(Structure(function), rollable)
+    return collect_facts(FunctionOutline(function), rollable)
 
 
 def test_matmul_names_its_axes():
@@ -50,9 +50,9 @@ def test_attention_is_two_chained_products():
 def test_inner_loop_over_an_outer_tile_has_its_length():
     (fact,) = facts_of(programs.split_k(k=32768, k_block=512)).matmuls
     assert (fact.k.block, fact.k.extent) == ("inner_k", 512)
-    structure = Structure(programs.split_k(k_block=256))
+    structure = FunctionOutline(programs.split_k(k_block=256))
     assert structure.outer_bounds == {"inner_k": 256}
-    assert Structure(programs.nested_tiles()).outer_bounds == {"inner": "outer"}
+    assert FunctionOutline(programs.nested_tiles()).outer_bounds == {"inner": "outer"}
 
 
 def test_row_reduction_is_reread_when_the_row_is_stored_again():

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tilesmith.schedule.fragments import (
+from tilesmith.schedule.space.fragments import (
     BlockSizeFragment,
     BooleanFragment,
     EnumFragment,

@@ -9,10 +9,10 @@ import pytest
 from tests.schedule import programs
 from tilesmith.ir.verifier import verify_function
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.schedule.structure import Structure
 from tilesmith.targets import parse_target
 
 
@@ -149,8 +149,8 @@ def test_rolled_reduction_has_a_block_of_its_own():
     verify_function(lowered)
     assert schedule.symbols == {"tile_m": 2, "chunk": 512}
     assert schedule.padded == {}
-    assert [loop.blocks for loop in Structure(lowered).loops] == [("chunk",)] * 3
-    assert {op.slot for op in Structure(lowered).accesses} == {0, 1}
+    assert [loop.blocks for loop in FunctionOutline(lowered).loops] == [("chunk",)] * 3
+    assert {op.slot for op in FunctionOutline(lowered).accesses} == {0, 1}
 
 
 def test_resident_reduction_leaves_the_function_alone():
@@ -168,7 +168,7 @@ def test_flattened_grid_has_one_axis_as_large_as_all():
         function, spec, Config(block_sizes=[16, 32], flatten_loops=[True])
     )
     verify_function(lowered)
-    (grid,) = Structure(lowered).grids
+    (grid,) = FunctionOutline(lowered).grids
     (block,) = grid.blocks
     assert schedule.symbols[block] == 512
     assert schedule.grids == {0: GridOptions((0,))}

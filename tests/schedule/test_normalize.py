@@ -7,7 +7,7 @@ import pytest
 from tests.schedule import programs
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.fragments import PowerOfTwoFragment
+from tilesmith.schedule.space.fragments import PowerOfTwoFragment
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.schedule import programs
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.prediction import Prediction, blend
+from tilesmith.schedule.model.prediction import Prediction, blend
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 

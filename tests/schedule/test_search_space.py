@@ -9,7 +9,7 @@ import pytest
 from tests.schedule import programs
 from tests.schedule.test_normalize import BLOCKS, matmul_spec, spec_of
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.fragments import PowerOfTwoFragment
+from tilesmith.schedule.space.fragments import PowerOfTwoFragment
 
 TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950", "cpu"]
 

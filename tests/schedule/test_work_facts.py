@@ -17,8 +17,8 @@ from examples.matmul_split_k import matmul_split_k
 from examples.softmax import softmax, softmax_two_pass
 from tests.schedule import programs
 from tests.schedule.fact_kernels import dynamic_matmul, operands
-from tilesmith.schedule.facts import collect_facts
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.collect import collect_facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 
 def facts_of(kernel, *args):
@@ -179,7 +179,7 @@ def test_accumulators_are_the_tiles_that_loops_carry():
 
 
 def test_loops_inside_outer_tiles_walk_the_outer_axis():
-    facts = collect_facts(Structure(programs.nested_tiles()))
+    facts = collect_facts(FunctionOutline(programs.nested_tiles()))
     load = facts.accesses[0]
     assert load.moved.at({"outer": 64, "inner": 8}) == load.moved.at() == 1 << 16
     assert load.distinct == 1 << 16

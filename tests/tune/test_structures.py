@@ -10,7 +10,7 @@ from examples import matmul_layernorm as example
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.structures import LAST_REDUCES, TWO_PHASES, StructuredSpec
+from tilesmith.schedule.product_forms import LAST_REDUCES, TWO_PHASES, MultiFormSpec
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.report.history import History
 
@@ -26,7 +26,7 @@ def exact_result(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def split_on_cpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(StructuredSpec, "may_split", True)
+    monkeypatch.setattr(MultiFormSpec, "may_split", True)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
 
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 ALIAS, PACKAGE = "helion", "tilesmith"
 MOVED = {
-    "helion.autotuner.config_fragment": "tilesmith.schedule.fragments",
+    "helion.autotuner.config_fragment": "tilesmith.schedule.space.fragments",
     "helion.runtime.config": "tilesmith.schedule.config",
     "helion.runtime.kernel": "tilesmith.jit.kernel",
     "helion.runtime.settings": "tilesmith.settings",

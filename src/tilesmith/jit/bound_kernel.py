@@ -29,7 +29,7 @@ from tilesmith.jit.variants import VariantStore
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.targets import Target, parse_target

@@ -14,8 +14,8 @@ from tilesmith.analysis.run_order import SharedUpdate
 from tilesmith.diagnostics.errors import NondeterministicKernel
 from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.single_programs import find_order_dependence
+from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.settings import Settings
 
 MAX_TRIED = 32

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tilesmith.jit.variants import Variant
+from tilesmith.schedule.product_forms import MultiFormSpec
 from tilesmith.schedule.single_programs import require_single_programs
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.schedule.structures import StructuredSpec
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
@@ -22,7 +22,7 @@ class SpecStore:
         key = (id(variant), target)
         if key not in self._specs:
             function = variant.function
-            spec = StructuredSpec(
+            spec = MultiFormSpec(
                 require_single_programs(function) if self._settings.deterministic else function,
                 target,
                 variant.trace.session.tunable_fragments,

@@ -10,13 +10,13 @@ from dataclasses import replace
 from itertools import product, zip_longest
 
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.extents import Axis
+from tilesmith.schedule.facts.extents import Axis
+from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.heuristics.cpu_seed import CpuSeed, complete_blocks, longest
 from tilesmith.schedule.heuristics.matmul import main_product
 from tilesmith.schedule.heuristics.pointwise import spread_elements
 from tilesmith.schedule.heuristics.seed import Seed, Situation, copied
 from tilesmith.schedule.heuristics.several_grids import SeveralGridsSeed
-from tilesmith.schedule.matmul_facts import MatmulFact
 from tilesmith.schedule.schedule import next_power_of_2
 
 SIDES = (16, 32, 64, 128, 256)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cas
 
 from typing_extensions import Self, override
 
-from tilesmith.schedule.config_keys import KEYS_BY_NAME, STRUCTURE
+from tilesmith.schedule.space.keys import KEYS_BY_NAME, STRUCTURE
 
 Value_co = TypeVar("Value_co", covariant=True)
 

@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.ir.values import Value
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.pid_types import MAX_LAUNCH_SIDE, count_on_launch_axes
 from tilesmith.schedule.resources import ResourceUse
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes, most_elements
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.tile_sizes import TileSizes, most_elements
 from tilesmith.targets import Target
 
 
 class CheckedSpec(Protocol):
     """What checks need of a ConfigSpec."""
 
-    structure: Structure
+    structure: FunctionOutline
     entries: Entries
     target: Target
 

@@ -7,11 +7,11 @@ from math import prod
 from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import TensorType
-from tilesmith.schedule.index_patterns import classify_index
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.index_patterns import classify_index
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 
-def has_uneven_programs(structure: Structure) -> bool:
+def has_uneven_programs(structure: FunctionOutline) -> bool:
     """Whether the length of some loop depends on loaded data or on where its program stands."""
     if any(isinstance(site.op, While) for site in structure.sites):
         return True
@@ -22,7 +22,7 @@ def has_uneven_programs(structure: Structure) -> bool:
     )
 
 
-def _is_uneven(structure: Structure, loop: Loop, position: int) -> bool:
+def _is_uneven(structure: FunctionOutline, loop: Loop, position: int) -> bool:
     bounds = (loop.begins[position], loop.ends[position])
     if any(map(structure.is_data_dependent, bounds)):
         return True
@@ -33,7 +33,7 @@ def _is_uneven(structure: Structure, loop: Loop, position: int) -> bool:
     return any(not indices.isdisjoint(structure.roots(bound)) for bound in bounds)
 
 
-def largest_streamed_bytes(structure: Structure) -> int:
+def largest_streamed_bytes(structure: FunctionOutline) -> int:
     """The size of the largest output of constant shape that is only ever stored, row by row."""
     used = {
         site.op.tensor.tensor.alias
@@ -46,7 +46,7 @@ def largest_streamed_bytes(structure: Structure) -> int:
     )
 
 
-def _is_plain(structure: Structure, op: Store) -> bool:
+def _is_plain(structure: FunctionOutline, op: Store) -> bool:
     patterns = [classify_index(structure, index) for index in op.indices]
     if op.mask is not None or op.bases is not None:
         return False

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.schedule.cpu_facts import has_uneven_programs, largest_streamed_bytes
-from tilesmith.schedule.facts import Facts
-from tilesmith.schedule.fragments import (
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.space.fragments import (
     BooleanFragment,
     EnumFragment,
     Fragment,
     IntegerFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.schedule.slots import Slot
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.space.slots import Slot
 
 MAX_THREADS = 1024
 STREAMED_BYTES = 64 << 20
 """Outputs from here on do not stay in any cache, so stores may as well bypass them."""
 
 
-def cpu_slots(structure: Structure, facts: Facts) -> dict[str, Slot]:
+def cpu_slots(structure: FunctionOutline, facts: Facts) -> dict[str, Slot]:
     """One slot for each key."""
     is_uneven = has_uneven_programs(structure)
     is_streamed = largest_streamed_bytes(structure) >= STREAMED_BYTES

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.heuristics.attention_gradient import attention_gradient_seeds
 from tilesmith.schedule.heuristics.chained_matmul import attention_seeds, reduction_epilogue_seeds
 from tilesmith.schedule.heuristics.cpu_matmul import (
@@ -23,8 +24,7 @@ from tilesmith.schedule.heuristics.reduction import reduction_seeds
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.heuristics.several_grids import several_grids_seeds
 from tilesmith.schedule.heuristics.split_rows import exchange_seeds, panel_seeds, two_phase_seeds
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.space.slots import Entries
 from tilesmith.targets import Target
 
 
@@ -68,7 +68,7 @@ CPU_HEURISTICS: tuple[tuple[str, Heuristic], ...] = (
 class SeededSpec(Protocol):
     """What heuristics need of a ConfigSpec."""
 
-    structure: Structure
+    structure: FunctionOutline
     facts: Facts
     entries: Entries
     target: Target

@@ -7,16 +7,16 @@ from typing import Any, Protocol
 
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.values import Value
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.resources import ResourceUse
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
 
 class MeasuredSpec(Protocol):
     """What this needs of a ConfigSpec."""
 
-    structure: Structure
+    structure: FunctionOutline
     target: Target
 
     def sizes(self, values: Mapping[str, Any]) -> TileSizes:
@@ -52,7 +52,7 @@ def find_problem(spec: MeasuredSpec, values: Mapping[str, Any]) -> str | None:
     return f"{needed} on {values['num_warps']} warps; {device} has {use.limits.registers}"
 
 
-def _tile_text(structure: Structure, sizes: TileSizes, value: Value) -> str:
+def _tile_text(structure: FunctionOutline, sizes: TileSizes, value: Value) -> str:
     op = structure.definitions.get(value)
     name = op.tensor.name if isinstance(op, Load) else value.name
     return f"{name or 'a tile'}[{', '.join(str(sizes.size(dim)) for dim in value.tile.shape)}]"

@@ -7,12 +7,12 @@ from math import inf
 from typing import Any, Protocol
 
 from tilesmith.ir.types import Dim, Shape
-from tilesmith.schedule.block_bounds import block_minimum, power_of_2_floor
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.resources import ResourceUse
-from tilesmith.schedule.slots import Entries, Slot
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.space.block_bounds import block_minimum, power_of_2_floor
+from tilesmith.schedule.space.slots import Entries, Slot
 from tilesmith.targets import Target
 
 MAX_STEPS = 200
@@ -22,7 +22,7 @@ Values = dict[str, Any]
 class FittingSpec(Protocol):
     """What fitting needs of a ConfigSpec."""
 
-    structure: Structure
+    structure: FunctionOutline
     facts: Facts
     entries: Entries
     target: Target

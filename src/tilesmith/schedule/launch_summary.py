@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.launch import Launch, LoopUse
 from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.slots import Entries
+from tilesmith.schedule.space.slots import Entries
 from tilesmith.targets import Target
 
 

@@ -10,8 +10,8 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.passes.pipeline import run_pipeline
 from tilesmith.passes.standard import SCHEDULED
-from tilesmith.schedule.conditions import is_flattened, is_static
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
 from tilesmith.schedule.pid_types import is_persistent
 from tilesmith.schedule.schedule import (
     AccessOptions,
@@ -20,10 +20,10 @@ from tilesmith.schedule.schedule import (
     LoopOptions,
     Schedule,
 )
+from tilesmith.schedule.space.conditions import is_flattened, is_static
+from tilesmith.schedule.space.tile_sizes import dot_minimums, pad_constants
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.schedule.structural_choices import apply_structural_choices
-from tilesmith.schedule.structure import AnyLoop, Structure
-from tilesmith.schedule.tile_sizes import dot_minimums, pad_constants
 
 BACKEND_KEYS = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
 
@@ -44,7 +44,7 @@ def schedule_function(
     schedule = Schedule(
         target=spec.target,
         symbols=symbols,
-        padded=pad_constants(Structure(lowered), minimums, spec.target),
+        padded=pad_constants(FunctionOutline(lowered), minimums, spec.target),
         grids=_grid_options(spec, values),
         loops=_loop_options(spec, values),
         persistent_loop=_persistent_options(spec, values),

@@ -13,10 +13,10 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
-from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.launch import Launch, LoopUse
-from tilesmith.schedule.structure import Site, Structure
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
 _VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
@@ -60,7 +60,7 @@ class OperandPipeline:
     """The products of one function, and what arrives ahead for them under different Configs."""
 
     def __init__(
-        self, structure: Structure, target: Target, accesses: Iterable[AccessFact]
+        self, structure: FunctionOutline, target: Target, accesses: Iterable[AccessFact]
     ) -> None:
         self._structure = structure
         self._target = target

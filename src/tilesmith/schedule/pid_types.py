@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 PID_TYPES = ("flat", "xyz", "persistent_blocked", "persistent_interleaved")
 MAX_LAUNCH_SIDE = 65535
@@ -16,7 +16,7 @@ def is_persistent(pid_type: str) -> bool:
     return pid_type.startswith("persistent")
 
 
-def _why_not_xyz(structure: Structure) -> str | None:
+def _why_not_xyz(structure: FunctionOutline) -> str | None:
     if len(structure.grids) != 1:
         return f"the kernel has {len(structure.grids)} top-level loops, which share one launch axis"
     (grid,) = structure.grids
@@ -25,7 +25,7 @@ def _why_not_xyz(structure: Structure) -> str | None:
     return None
 
 
-def find_disallowed(structure: Structure, has_barrier: bool = False) -> dict[str, str]:
+def find_disallowed(structure: FunctionOutline, has_barrier: bool = False) -> dict[str, str]:
     """For each unusable type the reason."""
     reasons: dict[str, str] = {}
     why_not_xyz = _why_not_xyz(structure)
@@ -46,7 +46,7 @@ def find_disallowed(structure: Structure, has_barrier: bool = False) -> dict[str
 
 
 def count_on_launch_axes(
-    structure: Structure, sizes: Mapping[str, int], order: Sequence[int]
+    structure: FunctionOutline, sizes: Mapping[str, int], order: Sequence[int]
 ) -> list[int]:
     """Programs along each launch axis of the only grid under ``xyz``; 0 where it is not known."""
     axes = structure.axes_of(structure.grids[0])

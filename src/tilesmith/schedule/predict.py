@@ -13,14 +13,14 @@ from typing import Any
 
 from tilesmith.schedule.device_model import Device
 from tilesmith.schedule.launch import Launch, LoopUse
+from tilesmith.schedule.model.prediction import Prediction, blend
+from tilesmith.schedule.model.program_work import Access, Combination, GridWork, Phase, WorkModel
 from tilesmith.schedule.operand_pipeline import Product
 from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.prediction import Prediction, blend
 from tilesmith.schedule.product_time import ProductModel
-from tilesmith.schedule.program_work import Access, Combination, GridWork, Phase, WorkModel
 from tilesmith.schedule.resources import SPILL_FROM, Pressure, ResourceUse
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.schedule.traffic import Numbering, access_bytes, grid_traffic, sector_waste
 
 START_NS, NEXT_TILE_NS = 700.0, 200.0

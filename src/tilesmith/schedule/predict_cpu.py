@@ -12,12 +12,12 @@ from math import prod
 from typing import Any
 
 from tilesmith.schedule.device_model import Device
+from tilesmith.schedule.facts.work import rate_class
+from tilesmith.schedule.model.prediction import Prediction, blend
+from tilesmith.schedule.model.program_work import Access, GridWork, Phase, WorkModel
 from tilesmith.schedule.operand_pipeline import Product
-from tilesmith.schedule.prediction import Prediction, blend
-from tilesmith.schedule.program_work import Access, GridWork, Phase, WorkModel
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.schedule.traffic import access_bytes
-from tilesmith.schedule.work_facts import rate_class
 from tilesmith.targets import Target
 
 PROGRAM_NS, NEST_NS, WAKE_NS = 150.0, 40.0, 6000.0

@@ -7,24 +7,24 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from tilesmith.schedule.device_model import Device, device_of
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.launch_summary import launch_of
+from tilesmith.schedule.model.prediction import Prediction
+from tilesmith.schedule.model.program_work import WorkModel
 from tilesmith.schedule.predict import GpuModel
 from tilesmith.schedule.predict_cpu import CpuModel
-from tilesmith.schedule.prediction import Prediction
 from tilesmith.schedule.product_time import ProductModel
-from tilesmith.schedule.program_work import WorkModel
 from tilesmith.schedule.resources import ResourceModel
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
 
 class PredictedSpec(Protocol):
     """What predictions need of a ConfigSpec."""
 
-    structure: Structure
+    structure: FunctionOutline
     facts: Facts
     entries: Entries
     target: Target

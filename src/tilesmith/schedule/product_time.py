@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.schedule.device_model import Device
+from tilesmith.schedule.facts.work import rate_class
 from tilesmith.schedule.launch import Launch
 from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
 from tilesmith.schedule.resources import warp_grid
-from tilesmith.schedule.tile_sizes import TileSizes
-from tilesmith.schedule.work_facts import rate_class
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
 SHARED_BYTES_PER_CLOCK = 128.0

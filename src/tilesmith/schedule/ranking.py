@@ -24,7 +24,7 @@ from tilesmith.schedule.default_config import AnySeed, SeededSpec, find_heuristi
 from tilesmith.schedule.heuristics.cpu_seed import CpuSeed
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.heuristics.several_grids import SeveralGridsSeed
-from tilesmith.schedule.prediction import Prediction
+from tilesmith.schedule.model.prediction import Prediction
 from tilesmith.schedule.predictor import Predictor
 
 MAX_CANDIDATES = 400

@@ -12,18 +12,18 @@ from enum import Enum
 
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.values import Value
-from tilesmith.schedule.access_facts import AccessFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.launch import Launch
 from tilesmith.schedule.operand_pipeline import OperandPipeline
 from tilesmith.schedule.shared_memory import SharedMemoryModel, tile_bytes
-from tilesmith.schedule.straight_code import NO_CODE, CodeLength, StraightCode
-from tilesmith.schedule.structure import Site, Structure
-from tilesmith.schedule.tile_sizes import (
+from tilesmith.schedule.space.tile_sizes import (
     MAX_CPU_TILE_ELEMENTS,
     MAX_TILE_ELEMENTS,
     TileSizes,
     distinct_tiles,
 )
+from tilesmith.schedule.straight_code import NO_CODE, CodeLength, StraightCode
 from tilesmith.targets import Target
 
 OVERHEAD_REGISTERS = 24
@@ -126,7 +126,7 @@ class ResourceModel:
     """Estimates the resources of one function under different Configs."""
 
     def __init__(
-        self, structure: Structure, target: Target, accesses: Iterable[AccessFact]
+        self, structure: FunctionOutline, target: Target, accesses: Iterable[AccessFact]
     ) -> None:
         self._structure = structure
         self._target = target
@@ -202,7 +202,7 @@ def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
     return m, n
 
 
-def _carried_nests(structure: Structure) -> tuple[tuple[Value, ...], ...]:
+def _carried_nests(structure: FunctionOutline) -> tuple[tuple[Value, ...], ...]:
     """Tiles carried by each loop and by the loops around it."""
     found = [_carried_in_nest(site) for site in structure.sites if isinstance(site.op, Loop)]
     return tuple(filter(None, found))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.values import Value
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.launch import Launch, LoopUse
 from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
 
@@ -43,7 +43,9 @@ class SharedUse:
 class SharedMemoryModel:
     """Estimates the shared memory of one function under different Configs."""
 
-    def __init__(self, structure: Structure, target: Target, pipeline: OperandPipeline) -> None:
+    def __init__(
+        self, structure: FunctionOutline, target: Target, pipeline: OperandPipeline
+    ) -> None:
         self._structure = structure
         self._target = target
         self._pipeline = pipeline

@@ -12,12 +12,14 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.block_bounds import block_fragment
-from tilesmith.schedule.counted_branches import counted_loops
 from tilesmith.schedule.cpu_slots import cpu_slots, program_order
-from tilesmith.schedule.facts import Facts
-from tilesmith.schedule.fragments import (
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.counted_branches import counted_loops
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.pid_types import PID_TYPES, is_persistent
+from tilesmith.schedule.space.block_bounds import block_fragment
+from tilesmith.schedule.space.fragments import (
     BooleanFragment,
     EnumFragment,
     Fragment,
@@ -26,10 +28,8 @@ from tilesmith.schedule.fragments import (
     PermutationFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.schedule.pid_types import PID_TYPES, is_persistent
-from tilesmith.schedule.slots import Entries, RangeEntry, Slot, label_of_access, label_of_loop
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import most_elements, pad
+from tilesmith.schedule.space.slots import Entries, RangeEntry, Slot, label_of_access, label_of_loop
+from tilesmith.schedule.space.tile_sizes import most_elements, pad
 from tilesmith.targets import Target
 
 INDEXING = ("pointer", "tensor_descriptor", "block_ptr")
@@ -46,7 +46,7 @@ _SUMS = (Reduce, Scan, ReduceWith, ScanWith)
 class Kernel:
     """What the slots are made for."""
 
-    structure: Structure
+    structure: FunctionOutline
     facts: Facts
     entries: Entries
     target: Target
@@ -166,14 +166,14 @@ def _can_pipeline(entry: RangeEntry) -> bool:
     return entry.is_persistent_loop or not getattr(entry.loop, "is_ordered", False)
 
 
-def _can_unroll(structure: Structure, entry: RangeEntry) -> bool:
+def _can_unroll(structure: FunctionOutline, entry: RangeEntry) -> bool:
     """Unrolling the program loop copies all loops inside; Triton fails on some unrolled sums."""
     if entry.is_persistent_loop:
         return not structure.loops
     return not any(isinstance(op, _SUMS) for op in walk(entry.loop.body))
 
 
-def _can_flatten(structure: Structure, entry: RangeEntry) -> bool:
+def _can_flatten(structure: FunctionOutline, entry: RangeEntry) -> bool:
     """Triton reads the bounds of inner loops for one turn too many, past the end of a tensor."""
     return not has_loaded_bounds_inside(entry.loop, structure.definitions)
 

@@ -11,18 +11,30 @@ from typing import Any
 from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.diagnostics.errors import TunableNameConflict
 from tilesmith.ir.function import Function
-from tilesmith.schedule.conditions import reset_inactive
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.config_checks import check_launch, check_tiles, exceeds_launch
-from tilesmith.schedule.config_keys import KEYS_BY_NAME, applies_to, is_reserved
 from tilesmith.schedule.default_config import seed_configs
-from tilesmith.schedule.dimensions import Dimension, collect_dimensions, sample_values
-from tilesmith.schedule.facts import collect_facts
+from tilesmith.schedule.facts.collect import collect_facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.feasibility import find_problem
 from tilesmith.schedule.fitting import fit
-from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.launch_summary import launch_of
-from tilesmith.schedule.normalize import (
+from tilesmith.schedule.model.prediction import Prediction
+from tilesmith.schedule.pid_types import allowed_types, find_disallowed
+from tilesmith.schedule.predictor import Predictor
+from tilesmith.schedule.ranking import (
+    RankedConfig,
+    fallback_configs,
+    first_config,
+    rank_configs,
+)
+from tilesmith.schedule.resources import ResourceModel, ResourceUse
+from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
+from tilesmith.schedule.space.conditions import reset_inactive
+from tilesmith.schedule.space.dimensions import Dimension, collect_dimensions, sample_values
+from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.space.keys import KEYS_BY_NAME, applies_to, is_reserved
+from tilesmith.schedule.space.normalize import (
     check_combinations,
     check_list,
     check_pid_type,
@@ -32,22 +44,10 @@ from tilesmith.schedule.normalize import (
     keep_known,
     spell_out,
 )
-from tilesmith.schedule.pid_types import allowed_types, find_disallowed
-from tilesmith.schedule.prediction import Prediction
-from tilesmith.schedule.predictor import Predictor
-from tilesmith.schedule.ranking import (
-    RankedConfig,
-    fallback_configs,
-    first_config,
-    rank_configs,
-)
-from tilesmith.schedule.resources import ResourceModel, ResourceUse
-from tilesmith.schedule.size_resolution import SizeResolver
-from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
-from tilesmith.schedule.slots import collect_entries
+from tilesmith.schedule.space.size_resolution import SizeResolver
+from tilesmith.schedule.space.slots import collect_entries
+from tilesmith.schedule.space.tile_sizes import TileSizes, useful_elements
 from tilesmith.schedule.structural_choices import find_flattenable_grids
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import TileSizes, useful_elements
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
@@ -74,7 +74,7 @@ class ConfigSpec:
         self.tunables = dict(tunables or {})
         for name in filter(is_reserved, self.tunables):
             raise TunableNameConflict(name=name)
-        self.structure = Structure(function)
+        self.structure = FunctionOutline(function)
         rollable = find_rollable_dims(function)
         self.facts = collect_facts(self.structure, rollable)
         flattened = find_flattenable_grids(self.structure)

@@ -13,9 +13,9 @@ from math import prod
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
+from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.launch import Launch, LoopUse
-from tilesmith.schedule.structure import Site, Structure
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.tile_sizes import TileSizes
 
 MAX_MULTIPLIED = 2048
 """Multiply-adds of a thread without matrix units: offline builds with more nearly all spilled."""
@@ -60,7 +60,7 @@ NO_CODE = CodeLength()
 class StraightCode:
     """Measures the straight code of one function under different Configs."""
 
-    def __init__(self, structure: Structure, exact: Iterable[Dot]) -> None:
+    def __init__(self, structure: FunctionOutline, exact: Iterable[Dot]) -> None:
         self._exact = {id(dot) for dot in exact}
         self._sites = tuple(
             site

@@ -12,11 +12,11 @@ from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.types import Dim
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.roll_reductions import roll_reductions
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.space.slots import Entries
 
 
-def find_flattenable_grids(structure: Structure) -> tuple[Grid, ...]:
+def find_flattenable_grids(structure: FunctionOutline) -> tuple[Grid, ...]:
     """Grids over several axes that can run over one flat index instead."""
     slots = find_flattenable(structure.function)
     return tuple(grid for grid in structure.grids if grid.slot in slots)

@@ -12,9 +12,9 @@ from math import ceil, prod
 from typing import Any
 
 from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.schedule.program_work import Access, GridWork, WorkModel
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.model.program_work import Access, GridWork, WorkModel
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.tile_sizes import TileSizes
 
 SECTOR_BYTES = 32
 """The least that is fetched."""

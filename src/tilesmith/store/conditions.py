@@ -21,7 +21,7 @@ from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.key import StoreKey, digest_text

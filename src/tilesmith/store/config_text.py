@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_keys import KEYS_BY_NAME
+from tilesmith.schedule.space.keys import KEYS_BY_NAME
 
 _NEUTRAL = (None, 0, False, "", "pointer")
 _ID_DIGITS = 16

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tilesmith.diagnostics import errors
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Outcome, Verdict

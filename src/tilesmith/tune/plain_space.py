@@ -8,8 +8,8 @@ from typing import Any
 
 from tilesmith.diagnostics.errors import InvalidConfigKeys, InvalidConfigValue
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.dimensions import Dimension, sample_values
-from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.space.dimensions import Dimension, sample_values
+from tilesmith.schedule.space.fragments import Fragment
 
 
 class PlainSpace:

@@ -6,13 +6,13 @@ import pytest
 
 from tests.schedule import programs
 from tests.tune.search.landscapes import Landscape, run, space_of
-from tilesmith.schedule.structures import FORMS, StructuredSpec
+from tilesmith.schedule.product_forms import FORMS, MultiFormSpec
 from tilesmith.targets import parse_target
 from tilesmith.tune.search.candidate_pool import CandidatePool, structure_of
 from tilesmith.tune.search.neighbourhood import jump, neighbours
 from tilesmith.tune.search.registry import METHODS, make_method
 
-SPEC = StructuredSpec(programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:90"))
+SPEC = MultiFormSpec(programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:90"))
 MODEL = Landscape(lambda config: SPEC.predict(config).total_ms, noise=0.0, failures=0.0)
 SPLIT = tuple(FORMS)
 

@@ -8,7 +8,7 @@ import torch
 from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.structures import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
+from tilesmith.schedule.product_forms import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner.build import build_program, launch_arguments

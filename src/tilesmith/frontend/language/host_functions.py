@@ -15,9 +15,9 @@ from tilesmith.frontend.tracing.tracer import (
     locate,
 )
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.schedule.config_keys import is_reserved
-from tilesmith.schedule.fragments import Fragment
 from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.space.keys import is_reserved
 
 
 class _Wrapped(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.space.fragments import Fragment
 
 _BINARY = (
     "add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "lshift", "rshift", "and", "or",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.schedule.facts import AttentionFact
+from tilesmith.schedule.facts.collect import AttentionFact
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import AttentionFact, MatmulFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import AttentionFact, MatmulFact
 from tilesmith.schedule.heuristics.seed import Seed, Situation, copied, in_one_loop
 from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 ACCUMULATOR_BYTES = 128 * 1024
 STAGED_BYTES = 192 * 1024

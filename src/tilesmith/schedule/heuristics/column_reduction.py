@@ -6,11 +6,11 @@ along memory as whole cache lines need, and has as many rows as keep loads in fl
 
 from __future__ import annotations
 
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import ReductionFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import ReductionFact
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 TILE_ELEMENTS = 8192
 WIDTH, LEAST_WIDTH = 128, 32

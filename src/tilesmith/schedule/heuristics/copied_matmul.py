@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.facts import MatmulFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import MatmulFact
 from tilesmith.schedule.heuristics.seed import Seed, Situation, copied, in_one_loop
 
 LEAST_K = 256

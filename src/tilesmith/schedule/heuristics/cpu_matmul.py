@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilesmith.dtypes import BF16
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import AttentionFact, Axis, MatmulFact
+from tilesmith.schedule.facts.collect import AttentionFact, Axis, MatmulFact
 from tilesmith.schedule.heuristics.cpu_seed import PROGRAMS_PER_CORE, CpuSeed, longest
 from tilesmith.schedule.heuristics.seed import Situation
 from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 MAX_K, MAX_N = 256, 512
 LEAST_SIDE = 64

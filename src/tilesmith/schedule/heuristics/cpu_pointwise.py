@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilesmith.schedule.block_bounds import power_of_2_floor
 from tilesmith.schedule.heuristics.cpu_seed import (
     SERIAL_ELEMENTS,
     CpuSeed,
@@ -12,6 +11,7 @@ from tilesmith.schedule.heuristics.cpu_seed import (
     spread,
 )
 from tilesmith.schedule.heuristics.seed import Situation
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 14, 1 << 16
 """Of one program: enough to hide its start, few enough to stay in the second cache."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import ReductionFact
+from tilesmith.schedule.facts.collect import ReductionFact
 from tilesmith.schedule.heuristics.cpu_seed import (
     SERIAL_ELEMENTS,
     CpuSeed,
@@ -22,6 +21,7 @@ from tilesmith.schedule.heuristics.cpu_seed import (
     untiled_elements,
 )
 from tilesmith.schedule.heuristics.seed import Situation
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 LONG_ROW = 256
 """A row of this many elements is worth a program of its own."""

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from tilesmith.ir.types import Dim, Shape
-from tilesmith.schedule.block_bounds import CPU_TILE_ELEMENTS, power_of_2_floor
 from tilesmith.schedule.heuristics.seed import Situation
+from tilesmith.schedule.space.block_bounds import CPU_TILE_ELEMENTS, power_of_2_floor
 
 PROGRAMS_PER_CORE = 4
 """Enough that a thread which starts late or is interrupted holds up no other."""

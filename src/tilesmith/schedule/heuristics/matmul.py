@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import Axis, MatmulFact
+from tilesmith.schedule.facts.collect import Axis, MatmulFact
 from tilesmith.schedule.heuristics.copied_matmul import copied_seeds, is_long
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 from tilesmith.targets import Target
 
 NS_PER_PRODUCT = 3.6e-4

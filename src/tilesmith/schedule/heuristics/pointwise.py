@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import PointwiseFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import PointwiseFact
 from tilesmith.schedule.heuristics.seed import Seed, Situation
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 MOVED_BYTES = 16384
 """Bytes one program moves: enough vectors in flight for each thread to reach full bandwidth."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tilesmith.schedule.block_bounds import power_of_2_floor
-from tilesmith.schedule.facts import ReductionFact
+from tilesmith.schedule.facts.collect import ReductionFact
 from tilesmith.schedule.heuristics.column_reduction import (
     walked_columns_seeds,
     whole_columns_seeds,
 )
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.block_bounds import power_of_2_floor
 
 RESIDENT_ELEMENTS = 32768
 """The longest row kept in registers when it is stored after its reduction."""

@@ -8,12 +8,12 @@ from math import prod
 from typing import Any
 
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.block_bounds import block_minimum
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import AnyLoop, Structure
+from tilesmith.schedule.space.block_bounds import block_minimum
+from tilesmith.schedule.space.slots import Entries
 from tilesmith.targets import Target
 
 
@@ -21,7 +21,7 @@ from tilesmith.targets import Target
 class Situation:
     """A kernel on a target."""
 
-    structure: Structure
+    structure: FunctionOutline
     facts: Facts
     entries: Entries
     target: Target

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilesmith.schedule.device_model import device_of
-from tilesmith.schedule.facts import collect_facts
-from tilesmith.schedule.grid_structure import GridStructure
+from tilesmith.schedule.facts.collect import collect_facts
+from tilesmith.schedule.facts.outline import AnyLoop, GridOutline
 from tilesmith.schedule.heuristics.pointwise import spread_elements
 from tilesmith.schedule.heuristics.seed import Seed, Situation
 from tilesmith.schedule.predictor import least_ms
-from tilesmith.schedule.slots import collect_entries
-from tilesmith.schedule.structure import AnyLoop
+from tilesmith.schedule.space.slots import collect_entries
 
 Heuristic = Callable[[Situation], Sequence[Seed]]
 OF_ONE_LOOP = ("indexing", "pid_type")
@@ -89,7 +88,7 @@ def each_grid(situation: Situation) -> list[Situation]:
     rolled = situation.entries.rolled
     found: list[Situation] = []
     for grid in situation.structure.grids:
-        structure = GridStructure(situation.structure, grid)
+        structure = GridOutline(situation.structure, grid)
         present = {dim for value in structure.tile_values for dim in value.tile.shape}
         own = tuple(dim for dim in rolled if dim in present)
         facts = collect_facts(structure, own, sizes)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.counted_branches import counted_loops
-from tilesmith.schedule.facts import MatmulFact
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import MatmulFact
+from tilesmith.schedule.facts.counted_branches import counted_loops
 from tilesmith.schedule.heuristics.copied_matmul import is_long
 from tilesmith.schedule.heuristics.seed import Seed, Situation, copied
 from tilesmith.schedule.heuristics.several_grids import (

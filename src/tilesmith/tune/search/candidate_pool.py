@@ -14,8 +14,8 @@ from typing import Any
 
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_keys import STRUCTURE
-from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.space.dimensions import Dimension
+from tilesmith.schedule.space.keys import STRUCTURE
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.interface import SearchSpace
 

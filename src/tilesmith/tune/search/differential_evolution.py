@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool, structure_of
 from tilesmith.tune.search.interface import SearchSpace

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.schedule.config_keys import KEYS_BY_NAME
-from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.space.dimensions import Dimension
+from tilesmith.schedule.space.keys import KEYS_BY_NAME
 from tilesmith.tune.search.encoding import Array
 
 EXPECTED_EFFECTS = {

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.dimensions import Dimension
-from tilesmith.schedule.fragments import BooleanFragment, EnumFragment
+from tilesmith.schedule.space.dimensions import Dimension
+from tilesmith.schedule.space.fragments import BooleanFragment, EnumFragment
 
 Array = NDArray[np.float64]
 

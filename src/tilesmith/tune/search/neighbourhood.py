@@ -7,7 +7,7 @@ from itertools import combinations, product
 from typing import Any
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.tune.search.candidate_pool import CandidatePool
 
 TRADED_KEYS = ("block_sizes", "reduction_loops")

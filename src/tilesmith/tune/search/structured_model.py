@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.search.candidate_pool import structure_of
 from tilesmith.tune.search.encoding import Array

@@ -14,7 +14,7 @@ from math import erf, exp, log, pi, sqrt
 import numpy as np
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.dimensions import Dimension
+from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.search.effects import Effects
 from tilesmith.tune.search.encoding import Array, Encoder

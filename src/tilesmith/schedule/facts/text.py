@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.composed_facts import PointwiseFact
-from tilesmith.schedule.extents import Axis
-from tilesmith.schedule.fact_set import FactSet
-from tilesmith.schedule.matmul_facts import MatmulFact
-from tilesmith.schedule.reduction_facts import AccumulatorFact, ReductionFact
-from tilesmith.schedule.work_facts import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.composed import PointwiseFact
+from tilesmith.schedule.facts.extents import Axis
+from tilesmith.schedule.facts.fact_set import FactSet
+from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.reductions import AccumulatorFact, ReductionFact
+from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
 
 WIDTH_OF_WHAT = 100
 """Longer descriptions push their own line only, not all lines."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilesmith.ir.ops.memory import Store
-from tilesmith.schedule.config_keys import KEYS_BY_NAME, RANGE_KEYS
+from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import AnyLoop
+from tilesmith.schedule.space.keys import KEYS_BY_NAME, RANGE_KEYS
+from tilesmith.schedule.space.slots import Entries
 
 PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")
 

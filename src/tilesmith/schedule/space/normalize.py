@@ -20,7 +20,9 @@ from tilesmith.diagnostics.errors import (
     MissingBlockSizes,
     UnsupportedConfigKeys,
 )
-from tilesmith.schedule.config_keys import (
+from tilesmith.schedule.pid_types import is_persistent
+from tilesmith.schedule.space.fragments import Fragment, is_int
+from tilesmith.schedule.space.keys import (
     KEYS,
     KEYS_BY_NAME,
     PLURALS,
@@ -28,9 +30,7 @@ from tilesmith.schedule.config_keys import (
     applies_to,
     is_foreign,
 )
-from tilesmith.schedule.fragments import Fragment, is_int
-from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.slots import Slot
+from tilesmith.schedule.space.slots import Slot
 from tilesmith.targets import Target
 
 HINT_LISTS = (

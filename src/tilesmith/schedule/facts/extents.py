@@ -13,7 +13,7 @@ from math import prod
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.types import Dim, Extent, Shape
 from tilesmith.ir.values import Value
-from tilesmith.schedule.structure import LoopAxis, Structure
+from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Extents:
     ``sizes`` are values by name: of runtime sizes and integers, and of bounds that are loaded.
     """
 
-    def __init__(self, structure: Structure, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, structure: FunctionOutline, sizes: Mapping[str, int] | None = None) -> None:
         self.structure = structure
         function = structure.function
         self._sizes = {size.name: size.hint for size in function.sizes} | dict(sizes or {})

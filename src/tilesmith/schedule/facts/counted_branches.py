@@ -8,10 +8,10 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.values import Value
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 
-def counted_loops(structure: Structure) -> dict[int, str]:
+def counted_loops(structure: FunctionOutline) -> dict[int, str]:
     """Loops in such branches, by identity, with the block whose tiles are counted."""
     found: dict[int, str] = {}
     for branch in structure.ops(If):
@@ -21,7 +21,7 @@ def counted_loops(structure: Structure) -> dict[int, str]:
     return found
 
 
-def _counted_block(structure: Structure, condition: Value) -> str:
+def _counted_block(structure: FunctionOutline, condition: Value) -> str:
     """Of ``atomic_add(counts, 1) == last // block``."""
     test = structure.definitions.get(condition)
     if not isinstance(test, Elementwise) or test.fn != "eq":

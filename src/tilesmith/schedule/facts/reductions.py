@@ -13,10 +13,10 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
-from tilesmith.schedule.dataflow import Dataflow
-from tilesmith.schedule.extents import Axis, Extents
-from tilesmith.schedule.index_patterns import access_text
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.schedule.facts.extents import Axis, Extents
+from tilesmith.schedule.facts.index_patterns import access_text
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 Combining = Reduce | Scan | ReduceWith | ScanWith | Sort
 COMBINING = (Reduce, Scan, ReduceWith, ScanWith, Sort)
@@ -70,7 +70,7 @@ def operand_of(op: Combining) -> Value:
     return op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x
 
 
-def reductions_by_dim(structure: Structure) -> dict[Dim, list[Combining]]:
+def reductions_by_dim(structure: FunctionOutline) -> dict[Dim, list[Combining]]:
     """Ops that combine along an axis of more than one element, by the axis."""
     found: dict[Dim, list[Combining]] = {}
     # A scan holds its rows like a reduction that cannot be rolled.
@@ -92,7 +92,7 @@ def _function(op: Combining) -> str:
     return op.kind if isinstance(op, (Reduce, Scan)) else op.name
 
 
-def _kind(structure: Structure, dim: Dim, rollable: tuple[Dim, ...]) -> str:
+def _kind(structure: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> str:
     if any(structure.function.is_block(symbol) for symbol in dim.symbols):
         return "tile"
     return "rollable" if dim in rollable else "persistent"

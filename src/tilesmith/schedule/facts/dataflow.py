@@ -11,7 +11,7 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.rearrangement import Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.values import Value
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.outline import FunctionOutline
 
 VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
 _LANE_WISE = (*VIEWS, Elementwise, Join, Select)
@@ -22,7 +22,7 @@ Use = tuple[Operation, Value]
 class Dataflow:
     """Uses of the values of one function."""
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: FunctionOutline) -> None:
         self._definitions = structure.definitions
         self._users: dict[Value, list[Operation]] = {}
         self._handed_over: dict[Value, list[Value]] = {}

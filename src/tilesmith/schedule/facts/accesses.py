@@ -13,9 +13,9 @@ from math import gcd, prod
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.dtypes import DType
 from tilesmith.ir.types import Dim, Extent, Shape
-from tilesmith.schedule.index_patterns import IndexPattern
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.work_facts import NO_BLOCKS, UNCOUNTED, Count
+from tilesmith.schedule.facts.index_patterns import IndexPattern
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.work import NO_BLOCKS, UNCOUNTED, Count
 
 VECTOR_BYTES = 16
 """The widest access of one thread."""
@@ -155,7 +155,7 @@ class AccessFact:
         moved, programs = self.bytes_moved(blocks), self.programs.at(blocks)
         return None if moved is None or not programs else moved / programs
 
-    def untiled_elements(self, structure: Structure) -> int:
+    def untiled_elements(self, structure: FunctionOutline) -> int:
         """Elements per tiled element: the product of the axes that have no block."""
         is_block = structure.function.is_block
         whole = [dim for dim in self.shape if not any(map(is_block, dim.symbols))]

@@ -12,12 +12,12 @@ from math import prod
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.dataflow import Dataflow
-from tilesmith.schedule.extents import Extents
-from tilesmith.schedule.matmul_facts import MatmulFact
-from tilesmith.schedule.reduction_facts import ReductionFact, operand_of, reductions_by_dim
-from tilesmith.schedule.structure import Structure
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.reductions import ReductionFact, operand_of, reductions_by_dim
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PointwiseFact:
 
 
 def compose_epilogue(
-    structure: Structure,
+    structure: FunctionOutline,
     flow: Dataflow,
     matmuls: tuple[MatmulFact, ...],
     reductions: tuple[ReductionFact, ...],
@@ -68,7 +68,7 @@ def compose_epilogue(
     return MatmulWithReductionEpilogueFact(matmul, reduction) if is_epilogue else None
 
 
-def _reduces_output(structure: Structure, flow: Dataflow, matmul: MatmulFact) -> bool:
+def _reduces_output(structure: FunctionOutline, flow: Dataflow, matmul: MatmulFact) -> bool:
     """Whether what is reduced over axes like N is the product, row by row, when it is complete."""
     site = next(site for site in structure.sites if isinstance(site.op, Dot))
     outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}

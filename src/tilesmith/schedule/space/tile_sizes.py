@@ -11,9 +11,9 @@ from math import prod
 
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Value
-from tilesmith.schedule.facts import MatmulFact
+from tilesmith.schedule.facts.collect import MatmulFact
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.structure import Structure
 from tilesmith.targets import Target
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -82,7 +82,7 @@ def _deciding_factor(dim: Dim, minimum: int) -> tuple[Dim, int]:
 
 
 def pad_constants(
-    structure: Structure, minimums: Mapping[Dim, int], target: Target
+    structure: FunctionOutline, minimums: Mapping[Dim, int], target: Target
 ) -> dict[int, int]:
     """The physical size of every constant factor but 1 in any tile's shape (0 becomes 1)."""
     if not target.is_gpu:
@@ -94,7 +94,7 @@ def pad_constants(
 
 
 def size_symbols(
-    structure: Structure, minimums: Mapping[Dim, int], target: Target
+    structure: FunctionOutline, minimums: Mapping[Dim, int], target: Target
 ) -> dict[str, int]:
     """The physical size of every runtime size, at its hint."""
     return {
@@ -103,7 +103,7 @@ def size_symbols(
     }
 
 
-def useful_elements(structure: Structure) -> int:
+def useful_elements(structure: FunctionOutline) -> int:
     """The most elements of a tile worth a try; more only where no Config can have fewer."""
     function = structure.function
     blocks = {block.name: block.fixed or 1 for block in function.blocks}
@@ -113,7 +113,7 @@ def useful_elements(structure: Structure) -> int:
     return max([MAX_TILE_ELEMENTS, *least])
 
 
-def distinct_tiles(structure: Structure) -> tuple[Value, ...]:
+def distinct_tiles(structure: FunctionOutline) -> tuple[Value, ...]:
     """One value for each shape that occurs, the largest ranks first."""
     by_shape: dict[Shape, Value] = {}
     for value in structure.tile_values:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilesmith.ir.types import ONE, Dim
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.collect_accesses import AccessCollector
-from tilesmith.schedule.composed_facts import (
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect_accesses import AccessCollector
+from tilesmith.schedule.facts.composed import (
     AttentionFact,
     MatmulWithReductionEpilogueFact,
     PointwiseFact,
@@ -19,20 +19,19 @@ from tilesmith.schedule.composed_facts import (
     compose_epilogue,
     pointwise_fact,
 )
-from tilesmith.schedule.dataflow import Dataflow
-from tilesmith.schedule.extents import Axis, Extents
-from tilesmith.schedule.fact_set import FactSet
-from tilesmith.schedule.fact_signature import fingerprint, shape_class
-from tilesmith.schedule.fact_text import render_facts
-from tilesmith.schedule.matmul_facts import MatmulCollector, MatmulFact
-from tilesmith.schedule.reduction_facts import (
+from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.schedule.facts.extents import Axis, Extents
+from tilesmith.schedule.facts.fact_set import FactSet, fingerprint, shape_class
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.products import MatmulCollector, MatmulFact
+from tilesmith.schedule.facts.reductions import (
     AccumulatorFact,
     ReductionFact,
     collect_accumulators,
     collect_reductions,
 )
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.work_facts import Counter, collect_work
+from tilesmith.schedule.facts.text import render_facts
+from tilesmith.schedule.facts.work import Counter, collect_work
 
 __all__ = [
     "AccumulatorFact",
@@ -51,7 +50,7 @@ __all__ = [
 class FactSource:
     """What facts were derived from; with other runtime sizes they are derived again."""
 
-    structure: Structure
+    structure: FunctionOutline
     rollable: tuple[Dim, ...]
     sizes: Mapping[str, int]
 
@@ -99,7 +98,9 @@ def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis,
 
 
 def collect_facts(
-    structure: Structure, rollable: tuple[Dim, ...] = (), sizes: Mapping[str, int] | None = None
+    structure: FunctionOutline,
+    rollable: tuple[Dim, ...] = (),
+    sizes: Mapping[str, int] | None = None,
 ) -> Facts:
     """All facts; ``rollable`` are the dimensions whose reductions may run in chunks.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.facts import Facts
-from tilesmith.schedule.fragments import BlockSizeFragment, CpuBlockSizeFragment
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import dot_minimums
+from tilesmith.schedule.space.fragments import BlockSizeFragment, CpuBlockSizeFragment
+from tilesmith.schedule.space.tile_sizes import dot_minimums
 from tilesmith.targets import Target
 
 UNKNOWN_EXTENT = 4096
@@ -25,13 +25,13 @@ def power_of_2_floor(n: float) -> int:
     return 1 << max(0, int(n).bit_length() - 1)
 
 
-def block_minimum(structure: Structure, facts: Facts, target: Target, name: str) -> int:
+def block_minimum(structure: FunctionOutline, facts: Facts, target: Target, name: str) -> int:
     """The least size the block may have: declared in the source, or needed by a matrix product."""
     declared = max(b.low for b in structure.function.blocks if b.name == name)
     return max(declared, dot_minimums(facts.matmuls, target).get(Dim.of(name), 1))
 
 
-def _maximum(structure: Structure, facts: Facts, target: Target, name: str) -> int:
+def _maximum(structure: FunctionOutline, facts: Facts, target: Target, name: str) -> int:
     extent = structure.extent(Dim.of(name)) or UNKNOWN_EXTENT
     most = MAX_SEARCHED_BLOCK if target.is_gpu else MAX_SEARCHED_CPU_BLOCK
     high = min(next_power_of_2(extent), most)
@@ -47,7 +47,7 @@ def _maximum(structure: Structure, facts: Facts, target: Target, name: str) -> i
     return high
 
 
-def _search_floor(structure: Structure, target: Target, name: str) -> int:
+def _search_floor(structure: FunctionOutline, target: Target, name: str) -> int:
     """Smaller blocks than this would give far more programs than the device can keep busy."""
     extent = structure.extent(Dim.of(name))
     grid = next((grid for grid in structure.grids if name in grid.blocks), None)
@@ -57,7 +57,7 @@ def _search_floor(structure: Structure, target: Target, name: str) -> int:
     return power_of_2_floor(extent / max(1.0, most_programs))
 
 
-def plain_default(structure: Structure, facts: Facts, target: Target) -> int:
+def plain_default(structure: FunctionOutline, facts: Facts, target: Target) -> int:
     """A block size that suits no kernel especially: smaller the more untiled elements there are."""
     num_blocks = max(1, len(structure.block_slots))
     rows = [fact.axis.extent or 1 for fact in facts.reductions if fact.kind != "tile"]
@@ -72,7 +72,7 @@ def plain_default(structure: Structure, facts: Facts, target: Target) -> int:
 
 
 def block_fragment(
-    structure: Structure, facts: Facts, target: Target, name: str
+    structure: FunctionOutline, facts: Facts, target: Target, name: str
 ) -> BlockSizeFragment:
     """Bounds and default of one entry of ``block_sizes``."""
     low = next_power_of_2(block_minimum(structure, facts, target, name))

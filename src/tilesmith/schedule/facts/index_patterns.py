@@ -10,7 +10,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import ONE, Dim
 from tilesmith.ir.values import Value
-from tilesmith.schedule.structure import Access, LoopAxis, Structure
+from tilesmith.schedule.facts.outline import Access, FunctionOutline, LoopAxis
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ SCALAR = IndexPattern("scalar")
 GATHER = IndexPattern("gather")
 
 
-def classify_index(structure: Structure, value: Value) -> IndexPattern:
+def classify_index(structure: FunctionOutline, value: Value) -> IndexPattern:
     """What an index tile enumerates."""
     if value.tile.rank == 0:
         return SCALAR
@@ -51,7 +51,7 @@ def classify_index(structure: Structure, value: Value) -> IndexPattern:
     return GATHER
 
 
-def subscript_text(structure: Structure, value: Value) -> str:
+def subscript_text(structure: FunctionOutline, value: Value) -> str:
     """An index as the user would write it; ``?`` where it has no short form."""
     op = structure.definitions.get(value)
     if isinstance(op, TileIndex):
@@ -70,7 +70,7 @@ def subscript_text(structure: Structure, value: Value) -> str:
     return access_text(structure, op) if isinstance(op, Load) else "?"
 
 
-def _arithmetic_text(structure: Structure, op: Elementwise) -> str:
+def _arithmetic_text(structure: FunctionOutline, op: Elementwise) -> str:
     size, axis = structure.definitions.get(op.args[1]), find_loop_axis(structure, op.args[0])
     if axis is not None and isinstance(size, BlockSize) and size.block == axis.block:
         return f"{axis.block}.id" if op.fn in ("floordiv", "truncdiv") else "?"
@@ -80,13 +80,13 @@ def _arithmetic_text(structure: Structure, op: Elementwise) -> str:
     return text if is_readable else "?"
 
 
-def access_text(structure: Structure, op: Access) -> str:
+def access_text(structure: FunctionOutline, op: Access) -> str:
     """An access as the user would write it."""
     subscripts = ", ".join(subscript_text(structure, index) for index in op.indices)
     return f"{op.tensor.name}[{subscripts}]"
 
 
-def _position_text(structure: Structure, value: Value) -> str:
+def _position_text(structure: FunctionOutline, value: Value) -> str:
     """The name of a value; of a loop's own positions the tile's or the plain index's name."""
     axis = find_loop_axis(structure, value)
     if axis is None:
@@ -94,7 +94,7 @@ def _position_text(structure: Structure, value: Value) -> str:
     return f"{axis.block}.begin" if axis.block else value.name.removesuffix("_begin")
 
 
-def find_loop_axis(structure: Structure, value: Value) -> LoopAxis | None:
+def find_loop_axis(structure: FunctionOutline, value: Value) -> LoopAxis | None:
     """The loop axis whose position a value is, if it is one."""
     axes = (axis for axes in structure.axes.values() for axis in axes)
     return next((axis for axis in axes if axis.index is value), None)

@@ -20,8 +20,8 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Value
-from tilesmith.schedule.extents import Extents
-from tilesmith.schedule.structure import AnyLoop, LoopAxis, Site
+from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.outline import AnyLoop, LoopAxis, Site
 
 NO_BLOCKS: Mapping[str, int] = {}
 MATMUL, ELEMENTWISE, TRANSCENDENTAL, REDUCTION = (

@@ -15,18 +15,18 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Value
-from tilesmith.schedule.access_facts import AccessFact, Purpose
-from tilesmith.schedule.dataflow import Dataflow
-from tilesmith.schedule.extents import Extents
-from tilesmith.schedule.index_patterns import (
+from tilesmith.schedule.facts.accesses import AccessFact, Purpose
+from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.index_patterns import (
     GATHER,
     IndexPattern,
     access_text,
     classify_index,
     find_loop_axis,
 )
-from tilesmith.schedule.structure import Access, Site
-from tilesmith.schedule.work_facts import Counter
+from tilesmith.schedule.facts.outline import Access, Site
+from tilesmith.schedule.facts.work import Counter
 
 _COMBINING = (Reduce, Scan, Sort, ReduceWith, ScanWith)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.block_bounds import block_minimum
-from tilesmith.schedule.facts import Facts
-from tilesmith.schedule.normalize import round_chunk
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.slots import Entries
-from tilesmith.schedule.structure import Structure
-from tilesmith.schedule.tile_sizes import (
+from tilesmith.schedule.space.block_bounds import block_minimum
+from tilesmith.schedule.space.normalize import round_chunk
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.tile_sizes import (
     TileSizes,
     dot_minimums,
     pad,
@@ -26,7 +26,7 @@ class SizeResolver:
     """Sizes of one function's blocks and tiles under different Configs."""
 
     def __init__(
-        self, structure: Structure, facts: Facts, entries: Entries, target: Target
+        self, structure: FunctionOutline, facts: Facts, entries: Entries, target: Target
     ) -> None:
         self._structure = structure
         self._entries = entries

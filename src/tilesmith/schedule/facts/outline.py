@@ -1,7 +1,7 @@
 """The loops and memory accesses of a function in program order, as a schedule sees them.
 
-``Structure`` is read-only and made once per function; all that builds slots, facts or resource
-estimates asks it rather than walking the IR again.
+``FunctionOutline`` is read-only and made once per function; all that builds slots, facts or
+resource estimates asks it rather than walking the IR again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _walk(region: Region, loops: tuple[AnyLoop, ...]) -> Iterator[Site]:
             yield from _walk(nested, inner)
 
 
-class Structure:
+class FunctionOutline:
     """Loops, accesses and definitions of one function."""
 
     def __init__(self, function: Function) -> None:
@@ -256,3 +256,28 @@ class Structure:
     def is_data_dependent(self, value: Value) -> bool:
         """Whether the value is computed from something loaded (tensors are only ever read)."""
         return any(isinstance(root.type, TensorType) for root in self.roots(value))
+
+
+class GridOutline(FunctionOutline):
+    """What a function without its other top-level loops would have.
+
+    Definitions stay those of the whole function: bounds are computed before all loops.
+    """
+
+    def __init__(self, whole: FunctionOutline, grid: Grid) -> None:
+        super().__init__(whole.function)
+        self.sites = tuple(site for site in self.sites if _is_of_grid(site, grid))
+
+    @cached_property
+    def block_slots(self) -> tuple[str, ...]:
+        """Those of the blocks that occur in the loop."""
+        used = {block for loop in self.all_loops for block in loop.blocks}
+        shapes = [value.tile.shape for value in self.tile_values]
+        used.update(symbol for shape in shapes for dim in shape for symbol in dim.symbols)
+        return tuple(name for name in super().block_slots if name in used)
+
+
+def _is_of_grid(site: Site, grid: Grid) -> bool:
+    if site.loops:
+        return site.loops[0] is grid
+    return site.op is grid or not isinstance(site.op, (Grid, GridBarrier))

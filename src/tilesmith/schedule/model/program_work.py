@@ -19,13 +19,13 @@ from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim, Shape
-from tilesmith.schedule.access_facts import AccessFact
-from tilesmith.schedule.counted_branches import counted_loops
-from tilesmith.schedule.extents import Extents
-from tilesmith.schedule.facts import Facts
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.counted_branches import counted_loops
+from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
 from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
-from tilesmith.schedule.structure import LoopAxis, Structure
-from tilesmith.schedule.tile_sizes import TileSizes
+from tilesmith.schedule.space.tile_sizes import TileSizes
 
 UNKNOWN_EXTENT = 4096
 """How far a loop is taken to range whose bounds are only known at run time."""
@@ -89,7 +89,7 @@ class GridWork:
 class WorkModel:
     """Templates of one function, and the numbers they give under a Config's sizes."""
 
-    def __init__(self, structure: Structure, facts: Facts, pipeline: OperandPipeline) -> None:
+    def __init__(self, structure: FunctionOutline, facts: Facts, pipeline: OperandPipeline) -> None:
         self._structure = structure
         self._extents = Extents(structure)
         self._facts = {(f.kind == "atomic", f.slot): f for f in facts.accesses}

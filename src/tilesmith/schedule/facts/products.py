@@ -10,11 +10,11 @@ from tilesmith.dtypes import DType
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.values import Value
-from tilesmith.schedule.dataflow import Dataflow
-from tilesmith.schedule.extents import Axis, Extents
-from tilesmith.schedule.index_patterns import access_text
-from tilesmith.schedule.structure import Site
-from tilesmith.schedule.work_facts import UNCOUNTED, Count, Counter, rate_class
+from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.schedule.facts.extents import Axis, Extents
+from tilesmith.schedule.facts.index_patterns import access_text
+from tilesmith.schedule.facts.outline import Site
+from tilesmith.schedule.facts.work import UNCOUNTED, Count, Counter, rate_class
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tilesmith.schedule.conditions import is_active
-from tilesmith.schedule.config_keys import KEYS, applies_to
-from tilesmith.schedule.fragments import Fragment
-from tilesmith.schedule.slots import Entries, Slot
+from tilesmith.schedule.space.conditions import is_active
+from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.space.keys import KEYS, applies_to
+from tilesmith.schedule.space.slots import Entries, Slot
 from tilesmith.targets import Target
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.fragments import Fragment
+from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline, LoopAxis
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.structure import AnyLoop, LoopAxis, Structure
+from tilesmith.schedule.space.fragments import Fragment
 
 MAX_STATIC_TRIPS = 8
 
@@ -93,7 +93,7 @@ class Entries:
 
 
 def collect_entries(
-    structure: Structure, rolled: tuple[Dim, ...], flattened: tuple[Grid, ...]
+    structure: FunctionOutline, rolled: tuple[Dim, ...], flattened: tuple[Grid, ...]
 ) -> Entries:
     """Bind the positions of all lists for one function."""
     loops = structure.all_loops
@@ -122,11 +122,11 @@ def collect_entries(
     )
 
 
-def _grid_of(structure: Structure, op: Load | Store) -> AnyLoop | None:
+def _grid_of(structure: FunctionOutline, op: Load | Store) -> AnyLoop | None:
     return next(iter(structure.loops_around(op)), None)
 
 
-def _is_short(structure: Structure, loop: Loop, axis: LoopAxis) -> bool:
+def _is_short(structure: FunctionOutline, loop: Loop, axis: LoopAxis) -> bool:
     """Whether the axis has constant bounds, a constant step and few trips, whatever the Config."""
     bounds = (loop.begins[axis.position], loop.ends[axis.position])
     if axis.extent is None or any(structure.find_constant(bound) is None for bound in bounds):
@@ -135,7 +135,7 @@ def _is_short(structure: Structure, loop: Loop, axis: LoopAxis) -> bool:
     return step is not None and -(-axis.extent // step) <= MAX_STATIC_TRIPS
 
 
-def constant_step(structure: Structure, loop: Loop, axis: LoopAxis) -> int | None:
+def constant_step(structure: FunctionOutline, loop: Loop, axis: LoopAxis) -> int | None:
     """The step of an axis that no Config changes, or None."""
     if axis.block and not structure.function.is_block(axis.block):
         return None

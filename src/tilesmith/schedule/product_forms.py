@@ -1,4 +1,4 @@
-"""Configs of kernels that can be run in more than one structure.
+"""Configs of kernels that have more than one form: rows of a product, reduced in several ways.
 
 Products whose rows are reduced can have their rows split: ``structure="two_phases"``,
 ``"last_reduces"`` or ``"exchange"`` in a Config says so, and it then has the keys and lengths of
@@ -22,14 +22,14 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_keys import STRUCTURE
-from tilesmith.schedule.dimensions import Dimension
-from tilesmith.schedule.fragments import Fragment
-from tilesmith.schedule.prediction import Prediction
+from tilesmith.schedule.model.prediction import Prediction
 from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.resources import ResourceUse
+from tilesmith.schedule.space.dimensions import Dimension
+from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.space.keys import STRUCTURE
+from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.schedule.spec import ConfigSpec, Values
-from tilesmith.schedule.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
 TWO_PHASES, LAST_REDUCES, EXCHANGE = "two_phases", "last_reduces", "exchange"
@@ -51,7 +51,7 @@ def _marked(values: Mapping[str, Any], name: str) -> Config:
     return Config.from_dict({**values, STRUCTURE: name})
 
 
-class StructuredSpec(ConfigSpec):
+class MultiFormSpec(ConfigSpec):
     """A ConfigSpec that also knows the Configs of other forms of the function, if it has any."""
 
     def __init__(

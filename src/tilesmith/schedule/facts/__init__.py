@@ -1,0 +1,1 @@
+"""What is known of a function: loops, extents, products, reductions, accesses, amounts of work."""
