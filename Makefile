@@ -1,6 +1,6 @@
 # make demo         set up, then run five real kernels on whatever device is there
-# make test         what CI runs: lint, types, layers, tests (no GPU needed)
-# make test-full    the same with the whole cross-compile matrix
+# make test         what CI runs: lint, types, layers, a fixed set of tests (no GPU needed)
+# make test-full    the same with all tests, and more random examples
 # make test-device  tests/device, on a machine with a GPU
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
 # make fuzz-score   how soon random programs notice ten known compiler bugs
@@ -27,6 +27,9 @@ endif
 
 # For interpreters the package is not installed in.
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+# Tests start hundreds of processes: compiled modules are kept, not made anew in each.
+unexport PYTHONDONTWRITEBYTECODE
 
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)

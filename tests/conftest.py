@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from datetime import date
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 import pytest
@@ -21,26 +22,74 @@ except ImportError:  # a device machine may lack it; no device test uses it
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
-DAY = date.today().toordinal()
-DAILY_SHARES = (
-    ("frontend/test_torch_functions.py", "reference", 5),
-    ("frontend/test_torch_reductions.py", "reference", 5),
-    ("frontend/test_torch_scans.py", "reference", 5),
-    ("conformance/test_on_the_cpu.py", "older_machines", 4),
-    ("conformance/test_on_the_cpu.py", "runtime_sizes", 2),
-    ("conformance/test_triton_code.py", "saved_modules", 2),
-    ("examples/test_dynamic_shapes.py", "reference", 3),
-    ("examples/test_dynamic_shapes.py", "", 2),
-    ("interpreter/test_elementwise.py", "", 2),
-    ("backends/cpu/test_edge_sizes.py", "", 2),
-    ("examples/test_native_code.py", "older_machines", 4),
-    ("examples/test_against_fp64.py", "bfloat16", 3),
-    ("examples/test_against_fp64.py", "float16", 3),
-    ("bench/test_suites.py", "our_kernels", 3),
-    ("schedule/test_cpu_examples.py", "", 4),
-    ("schedule/test_fact_text.py", "every_example", 3),
+
+
+class Share(NamedTuple):
+    """A long table of which one test of so many runs without --full."""
+
+    file: str
+    test: str
+    one_of: int
+    reason: str
+    optional: str = ""
+    """A parameter of which not every value must occur."""
+
+
+SAME_RULES = "types, sizes and backends go through the same rules; every function stays"
+OTHER_SIZES = "every kernel stays, with some size and type; partial tiles are among the sizes"
+OTHER_VECTORS = "the code of each kernel runs on this machine; that for others differs in width"
+SAME_PATHS = "kernels of one family take the same paths through the compiler"
+MORE_SEEDS = "each is a random sample of the same space"
+SHARES = (
+    Share("test_torch_functions.py", "test_unary_functions", 8, SAME_RULES),
+    Share("test_torch_functions.py", "test_binary_functions", 6, SAME_RULES),
+    Share("test_torch_functions.py", "test_operands_of_two_types", 6, SAME_RULES),
+    Share("test_torch_reductions.py", "test_reductions", 12, SAME_RULES),
+    Share("test_torch_reductions.py", "test_nan_and_infinity", 6, SAME_RULES),
+    Share("test_torch_scans.py", "test_torch_scans", 6, SAME_RULES),
+    Share("test_torch_scans.py", "test_nan_and_infinity", 4, SAME_RULES),
+    Share("test_torch_scans.py", "test_scans_of_the_language", 4, SAME_RULES),
+    Share("test_torch_rearrangements.py", "test_elements_are", 2, SAME_RULES),
+    Share("test_promotion.py", "test_tensors_without_dimensions", 3, SAME_RULES),
+    Share("test_promotion.py", "test_runtime_numbers", 3, SAME_RULES),
+    Share("test_locations.py", "test_every_op_of_every_case", 3, SAME_PATHS, "case"),
+    Share("test_elementwise.py", "test_integer_functions", 6, SAME_RULES),
+    Share("test_elementwise.py", "test_float_functions", 3, SAME_RULES),
+    Share("test_atomics.py", "test_atomics_take_effect", 3, SAME_RULES),
+    Share("test_reduction.py", "test_extrema_of_every_type", 3, SAME_RULES),
+    Share("test_scan.py", "test_running_extrema", 3, SAME_RULES),
+    Share("test_split_rows.py", "test_gives_what", 6, SAME_PATHS),
+    Share("test_split_rows.py", "test_lanes_beyond", 2, SAME_PATHS),
+    Share("test_against_fp64.py", "test_small_blocks", 8, OTHER_SIZES),
+    Share("test_against_fp64.py", "test_plain_call", 5, SAME_PATHS, "case"),
+    Share("test_against_fp64.py", "test_any_layout", 6, SAME_PATHS, "case"),
+    Share("test_dynamic_shapes.py", "test_one_kernel", 6, SAME_PATHS, "case"),
+    Share("test_native_code.py", "test_older_machines", 12, OTHER_VECTORS, "case"),
+    Share("test_native_code.py", "test_the_number_of_threads", 4, SAME_PATHS, "case"),
+    Share("test_mains.py", "test_example", 4, "their kernels are cases", "script"),
+    Share("test_under_triton_interpreter.py", "test_exported", 3, SAME_PATHS, "share"),
+    Share("test_module_source.py", "test_examples_need", 6, SAME_PATHS, "case"),
+    Share("test_on_the_cpu.py", "test_plain_call", 3, SAME_PATHS, "case"),
+    Share("test_on_the_cpu.py", "test_runtime_sizes", 4, SAME_PATHS, "case"),
+    Share("test_on_the_cpu.py", "test_native_code_of_random", 6, SAME_PATHS, "case"),
+    Share("test_on_the_cpu.py", "test_native_code_of_older", 10, OTHER_VECTORS, "case"),
+    Share("test_random_programs.py", "test_programs_compute", 2, MORE_SEEDS, "part"),
+    Share("test_edge_sizes.py", "test_", 2, SAME_PATHS),
+    Share("test_memory_order.py", "test_updates_are_seen", 3, SAME_PATHS),
+    Share("test_carried_tiles.py", "test_next_values", 3, SAME_PATHS),
+    Share("test_atomics_native.py", "test_older_machines", 3, OTHER_VECTORS),
+    Share("test_scans.py", "test_scans_compile", 4, SAME_PATHS),
+    Share("test_scans.py", "test_scans_of_floats", 3, SAME_PATHS),
+    Share("test_against_reference.py", "test_reductions_of_floats", 2, SAME_PATHS),
+    Share("test_suites.py", "test_our_kernels", 4, "they are the cases' kernels", "name"),
+    Share("test_cpu_examples.py", "test_", 8, SAME_PATHS, "name"),
+    Share("test_fact_text.py", "test_every_example", 4, SAME_PATHS, "name"),
 )
-"""File, part of the id, and in how many days all of them have run; --full runs all at once."""
+"""Long tables, of which `make test` runs a part; the first entry that fits a test counts.
+
+The part is the same on every day and machine: what is in it depends on the names of tests only. It
+holds every value of every parameter at least once, so each function, type, size and backend.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,23 +129,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(TESTS / "device"):
             item.add_marker(pytest.mark.device)
-        if item.get_closest_marker("device") and not has_device():
-            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
-        if item.get_closest_marker("full") and not config.getoption("--full"):
-            item.add_marker(pytest.mark.skip(reason="runs only with --full"))
-    if not config.getoption("--full"):
-        others = [item for item in items if not is_due(item)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if is_due(item)]
+    left_out = {item for item in items if item.get_closest_marker("device") and not has_device()}
+    # Who names one test of a table wants that one.
+    if not config.getoption("--full") and not any("[" in argument for argument in config.args):
+        left_out |= tests_left_to_full(items)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
-def is_due(item: pytest.Item) -> bool:
-    """Whether a test runs today: of long tables one share a day, another one tomorrow."""
-    place = item.path.relative_to(TESTS).as_posix()
-    for file, part, days in DAILY_SHARES:
-        if place == file and part in item.nodeid:
-            return (crc32(item.nodeid.encode()) + DAY) % days == 0
-    return True
+def tests_left_to_full(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Tests that are marked so, and of each long table what the short run does without."""
+    left_out = {item for item in items if item.get_closest_marker("full")}
+    tables: dict[tuple[Share, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        name = item.name.partition("[")[0]
+        for share in SHARES:
+            if share.file == item.path.name and name.startswith(share.test) and name != item.name:
+                tables[share, name].append(item)
+                break
+    for (share, _), table in tables.items():
+        left_out |= set(table) - short_table(table, share)
+    return left_out
+
+
+def short_table(table: list[pytest.Item], share: Share) -> set[pytest.Item]:
+    """One of so many tests, chosen by name, and more until every value of a parameter is there."""
+    chosen: set[pytest.Item] = set()
+    seen: set[tuple[str, str]] = set()
+    hashes = {item: crc32(item.name.encode()) for item in table}
+    # Tests of the share come first, so that few others are needed for what they lack.
+    for item in sorted(table, key=lambda item: (hashes[item] % share.one_of != 0, hashes[item])):
+        values = parameters(item, share.optional)
+        if hashes[item] % share.one_of == 0 or not values <= seen:
+            chosen.add(item)
+            seen |= values
+    return chosen
+
+
+def parameters(item: pytest.Item, optional: str) -> set[tuple[str, str]]:
+    """Names and values of a test's parameters, without one that may be missing."""
+    values = getattr(item, "callspec").params.items()  # noqa: B009  pytest does not declare it
+    return {(name, str(value)) for name, value in values if name != optional}
 
 
 def golden_path(test_file: Path, test_name: str, part: str = "") -> Path:

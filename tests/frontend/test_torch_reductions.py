@@ -243,3 +243,21 @@ def test_default_epsilon_of_rms_norm_is_that_of_the_computing_type(
     out = torch.empty_like(x)
     on_backend(to_matrix, backend)(x, out, lambda tile: functional.rms_norm(tile, [5]))
     torch.testing.assert_close(out, functional.rms_norm(x, [5]))
+
+
+@helion.kernel
+def means_of_parts(x, out):
+    for t in hl.tile(x.size(0), block_size=4):
+        out[t.id, 0] = x[t].mean()
+        out[t.id, 1] = x[t].var(correction=0)
+    return out
+
+
+@backends
+@pytest.mark.parametrize("size", [3, 4, 10, 13])
+def test_a_last_part_that_is_shorter_is_divided_by_its_own_length(size: int, backend: str) -> None:
+    x = randn(size, seed=3)
+    found = on_backend(means_of_parts, backend)(x, torch.empty(-(-size // 4), 2))
+    parts = x.double().split(4)
+    exact = torch.stack([torch.stack([part.mean(), part.var(correction=0)]) for part in parts])
+    check_against(found, exact, reduction_length=4)
