@@ -19,7 +19,8 @@ from tilesmith.backends.triton.elementwise import SCALAR_TEMPLATES
 from tilesmith.backends.triton.rules import RULES
 from tilesmith.interpreter.evaluate_ops import EVALUATORS
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.axis_roles import FORMS, LANES_MEET, AxisForm, Kept, Mixed
+from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
@@ -30,6 +31,9 @@ from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.traits import Trait
+from tilesmith.ir.values import Value
+from tilesmith.passes.squeeze_unit_axes import FORM_RULES
 
 PLANNED = (
     Grid, GridBarrier, Loop, While, If, Yield, Dot, Store, Atomic, ProgramBarrier, Reduce, Sort,
@@ -74,3 +78,41 @@ def test_every_op_is_documented(op: type[Operation]):
 
 def test_catalog_keys_are_the_names_of_the_ops():
     assert all(name == op.name for name, op in OPS_BY_NAME.items())
+
+
+@pytest.mark.parametrize("cls", OPS_BY_NAME.values(), ids=lambda cls: cls.name)
+def test_every_op_declares_its_axis_roles(cls: type[Operation]):
+    assert type(cls.form) in FORMS
+    assert cls.form.describe()
+    if cls.form.roles & LANES_MEET:
+        assert cls.neutral is not Operation.neutral
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_every_form_of_axis_roles_can_be_squeezed(form: type[AxisForm]):
+    assert form in FORM_RULES
+
+
+def test_an_op_without_axis_roles_does_not_load():
+    with pytest.raises(TypeError, match="'nameless' does not declare its axis roles"):
+
+        @op("nameless", Trait.PURE)
+        class _Nameless(Operation):  # pyright: ignore[reportUnusedClass]
+            x: Value = operand()
+
+
+def test_an_op_that_mixes_lanes_must_say_what_is_neutral():
+    with pytest.raises(TypeError, match="'shuffle' does not say what invalid lanes must hold"):
+
+        @op("shuffle", Trait.PURE, axes=Mixed("axis"))
+        class _Shuffle(Operation):  # pyright: ignore[reportUnusedClass]
+            x: Value = operand()
+            axis: int = attribute()
+
+
+def test_axis_roles_name_a_field_of_the_op():
+    with pytest.raises(TypeError, match="has no field 'axes'"):
+
+        @op("fade", Trait.PURE, axes=Kept("axes"))
+        class _Fade(Operation):  # pyright: ignore[reportUnusedClass]
+            x: Value = operand()

@@ -8,7 +8,7 @@ import torch
 from tests.backends.triton.kernels import parse, rows
 from tests.backends.triton.test_squeeze_unit_axes import check
 from tests.passes.program_text import body_after, body_lines, make_program
-from tests.passes.test_mask_partial_tiles import masks
+from tests.passes.test_mask_partial_tiles import masked_lines, masks
 from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.ir.printer import print_function
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
@@ -35,6 +35,26 @@ def reduction(value: str, attributes: str) -> str:
 
 def test_masked_lanes_are_filled_with_others():
     assert masks(reduction("%v", "others=[2.0]")) == ["mask(%v) {fill=2.0, axes=[1]}"]
+
+
+def test_a_reduction_with_others_reads_the_filled_lanes_not_the_unfilled():
+    lines = masked_lines(reduction("%v", "others=[2.0]"))
+    (mask,) = (line.split(" = ")[0] for line in lines if " = mask(" in line)
+    assert any(f"= reduce_with({mask})" in line for line in lines)
+
+
+def test_each_of_two_equal_operands_is_filled_with_its_own_other():
+    pair = (
+        HALVED.replace("(%lhs: f32[], %rhs", "(%lhs: f32[], %l: f32[], %rhs")
+        .replace("%rhs: f32[])", "%rhs: f32[], %r: f32[])")
+        .replace("yield(%both)", "yield(%both, %l)")
+    )
+    lines = masked_lines(f"""
+        %r0, %r1 = reduce_with(%v, %v) {{axis=1, others=[2.0, 3.0]}} : f32[t], f32[t] {pair}
+        store(%y, %r0, none, [%i])
+    """)
+    first, second = (line.split(" = ")[0] for line in lines if " = mask(" in line)
+    assert any(f"= reduce_with({first}, {second})" in line for line in lines)
 
 
 def test_loaded_zeros_need_no_filling():

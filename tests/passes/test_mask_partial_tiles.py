@@ -16,10 +16,14 @@ TILE = """
 """
 
 
-def masks(inside: str, before: str = "") -> list[str]:
+def masked_lines(inside: str, before: str = "") -> list[str]:
     header = 'loop([%zero], [%hundred], [], []) {blocks=["u"]} (%k: i32[])'
     program = make_program(f"{before}\n{header} {{ {TILE} {inside} }}")
-    lines = body_after(mask_partial_tiles, program)
+    return body_after(mask_partial_tiles, program)
+
+
+def masks(inside: str, before: str = "") -> list[str]:
+    lines = masked_lines(inside, before)
     return [line.split(" = ", 1)[1].split(" :")[0] for line in lines if " = mask(" in line]
 
 

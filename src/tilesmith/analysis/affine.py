@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.analysis.scalar_arithmetic import Constant
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 Term = tuple[Value, int]
 """A scalar value and its coefficient."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 
 from tilesmith.analysis.scalar_arithmetic import (
-    Constant,
     convert,
     evaluate,
     is_same_constant,
@@ -22,7 +21,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 Definitions = Callable[[Value], "Operation | None"]
 

@@ -14,25 +14,23 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.length_masks import is_false_past_end
 from tilesmith.analysis.scalar_arithmetic import (
-    Constant,
     convert,
     evaluate,
     is_same_constant,
     normalize,
 )
 from tilesmith.analysis.scopes import bound_blocks
+from tilesmith.ir.axis_roles import LANES_MEET
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 
 @dataclass(frozen=True)
@@ -144,8 +142,36 @@ def _meet(lhs: Lanes, rhs: Lanes) -> Lanes:
 
 
 def _transfer(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
-    rule = _RULES.get(type(op))
-    return rule(op, operands) if rule else _unknown(op.result)
+    rule = _VALUE_RULES.get(type(op))
+    if rule is not None:
+        return rule(op, operands)
+    if op.form.is_lane_wise and Trait.VIEW in op.traits:
+        return _of_view(op, operands)
+    if op.form.roles & LANES_MEET:
+        return _of_meeting_lanes(op, operands)
+    # That nothing is known is true of any op.
+    return _unknown(op.result)
+
+
+def _of_view(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
+    """An axis holds what the one it was kept from does; a new or repeated one says nothing more."""
+    (roles,), (held,) = op.axis_roles(), operands.values()
+    axes = [held.uniform] * op.result.tile.rank
+    for constant, role in zip(held.axes, roles):
+        if role.to is not None:
+            axes[role.to] = constant
+    return Lanes(tuple(axes), held.uniform)
+
+
+def _of_meeting_lanes(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
+    """Lanes that are neutral in the operand may be known to be so in the result."""
+    axes: list[Constant | None] = [None] * op.result.tile.rank
+    first = next(op.operand_values())
+    for held, role in zip(operands[first].axes, op.axis_roles()[0]):
+        neutral = None if role.to is None else op.neutral_result(role.to)
+        if role.to is not None and neutral is not None:
+            axes[role.to] = _meet_constants(held, normalize(neutral, op.result.tile.dtype))
+    return Lanes(tuple(axes))
 
 
 def _of_full(op: Full, operands: dict[Value, Lanes]) -> Lanes:
@@ -189,26 +215,6 @@ def _of_cast(op: Cast, operands: dict[Value, Lanes]) -> Lanes:
     return Lanes(tuple(map(cast, held.axes)), cast(held.uniform))
 
 
-def _of_expand_dims(op: ExpandDims, operands: dict[Value, Lanes]) -> Lanes:
-    held = operands[op.x]
-    axes = list(held.axes)
-    for axis in op.axes:
-        axes.insert(axis, held.uniform)
-    return Lanes(tuple(axes), held.uniform)
-
-
-def _of_broadcast(op: Broadcast, operands: dict[Value, Lanes]) -> Lanes:
-    held = operands[op.x]
-    pairs = zip(op.x.tile.shape, op.result.tile.shape, held.axes)
-    axes = tuple(c if old == new else held.uniform for old, new, c in pairs)
-    return Lanes(axes, held.uniform)
-
-
-def _of_permute(op: Permute, operands: dict[Value, Lanes]) -> Lanes:
-    held = operands[op.x]
-    return Lanes(tuple(held.axes[axis] for axis in op.order), held.uniform)
-
-
 def _of_mask(op: Mask, operands: dict[Value, Lanes]) -> Lanes:
     held = operands[op.x]
     fill = normalize(op.fill, op.result.tile.dtype)
@@ -220,34 +226,11 @@ def _of_mask(op: Mask, operands: dict[Value, Lanes]) -> Lanes:
     return Lanes(axes, _meet_constants(held.uniform, fill))
 
 
-def _of_reduce(op: Reduce, operands: dict[Value, Lanes]) -> Lanes:
-    axes = list(operands[op.x].axes)
-    del axes[op.axis]
-    # Combining any number of identities (no lane at all included) gives the identity.
-    identity = normalize(op.reduction.identity(op.x.tile.dtype), op.x.tile.dtype)
-    if op.reduction.is_arg or op.x.tile.dtype != op.result.tile.dtype:
-        return _unknown(op.result)
-    return Lanes(tuple(_meet_constants(constant, identity) for constant in axes))
-
-
-def _of_scan(op: Scan, operands: dict[Value, Lanes]) -> Lanes:
-    identity = normalize(op.reduction.identity(op.x.tile.dtype), op.x.tile.dtype)
-    axes = [_meet_constants(constant, identity) for constant in operands[op.x].axes]
-    # In reverse the lanes past the end come first; otherwise they follow valid ones.
-    if not op.reverse or len(op.x.tile.shape[op.axis].factors) > 1:
-        axes[op.axis] = None
-    return Lanes(tuple(axes))
-
-
-_RULES: dict[type[Operation], Callable[..., Lanes]] = {
+_VALUE_RULES: dict[type[Operation], Callable[..., Lanes]] = {
     Full: _of_full,
     Load: _of_load,
     Elementwise: _of_elementwise,
     Cast: _of_cast,
-    ExpandDims: _of_expand_dims,
-    Broadcast: _of_broadcast,
-    Permute: _of_permute,
     Mask: _of_mask,
-    Reduce: _of_reduce,
-    Scan: _of_scan,
 }
+"""Ops that make new constants of those they find: axis roles cannot say which."""

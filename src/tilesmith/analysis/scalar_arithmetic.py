@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith.dtypes import BF16, F16, F32, F64, DType, Kind
-
-Constant = int | float | bool
+from tilesmith.ir.values import Constant
 
 
 def normalize(value: Constant, dtype: DType) -> Constant | None:

@@ -1,21 +1,22 @@
 """The base class of ops. Fields declare their role once; walking, cloning and printing follow.
 
-An op class is made with ``@op(name, traits)``; each field is ``operand()``, ``operands()``,
-``attribute()`` or ``region()``. ``ir/ops/catalog.py`` lists the classes, so nothing depends on
-import order.
+An op class is made with ``@op(name, traits, axes=...)``; each field is ``operand()``,
+``operands()``, ``attribute()`` or ``region()``, and ``axes`` is a form of ``ir/axis_roles.py``.
+``ir/ops/catalog.py`` lists the classes, so nothing depends on import order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar, cast
 
 from typing_extensions import Self, dataclass_transform
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
+from tilesmith.ir.axis_roles import LANES_MEET, AxisForm, OperandRoles
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 ROLE, NAMED = "role", "named"
 OPERAND, OPERANDS, ATTRIBUTE, REGION = "operand", "operands", "attribute", "region"
@@ -73,6 +74,8 @@ class Operation:
     traits: ClassVar[Trait]
     num_results: ClassVar[int | None] = 1
     """How many results the op has; None when it follows from the operands (loops, branches)."""
+    form: ClassVar[AxisForm]
+    """How the axes of the operands take part in the results."""
     _fields_by_role: ClassVar[dict[str, tuple[Field[Any], ...]]] = {}
 
     results: tuple[Value, ...] = ()
@@ -120,6 +123,17 @@ class Operation:
                 changes[item.name] = new_values
         return replace(self, **changes) if changes else self
 
+    def with_operand_list(self, values: Sequence[Value]) -> Self:
+        """The same op over other operands, given in the order of ``operand_values``."""
+        rest = iter(values)
+        changes: dict[str, Any] = {}
+        for item in self.fields_of(OPERAND):
+            if getattr(self, item.name) is not None:
+                changes[item.name] = next(rest)
+        for item in self.fields_of(OPERANDS):
+            changes[item.name] = tuple(next(rest) for _ in getattr(self, item.name))
+        return replace(self, **changes)
+
     def with_regions(self, new_regions: tuple[Region, ...]) -> Self:
         """The same op with its regions replaced."""
         if not new_regions:
@@ -133,6 +147,37 @@ class Operation:
         """A sentence saying what is wrong with this op alone, or None."""
         return None
 
+    def axis_roles(self) -> tuple[OperandRoles, ...]:
+        """The role of each axis of each operand, in the order of ``operand_values``."""
+        return self.form.of(self)
+
+    def with_axis_numbers(self, numbers: tuple[int, ...]) -> Self:
+        """The same op with other numbers in the attribute that holds axes."""
+        name = self.form.attribute
+        is_single = isinstance(getattr(self, name), int)
+        return replace(self, **{name: numbers[0] if is_single else numbers})
+
+    def neutral(self, position: int) -> Constant | None:
+        """What invalid lanes of an operand must hold along combined and mixed axes.
+
+        None where the op leaves out invalid lanes itself. ``position`` counts ``operand_values``.
+        """
+        raise NotImplementedError(f"{self.name} combines no lanes")
+
+    def neutral_result(self, axis: int) -> Constant | None:
+        """What lanes invalid along a result axis hold if those of the operand are neutral there.
+
+        None where that is not known.
+        """
+        return None
+
+    def of_one_lane(self) -> tuple[Value | Constant, ...]:
+        """The results where the axis that the op makes or works along has one lane, a valid one.
+
+        Values stand for themselves without that axis, converted to the result's element type.
+        """
+        return tuple(self.operand_values())[: len(self.results)]
+
 
 OpClass = TypeVar("OpClass", bound=type[Operation])
 
@@ -143,16 +188,20 @@ OpClass = TypeVar("OpClass", bound=type[Operation])
     field_specifiers=(operand, operands, attribute, region),
 )
 def op(
-    name: str, traits: Trait = Trait.NONE, num_results: int | None = 1
+    name: str,
+    traits: Trait = Trait.NONE,
+    num_results: int | None = 1,
+    *,
+    axes: AxisForm | None = None,
 ) -> Callable[[OpClass], OpClass]:
-    """Freeze an op class and give it its IR name, traits and number of results."""
+    """Freeze an op class and give it its IR name, traits, number of results and axis roles."""
 
     def decorate(cls: OpClass) -> OpClass:
         cls = cast("OpClass", dataclass(frozen=True, eq=False, kw_only=True)(cls))
-        cls.name, cls.traits, cls.num_results = name, traits, num_results
-        for item in fields(cls):
-            if item.name not in ("results", "loc") and ROLE not in item.metadata:
-                raise TypeError(f"field {cls.__name__}.{item.name} has no role")
+        if axes is None:
+            raise TypeError(f"op {name!r} does not declare its axis roles")
+        cls.name, cls.traits, cls.num_results, cls.form = name, traits, num_results, axes
+        _check_declaration(cls)
         roles = (OPERAND, OPERANDS, ATTRIBUTE, REGION)
         # Passes ask for fields of every op they meet: the answer is made once.
         cls._fields_by_role = {
@@ -162,3 +211,15 @@ def op(
         return cls
 
     return decorate
+
+
+def _check_declaration(cls: type[Operation]) -> None:
+    """Refuse an op class that leaves something open which passes would have to guess."""
+    names = {item.name for item in fields(cls)}
+    for item in fields(cls):
+        if item.name not in ("results", "loc") and ROLE not in item.metadata:
+            raise TypeError(f"field {cls.__name__}.{item.name} has no role")
+    if cls.form.attribute and cls.form.attribute not in names:
+        raise TypeError(f"op {cls.name!r} has no field {cls.form.attribute!r} for its axes")
+    if cls.form.roles & LANES_MEET and cls.neutral is Operation.neutral:
+        raise TypeError(f"op {cls.name!r} does not say what invalid lanes must hold (neutral)")

@@ -17,7 +17,7 @@ class Trait(Flag):
     """Writes memory."""
     TERMINATOR = auto()
     """Ends a region and hands its operands to the enclosing op."""
-    CHEAP = auto()
-    """Costs next to nothing to compute again (index arithmetic, views)."""
+    VIEW = auto()
+    """Computes nothing: each element is one of the only operand's, or a fill."""
     EFFECT = auto()
     """Has an effect other than on memory (prints, stops, foreign code): stays where it is."""

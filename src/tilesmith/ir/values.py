@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.ir.types import TensorType, TileType, Type
 
+Constant = int | float | bool
+"""What one lane holds where that is known at compile time."""
+
 
 @dataclass(eq=False)
 class Value:

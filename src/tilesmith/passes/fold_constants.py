@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.analysis.scalar_arithmetic import Constant, convert, evaluate, is_same_constant
+from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, While
@@ -15,7 +15,7 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.rewriting import Definitions, Replacement, Rule, apply_rules
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import Substitution
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 
 def fold_constants(function: Function) -> Function:

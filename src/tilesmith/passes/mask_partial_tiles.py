@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tilesmith.analysis.masked_lanes import Lanes, find_masked_lanes
-from tilesmith.analysis.scalar_arithmetic import Constant, normalize
+from tilesmith.analysis.scalar_arithmetic import normalize
 from tilesmith.analysis.scopes import bound_blocks
 from tilesmith.dtypes import BOOL
+from tilesmith.ir.axis_roles import LANES_MEET
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.combine import ReduceWith
 from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce, ReduceKind
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 _NEVER_PADDED_FROM = 32
 """Backends may pad smaller powers of two where a dot needs more lanes, but no larger ones."""
@@ -49,11 +45,9 @@ def mask_partial_tiles(function: Function) -> Function:
         %0 = mask(%e) {fill=0.0, axes=[1]} : f32[m, n]
         %s = reduce(%0) {axis=1, kind="sum"} : f32[m]
 
-    A dot's operands are reset to 0 along the contracted axis, both of them since 0 * NaN is
-    NaN. A scan's operand needs it only where invalid lanes come first: in reverse, as a rule.
-    What is sorted is reset to the greatest integer, so that invalid lanes stay at the end.
-    A carried value with an axis of the loop's own block keeps its old content in lanes
-    beyond the end of an iteration's tile.
+    Which axes that concerns follows from the axis roles, and ``Operation.neutral`` says what the
+    lanes must hold. A carried value with an axis of the loop's own block keeps its old content in
+    lanes beyond the end of an iteration's tile.
     """
     return _Masking(function).run()
 
@@ -84,21 +78,12 @@ class _Masking:
         return Region(region.args, tuple(new_ops))
 
     def _mask_op(self, op: Operation) -> Iterator[Operation]:
-        if isinstance(op, Reduce) or (isinstance(op, Scan) and op.needs_neutral_lanes):
-            yield from self._mask_operand(op, op.reduction.identity(op.x.tile.dtype))
-        elif isinstance(op, ReduceWith):
-            yield from self._mask_combined(op)
-        elif isinstance(op, Sort):
-            yield from self._mask_operand(op, op.x.tile.dtype.highest)
-        elif isinstance(op, Dot):
-            yield from self._mask_dot(op)
-        elif isinstance(op, Loop):
+        if isinstance(op, Loop):
             yield op.with_regions((self._mask_body(op),))
+        elif op.form.roles & LANES_MEET:
+            yield from self._mask_operands(op)
         else:
-            yield self._mask_inside(op)
-
-    def _mask_inside(self, op: Operation) -> Operation:
-        return op.with_regions(tuple(map(self._mask_region, op.regions())))
+            yield op.with_regions(tuple(map(self._mask_region, op.regions())))
 
     def _needs_mask(self, op: Operation, value: Value, axis: int, neutral: Constant) -> bool:
         if not may_be_partial(value.tile.shape[axis]):
@@ -106,34 +91,19 @@ class _Masking:
         held = self._lanes[op].get(value, Lanes((None,) * value.tile.rank)).axes[axis]
         return held is None or held != normalize(neutral, value.tile.dtype)
 
-    def _mask_operand(self, op: Reduce | Scan | Sort, fill: Constant) -> Iterator[Operation]:
-        if self._needs_mask(op, op.x, op.axis, fill):
-            mask = _make_mask(op.x, fill, (op.axis,))
-            yield mask
-            op = replace(op, x=mask.result)
-        yield op
-
-    def _mask_combined(self, op: ReduceWith) -> Iterator[Operation]:
-        xs = list(op.xs)
-        for position, (value, other) in enumerate(zip(op.xs, op.others or ())):
-            if self._needs_mask(op, value, op.axis, other):
-                mask = _make_mask(value, other, (op.axis,))
-                yield mask
-                xs[position] = mask.result
-        yield replace(op, xs=tuple(xs)) if xs != list(op.xs) else op
-
-    def _mask_dot(self, op: Dot) -> Iterator[Operation]:
-        new: dict[str, Value] = {}
-        for name, value, axis in (
-            ("lhs", op.lhs, op.lhs.tile.rank - 1),
-            ("rhs", op.rhs, op.rhs.tile.rank - 2),
-        ):
-            zero = 0.0 if value.tile.dtype.is_float else 0
-            if self._needs_mask(op, value, axis, zero):
-                mask = _make_mask(value, zero, (axis,))
-                yield mask
-                new[name] = mask.result
-        yield replace(op, **new) if new else op
+    def _mask_operands(self, op: Operation) -> Iterator[Operation]:
+        """Reset the lanes that meet others in this op; regions in it compute single elements."""
+        values = list(op.operand_values())
+        masks: list[Operation] = []
+        for position, roles in enumerate(op.axis_roles()):
+            value = values[position]
+            axes = tuple(axis for axis, role in enumerate(roles) if role.role in LANES_MEET)
+            fill = op.neutral(position) if axes else None
+            if fill is not None and any(self._needs_mask(op, value, axis, fill) for axis in axes):
+                masks.append(_make_mask(value, fill, axes))
+                values[position] = masks[-1].result
+        yield from masks
+        yield op.with_operand_list(values) if masks else op
 
     def _mask_body(self, loop: Loop) -> Region:
         body = self._mask_region(loop.body)

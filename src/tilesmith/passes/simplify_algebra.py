@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilesmith.analysis.scalar_arithmetic import Constant, evaluate, is_same_constant
+from tilesmith.analysis.scalar_arithmetic import evaluate, is_same_constant
 from tilesmith.dtypes import DType, Kind
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
@@ -15,7 +15,7 @@ from tilesmith.ir.ops.rearrangement import Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.rewriting import Definitions, Replacement, Rule, apply_rules
 from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 Applies = Callable[[DType], bool]
 

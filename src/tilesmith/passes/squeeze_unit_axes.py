@@ -11,18 +11,31 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
+from tilesmith.ir.axis_roles import (
+    Accessed,
+    AxisForm,
+    Carried,
+    Combined,
+    Contracted,
+    Gathered,
+    Inserted,
+    Joined,
+    Kept,
+    Mixed,
+    Numbered,
+    Opaque,
+    Permuted,
+    Picked,
+    Repeated,
+    Reshaped,
+    Uniform,
+)
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.debugging import Breakpoint, Print
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
-from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.rearrangement import Gather, Select, Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.rearrangement import Gather
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import ONE, Dim, Shape, TileType
@@ -136,7 +149,7 @@ class _Axes:
             return value
         shape = tuple(dim for axis, dim in enumerate(value.tile.shape) if axis not in axes)
         op = self._definitions.get(value)
-        if isinstance(op, (Cast, Elementwise)):
+        if op is not None and op.form == Kept():
             fitted = {old: self._drop_ones(old, axes) for old in op.operand_values()}
             again = op.with_operands(fitted.__getitem__)
             return self._insert(value, shape, lambda **fields: replace(again, **fields))
@@ -149,36 +162,17 @@ class _Axes:
 
 
 class _Squeezer(_Axes):
-    """One run over a function: a rule for each kind of op."""
-
-    def __init__(self, units: Collection[str], *, drops_ones: bool) -> None:
-        super().__init__(units, drops_ones=drops_ones)
-        self._rules: dict[type[Operation], Callable[[Any], None]] = {
-            TileIndex: self._tile_index,
-            Arange: self._arange,
-            Mask: self._mask,
-            ExpandDims: self._expand_dims,
-            Broadcast: self._broadcast,
-            Permute: self._permute,
-            Reduce: self._reduce,
-            **dict.fromkeys((Scan, Sort, Select, ReduceWith, ScanWith), self._along_axis),
-            Gather: self._gather,
-            Dot: self._dot,
-            Load: self._access,
-            Store: self._access,
-            Atomic: self._access,
-            **dict.fromkeys((Print, Breakpoint, InlineTriton, InlineAsm), self._foreign),
-        }
+    """One run over a function: a rule for each form of axis roles."""
 
     def region(self, region: Region) -> Region:
         outer, self._ops = self._ops, []
         args = tuple(map(self._squeezed_value, region.args))
         for op in region.ops:
-            self._rules.get(type(op), self._generic)(op)
+            FORM_RULES[type(op.form)](self, op)
         ops, self._ops = self._ops, outer
         return Region(args, tuple(ops))
 
-    def _generic(self, op: Operation) -> None:
+    def generic(self, op: Operation) -> None:
         current = op.with_operands(self._get)
         current = current.with_regions(tuple(map(self.region, op.regions())))
         results = tuple(map(self._squeezed_value, op.results))
@@ -186,7 +180,7 @@ class _Squeezer(_Axes):
             current = replace(current, results=results)
         self._append(current)
 
-    def _foreign(self, op: Operation) -> None:
+    def foreign(self, op: Operation) -> None:
         """What shows tiles to the user, or to code of the user's own, shows all their axes."""
         current = op.with_operands(self._restored)
         shapes = [tuple(map(self._dim, old.tile.shape)) for old in op.results]
@@ -207,64 +201,51 @@ class _Squeezer(_Axes):
         shape = tuple(map(self._dim, value.tile.shape))
         return self._insert(new, shape, lambda **fields: ExpandDims(x=new, axes=axes, **fields))
 
-    def _tile_index(self, op: TileIndex) -> None:
-        if op.block not in self._units:
-            self._generic(op)
-        else:
-            self._new[op.result] = self._cast(self._get(op.begin), op.result)
-
-    def _arange(self, op: Arange) -> None:
+    def numbered(self, op: Operation) -> None:
         if self._dropped(op.result.tile.shape):
-            self._zero(op)
+            self._take_one_lane(op)
         else:
-            self._generic(op)
+            self.generic(op)
 
-    def _zero(self, op: Operation) -> None:
-        self._append(Full(value=0, results=(self._squeezed_value(op.result),), loc=op.loc))
+    def _take_one_lane(self, op: Operation) -> None:
+        """Put what the op gives for its only lane in the place of its results."""
+        for old, new in zip(op.results, op.of_one_lane()):
+            if isinstance(new, Value):
+                self._new[old] = self._cast(self._get(new), old)
+            else:
+                self._append(Full(value=new, results=(self._squeezed_value(old),), loc=op.loc))
 
-    def _mask(self, op: Mask) -> None:
-        axes = self._renumber(op.axes, op.x.tile.shape)
+    def with_named_axes(self, op: Operation) -> None:
+        """An op that does something along the axes it names does nothing without any."""
+        if not op.form.attribute:
+            self.generic(op)
+            return
+        axes = self._renumber(op.form.numbers(op), op.form.numbered(op).tile.shape)
         if axes:
-            self._generic(replace(op, axes=axes))
+            self.generic(op.with_axis_numbers(axes))
         else:
-            self._new[op.result] = self._get(op.x)
+            self._new[op.result] = self._get(next(op.operand_values()))
 
-    def _expand_dims(self, op: ExpandDims) -> None:
-        axes = self._renumber(op.axes, op.result.tile.shape)
-        if axes:
-            self._generic(replace(op, axes=axes))
-        else:
-            self._new[op.result] = self._get(op.x)
-
-    def _broadcast(self, op: Broadcast) -> None:
+    def broadcast(self, op: Broadcast) -> None:
         x = self._fit(op.x, op.result.tile.shape)
         if x.tile.shape == self._shape(op.result.tile.shape):
             self._new[op.result] = x
         else:
             self._append(replace(op, x=x, results=(self._squeezed_value(op.result),)))
 
-    def _permute(self, op: Permute) -> None:
+    def permute(self, op: Permute) -> None:
         order = self._renumber(op.order, op.x.tile.shape)
         if order == tuple(range(len(order))):
             self._new[op.result] = self._get(op.x)
         else:
-            self._generic(replace(op, order=order))
+            self.generic(replace(op, order=order))
 
-    def _reduce(self, op: Reduce) -> None:
-        axis = self._renumber((op.axis,), op.x.tile.shape)
-        if axis:
-            self._generic(replace(op, axis=axis[0]))
-        elif op.reduction.is_arg:
-            self._zero(op)
-        else:
-            self._new[op.result] = self._cast(self._get(op.x), op.result)
-
-    def _gather(self, op: Gather) -> None:
+    def gather(self, op: Gather) -> None:
         """An axis that only the tile or only its positions lose comes back for the gather."""
         shape, positions = op.x.tile.shape, op.index.tile.shape
         if self._renumber((op.axis,), shape) and self._renumber((op.axis,), positions):
             (axis,) = self._renumber((op.axis,), shape)
-            self._generic(replace(op, axis=axis))
+            self.generic(replace(op, axis=axis))
             return
         axis = sum(other not in self._dropped(shape) for other in range(op.axis))
         x, index = self._with_axis(op.x, op.axis, axis), self._with_axis(op.index, op.axis, axis)
@@ -281,19 +262,18 @@ class _Squeezer(_Axes):
         shape = (*squeezed.tile.shape[:new], ONE, *squeezed.tile.shape[new:])
         return self._insert(squeezed, shape, lambda **f: ExpandDims(x=squeezed, axes=(new,), **f))
 
-    def _along_axis(self, op: Scan | Sort | Select | ReduceWith | ScanWith) -> None:
-        xs = tuple(op.operand_values())
-        axis = self._renumber((op.axis,), xs[0].tile.shape)
+    def along_axis(self, op: Operation) -> None:
+        axis = self._renumber(op.form.numbers(op), op.form.numbered(op).tile.shape)
         if axis:
-            self._generic(replace(op, axis=axis[0]))
+            self.generic(op.with_axis_numbers(axis))
         else:
-            self._new.update(zip(op.results, map(self._get, xs)))
+            self._take_one_lane(op)
 
-    def _access(self, op: Load | Store | Atomic) -> None:
-        accessed = (op.result if isinstance(op, Load) else op.value).tile.shape
-        parts = (*op.indices, op.mask, None if isinstance(op, Atomic) else op.bases)
-        fitted = {part: self._fit_index(part, accessed) for part in parts if part is not None}
-        current = op.with_operands(lambda value: fitted.get(value, self._get(value)))
+    def access(self, op: Operation) -> None:
+        accessed = Accessed.tile(op).tile.shape
+        parts = [value for value in op.operand_values() if isinstance(value.type, TileType)]
+        fitted = {part: self._fit_index(part, accessed) for part in parts}
+        current = op.with_operands(lambda value: fitted.get(value, value))
         self._append(replace(current, results=tuple(map(self._squeezed_value, op.results))))
 
     def _fit_index(self, value: Value, accessed: Shape) -> Value:
@@ -301,7 +281,7 @@ class _Squeezer(_Axes):
         new = self._get(value)
         return self._fit(value, accessed) if new.tile.rank else new
 
-    def _dot(self, op: Dot) -> None:
+    def dot(self, op: Dot) -> None:
         """The batch axis may go; rows, columns and the contracted axis stay as ones."""
         lhs, rhs = self._factor(op.lhs, op), self._factor(op.rhs, op)
         acc = None if op.acc is None else self._matrix(self._get(op.acc), op.acc)
@@ -344,3 +324,18 @@ class _Squeezer(_Axes):
         kept = iter(value.tile.shape)
         shape = tuple(ONE if axis in axes else next(kept) for axis in range(full))
         return self._insert(value, shape, lambda **fields: ExpandDims(x=value, axes=axes, **fields))
+
+
+FORM_RULES: dict[type[AxisForm], Callable[[_Squeezer, Any], None]] = {
+    **dict.fromkeys((Uniform, Reshaped, Joined, Carried), _Squeezer.generic),
+    **dict.fromkeys((Kept, Inserted), _Squeezer.with_named_axes),
+    **dict.fromkeys((Combined, Mixed, Picked), _Squeezer.along_axis),
+    Numbered: _Squeezer.numbered,
+    Repeated: _Squeezer.broadcast,
+    Permuted: _Squeezer.permute,
+    Gathered: _Squeezer.gather,
+    Contracted: _Squeezer.dot,
+    Accessed: _Squeezer.access,
+    Opaque: _Squeezer.foreign,
+}
+"""What becomes of an op: it follows from its axis roles. Every form has a rule."""

@@ -12,19 +12,20 @@ from collections.abc import Iterator
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Combined, Mixed
 from tilesmith.ir.operation import Operation, Region, attribute, op, operands, region
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 COMBINE_OPS = (Elementwise, Cast, Full, Yield)
 """What a combination may consist of."""
 
 
-@op("reduce_with", Trait.PURE, num_results=None)
+@op("reduce_with", Trait.PURE, num_results=None, axes=Combined("axis"))
 class ReduceWith(Operation):
     """Combine all elements along ``axis``, which the results lack; one result for each operand.
 
@@ -43,13 +44,17 @@ class ReduceWith(Operation):
         return self.others is None
 
     @override
+    def neutral(self, position: int) -> Constant | None:
+        return None if self.others is None else self.others[position]
+
+    @override
     def verify(self) -> str | None:
         if self.others is not None and len(self.others) != len(self.xs):
             return "one value for masked lanes is needed for each operand"
         return next(_problems(self, drops_axis=True), None)
 
 
-@op("scan_with", Trait.PURE, num_results=None)
+@op("scan_with", Trait.PURE, num_results=None, axes=Mixed("axis"))
 class ScanWith(Operation):
     """Each element combined with all before it along ``axis``, or all after it if ``reverse``.
 
@@ -65,6 +70,10 @@ class ScanWith(Operation):
     def leaves_out_invalid_lanes(self) -> bool:
         """Whether an invalid lane may stand before a valid one, in the direction of the scan."""
         return self.reverse or len(self.xs[0].tile.shape[self.axis].factors) > 1
+
+    @override
+    def neutral(self, position: int) -> Constant | None:
+        return None
 
     @override
     def verify(self) -> str | None:

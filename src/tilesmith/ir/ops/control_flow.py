@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing_extensions import override
 
 from tilesmith.dtypes import I32
+from tilesmith.ir.axis_roles import Carried, Uniform
 from tilesmith.ir.operation import Operation, Region, attribute, op, operand, operands, region
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
 
-@op("yield", Trait.TERMINATOR, num_results=0)
+@op("yield", Trait.TERMINATOR, num_results=0, axes=Carried())
 class Yield(Operation):
     """End a region, handing values to the enclosing op."""
 
     values: tuple[Value, ...] = operands()
 
 
-@op("grid", Trait.NONE, num_results=0)
+@op("grid", Trait.NONE, num_results=0, axes=Carried())
 class Grid(Operation):
     """A top-level device loop: independent programs over the product of ``[begin, end)`` ranges.
 
@@ -37,7 +38,7 @@ class Grid(Operation):
         return _verify_ranges(self.begins, self.ends, self.blocks, self.body.args)
 
 
-@op("grid_barrier", Trait.READS | Trait.WRITES, num_results=0)
+@op("grid_barrier", Trait.READS | Trait.WRITES, num_results=0, axes=Uniform())
 class GridBarrier(Operation):
     """Between two grids: all programs before it end, and what they wrote is seen by all after."""
 
@@ -48,7 +49,7 @@ LEAST_SMS_FOR_GROUPS = 2 * MOST_IN_GROUP
 """Multiprocessors of a device that has room: each runs at least one program."""
 
 
-@op("group_barrier", Trait.READS | Trait.WRITES, num_results=0)
+@op("group_barrier", Trait.READS | Trait.WRITES, num_results=0, axes=Uniform())
 class GroupBarrier(Operation):
     """Inside a grid: wait until as many programs as ``arrivals`` have come here.
 
@@ -73,7 +74,7 @@ class GroupBarrier(Operation):
         return None
 
 
-@op("loop", Trait.NONE, num_results=None)
+@op("loop", Trait.NONE, num_results=None, axes=Carried())
 class Loop(Operation):
     """A sequential loop inside a program, in ascending order, carrying ``init``.
 
@@ -113,7 +114,7 @@ class Loop(Operation):
         return _verify_ranges(self.begins, self.ends, self.blocks, self.body.args[: self.rank])
 
 
-@op("while", Trait.NONE, num_results=None)
+@op("while", Trait.NONE, num_results=None, axes=Carried())
 class While(Operation):
     """Repeat ``body`` while ``condition`` (it yields one bool scalar) holds, carrying ``init``."""
 
@@ -122,7 +123,7 @@ class While(Operation):
     body: Region = region()
 
 
-@op("if", Trait.NONE, num_results=None)
+@op("if", Trait.NONE, num_results=None, axes=Carried())
 class If(Operation):
     """A branch on a scalar; both regions yield the results."""
 

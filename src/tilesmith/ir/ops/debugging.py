@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Opaque
 from tilesmith.ir.operation import Operation, attribute, op, operands
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
 
-@op("print", Trait.EFFECT, num_results=0)
+@op("print", Trait.EFFECT, num_results=0, axes=Opaque())
 class Print(Operation):
     """Show ``prefix`` and the valid lanes of each value."""
 
@@ -17,7 +18,7 @@ class Print(Operation):
     prefix: str = attribute()
 
 
-@op("breakpoint", Trait.EFFECT, num_results=0)
+@op("breakpoint", Trait.EFFECT, num_results=0, axes=Opaque())
 class Breakpoint(Operation):
     """Stop in a debugger where the values are variables of these ``names`` (interpreter only)."""
 

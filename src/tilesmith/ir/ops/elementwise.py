@@ -12,6 +12,7 @@ from enum import Enum
 from typing_extensions import override
 
 from tilesmith.dtypes import U32, U64, DType
+from tilesmith.ir.axis_roles import Kept
 from tilesmith.ir.operation import Operation, attribute, op, operand, operands
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
@@ -67,7 +68,7 @@ _TABLE = [
 SCALAR_FUNCTIONS = {function.name: function for function in _TABLE}
 
 
-@op("elementwise", Trait.PURE)
+@op("elementwise", Trait.PURE, axes=Kept())
 class Elementwise(Operation):
     """Apply a scalar function lane by lane. ``maximum``/``minimum`` propagate NaN."""
 
@@ -103,7 +104,7 @@ class Elementwise(Operation):
         )
 
 
-@op("cast", Trait.PURE)
+@op("cast", Trait.PURE, axes=Kept())
 class Cast(Operation):
     """Convert to the result's element type: round to nearest even, float to int truncates."""
 

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Kept, Numbered, Uniform
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 
-@op("full", Trait.PURE | Trait.CHEAP)
+@op("full", Trait.PURE, axes=Uniform())
 class Full(Operation):
     """A tile filled with one constant; rank 0 is a scalar constant."""
 
     value: int | float | bool = attribute()
 
 
-@op("tile_index", Trait.PURE | Trait.CHEAP)
+@op("tile_index", Trait.PURE, axes=Numbered())
 class TileIndex(Operation):
     """``begin + [0, 1, ...)`` for the tile of ``block``: shape ``[block]``, never clamped."""
 
     begin: Value = operand()
     block: str = attribute()
+
+    @override
+    def of_one_lane(self) -> tuple[Value | Constant, ...]:
+        return (self.begin,)
 
     @override
     def verify(self) -> str | None:
@@ -31,23 +36,27 @@ class TileIndex(Operation):
         )
 
 
-@op("arange", Trait.PURE | Trait.CHEAP)
+@op("arange", Trait.PURE, axes=Numbered())
 class Arange(Operation):
     """``[0, 1, ...)`` along a one-dimensional shape (a constant, a runtime size or a block)."""
+
+    @override
+    def of_one_lane(self) -> tuple[Value | Constant, ...]:
+        return (0,)
 
     @override
     def verify(self) -> str | None:
         return None if self.result.tile.rank == 1 else "arange is one-dimensional"
 
 
-@op("block_size", Trait.PURE | Trait.CHEAP)
+@op("block_size", Trait.PURE, axes=Uniform())
 class BlockSize(Operation):
     """The configured size of a block as a scalar (never clamped)."""
 
     block: str = attribute()
 
 
-@op("mask", Trait.PURE)
+@op("mask", Trait.PURE | Trait.VIEW, axes=Kept("axes"))
 class Mask(Operation):
     """``x`` with every lane outside the valid range of one of ``axes`` replaced by ``fill``.
 

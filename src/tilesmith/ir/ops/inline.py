@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tilesmith.ir.axis_roles import Opaque
 from tilesmith.ir.operation import Operation, attribute, op, operands
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
 
-@op("inline_triton", Trait.EFFECT | Trait.READS | Trait.WRITES, num_results=None)
+@op("inline_triton", Trait.EFFECT | Trait.READS | Trait.WRITES, num_results=None, axes=Opaque())
 class InlineTriton(Operation):
     """Triton statements, the last line an expression for the results (a tuple for several).
 
@@ -22,7 +23,7 @@ class InlineTriton(Operation):
     definitions: str = attribute(default="")
 
 
-@op("inline_asm", Trait.EFFECT, num_results=None)
+@op("inline_asm", Trait.EFFECT, num_results=None, axes=Opaque())
 class InlineAsm(Operation):
     """PTX applied elementwise to ``pack`` elements at a time; all tiles have one shape."""
 

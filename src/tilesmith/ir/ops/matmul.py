@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Contracted
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
 
-@op("dot", Trait.PURE)
+@op("dot", Trait.PURE, axes=Contracted())
 class Dot(Operation):
     """``lhs @ rhs (+ acc)`` over the last two axes, accumulated in the result's element type.
 
@@ -23,6 +24,11 @@ class Dot(Operation):
     rhs: Value = operand()
     acc: Value | None = operand(optional=True)
     precision: str = attribute(default="ieee")
+
+    @override
+    def neutral(self, position: int) -> Constant | None:
+        # Both operands are reset, since 0 * NaN is NaN.
+        return 0.0 if (self.lhs, self.rhs)[position].tile.dtype.is_float else 0
 
     @override
     def verify(self) -> str | None:

@@ -14,6 +14,7 @@ from enum import Enum
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Accessed, Uniform
 from tilesmith.ir.operation import Operation, attribute, op, operand, operands
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
@@ -43,7 +44,7 @@ def _verify_access(tensor: Value, indices: tuple[Value, ...]) -> str | None:
     return None
 
 
-@op("load", Trait.READS)
+@op("load", Trait.READS, axes=Accessed())
 class Load(Operation):
     """Read the indexed elements; masked-off lanes read as 0."""
 
@@ -60,7 +61,7 @@ class Load(Operation):
         return _verify_access(self.tensor, self.indices)
 
 
-@op("store", Trait.WRITES, num_results=0)
+@op("store", Trait.WRITES, num_results=0, axes=Accessed())
 class Store(Operation):
     """Write ``value`` (already of the tensor's element type and of the accessed shape)."""
 
@@ -78,7 +79,7 @@ class Store(Operation):
         return _verify_access(self.tensor, self.indices)
 
 
-@op("atomic", Trait.READS | Trait.WRITES)
+@op("atomic", Trait.READS | Trait.WRITES, axes=Accessed())
 class Atomic(Operation):
     """Read-modify-write each indexed element once; gives the previous values.
 
@@ -113,6 +114,6 @@ class Atomic(Operation):
         return _verify_access(self.tensor, self.indices)
 
 
-@op("program_barrier", Trait.READS | Trait.WRITES, num_results=0)
+@op("program_barrier", Trait.READS | Trait.WRITES, num_results=0, axes=Uniform())
 class ProgramBarrier(Operation):
     """Makes earlier stores of this program visible to its later loads, whichever thread loads."""

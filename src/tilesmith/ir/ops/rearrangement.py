@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Gathered, Joined, Mixed, Picked
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 
-@op("join", Trait.PURE | Trait.CHEAP)
+@op("join", Trait.PURE, axes=Joined())
 class Join(Operation):
     """Two tiles of one type side by side along a new last axis of size 2."""
 
@@ -25,7 +26,7 @@ class Join(Operation):
         return None if self.result.tile == self.lhs.tile.with_shape(wanted) else "wrong result type"
 
 
-@op("select", Trait.PURE | Trait.CHEAP)
+@op("select", Trait.PURE | Trait.VIEW, axes=Picked("axis"))
 class Select(Operation):
     """The elements at a constant ``position`` along an axis of constant size, without the axis."""
 
@@ -45,7 +46,7 @@ class Select(Operation):
         return None if self.result.tile == self.x.tile.with_shape(wanted) else "wrong result type"
 
 
-@op("gather", Trait.PURE)
+@op("gather", Trait.PURE, axes=Gathered("axis"))
 class Gather(Operation):
     """``x`` at the positions ``index`` along ``axis``; other axes have the same size in both.
 
@@ -69,7 +70,7 @@ class Gather(Operation):
         return None if self.result.tile == self.x.tile.with_shape(index.shape) else "wrong type"
 
 
-@op("sort", Trait.PURE)
+@op("sort", Trait.PURE, axes=Mixed("axis"))
 class Sort(Operation):
     """Integers in ascending order along ``axis``. Masked lanes must hold the greatest integer.
 
@@ -78,6 +79,10 @@ class Sort(Operation):
 
     x: Value = operand()
     axis: int = attribute()
+
+    @override
+    def neutral(self, position: int) -> Constant | None:
+        return self.x.tile.dtype.highest
 
     @override
     def verify(self) -> str | None:

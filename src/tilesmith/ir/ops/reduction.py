@@ -7,9 +7,10 @@ from enum import Enum
 from typing_extensions import override
 
 from tilesmith.dtypes import DType
+from tilesmith.ir.axis_roles import Combined
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 
 class ReduceKind(str, Enum):
@@ -41,7 +42,7 @@ class ReduceKind(str, Enum):
         return self in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 
 
-@op("reduce", Trait.PURE)
+@op("reduce", Trait.PURE, axes=Combined("axis"))
 class Reduce(Operation):
     """Combine all elements along ``axis``, which the result lacks."""
 
@@ -53,6 +54,20 @@ class Reduce(Operation):
     def reduction(self) -> ReduceKind:
         """The kind as an enum member."""
         return ReduceKind(self.kind)
+
+    @override
+    def neutral(self, position: int) -> Constant | None:
+        return self.reduction.identity(self.x.tile.dtype)
+
+    @override
+    def neutral_result(self, axis: int) -> Constant | None:
+        # Combining any number of identities (no lane at all included) gives the identity.
+        is_element = not self.reduction.is_arg and self.x.tile.dtype == self.result.tile.dtype
+        return self.neutral(0) if is_element else None
+
+    @override
+    def of_one_lane(self) -> tuple[Value | Constant, ...]:
+        return (0,) if self.reduction.is_arg else (self.x,)
 
     @override
     def verify(self) -> str | None:

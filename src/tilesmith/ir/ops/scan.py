@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Mixed
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.values import Value
+from tilesmith.ir.values import Constant, Value
 
 SCAN_KINDS = (ReduceKind.SUM, ReduceKind.PROD, ReduceKind.MAX, ReduceKind.MIN)
 
 
-@op("scan", Trait.PURE)
+@op("scan", Trait.PURE, axes=Mixed("axis"))
 class Scan(Operation):
     """Each element combined with all before it along ``axis``, or all after it if ``reverse``.
 
@@ -30,10 +31,23 @@ class Scan(Operation):
         """The reduction of which the results are the steps."""
         return ReduceKind(self.kind)
 
+    @override
+    def neutral(self, position: int) -> Constant | None:
+        # Only where an invalid lane may stand before a valid one, in the direction of the scan.
+        comes_before = self.reverse or self._is_merged
+        return self.reduction.identity(self.x.tile.dtype) if comes_before else None
+
+    @override
+    def neutral_result(self, axis: int) -> Constant | None:
+        # In reverse the lanes past the end come first; otherwise they follow valid ones.
+        if axis == self.axis and (not self.reverse or self._is_merged):
+            return None
+        return self.reduction.identity(self.x.tile.dtype)
+
     @property
-    def needs_neutral_lanes(self) -> bool:
-        """Whether an invalid lane may stand before a valid one, in the direction of the scan."""
-        return self.reverse or len(self.x.tile.shape[self.axis].factors) > 1
+    def _is_merged(self) -> bool:
+        """Whether the axis is several in one, so that invalid lanes stand between valid ones."""
+        return len(self.x.tile.shape[self.axis].factors) > 1
 
     @override
     def verify(self) -> str | None:

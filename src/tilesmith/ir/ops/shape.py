@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.ir.axis_roles import Inserted, Permuted, Repeated, Reshaped
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
 
-@op("expand_dims", Trait.PURE | Trait.CHEAP)
+@op("expand_dims", Trait.PURE | Trait.VIEW, axes=Inserted("axes"))
 class ExpandDims(Operation):
     """Insert axes of size 1 at ``axes`` (positions in the result, ascending)."""
 
@@ -23,7 +24,7 @@ class ExpandDims(Operation):
         return None if ones and tuple(kept) == self.x.tile.shape else "wrong result shape"
 
 
-@op("broadcast", Trait.PURE | Trait.CHEAP)
+@op("broadcast", Trait.PURE | Trait.VIEW, axes=Repeated())
 class Broadcast(Operation):
     """Repeat axes of size 1 to the result's shape (same rank)."""
 
@@ -40,14 +41,14 @@ class Broadcast(Operation):
         )
 
 
-@op("reshape", Trait.PURE | Trait.CHEAP)
+@op("reshape", Trait.PURE | Trait.VIEW, axes=Reshaped())
 class Reshape(Operation):
     """Row-major reinterpretation in the result's shape, which has the same number of elements."""
 
     x: Value = operand()
 
 
-@op("permute", Trait.PURE | Trait.CHEAP)
+@op("permute", Trait.PURE | Trait.VIEW, axes=Permuted("order"))
 class Permute(Operation):
     """Reorder axes: result axis ``i`` is operand axis ``order[i]``."""
 
