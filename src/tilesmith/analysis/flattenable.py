@@ -10,32 +10,34 @@ from collections.abc import Iterator
 from enum import Enum
 
 from tilesmith.analysis.effects import is_elsewhere
+from tilesmith.ir.axis_roles import (
+    Accessed,
+    Carried,
+    Combined,
+    Kept,
+    Mixed,
+    Numbered,
+    Permuted,
+    Role,
+)
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, If, Loop, While, Yield
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
+from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Shape, TileType
 from tilesmith.ir.values import Value
 
 
-class Role(Enum):
-    """What a tile's shape says about the blocks of a grid."""
+class BlockUse(Enum):
+    """How the shape of a tile uses the blocks of a grid."""
 
     PLAIN = "plain"
     COORDINATE = "coordinate"
     JOINT = "joint"
-    MIXED = "mixed"
-
-
-_LANE_WISE = (Elementwise, Cast, Full, Broadcast, ExpandDims)
-_JOINT_ONLY = (Mask, Reduce, Loop, While, If, Yield)
-"""Ops that may have joint tiles but no coordinates."""
+    SCATTERED = "scattered"
 
 
 def find_flattenable(function: Function) -> tuple[int, ...]:
@@ -54,18 +56,18 @@ def find_run(shape: Shape, blocks: tuple[str, ...]) -> int | None:
     return None
 
 
-def role_of(shape: Shape, blocks: tuple[str, ...]) -> Role:
+def block_use_of(shape: Shape, blocks: tuple[str, ...]) -> BlockUse:
     """How a shape uses the blocks."""
     used = [dim for dim in shape if set(dim.symbols) & set(blocks)]
     if not used:
-        return Role.PLAIN
+        return BlockUse.PLAIN
     if find_run(shape, blocks) is not None and len(used) == len(blocks):
-        return Role.JOINT
+        return BlockUse.JOINT
     is_line = len(used) == 1 and used[0].symbol is not None
     others = [dim for dim in shape if dim is not used[0]]
     if is_line and all(dim.is_one for dim in others):
-        return Role.COORDINATE
-    return Role.MIXED
+        return BlockUse.COORDINATE
+    return BlockUse.SCATTERED
 
 
 def _is_flattenable(grid: Grid, defined_by: dict[Value, Operation]) -> bool:
@@ -77,7 +79,7 @@ def _is_flattenable(grid: Grid, defined_by: dict[Value, Operation]) -> bool:
     ops = list(walk(grid.body))
     if not all(_is_legal(op, grid) for op in ops):
         return False
-    return any(isinstance(op, (Load, Store, Atomic)) for op in ops)
+    return any(isinstance(op.form, Accessed) for op in ops)
 
 
 def _is_zero(value: Value, defined_by: dict[Value, Operation]) -> bool:
@@ -102,31 +104,40 @@ def _is_legal(op: Operation, grid: Grid) -> bool:
         return False
     if isinstance(op, Loop) and not set(op.blocks).isdisjoint(grid.blocks):
         return False
-    roles = {role_of(value.tile.shape, grid.blocks) for value in _tiles_of(op)}
-    if roles <= {Role.PLAIN}:
+    uses = {block_use_of(value.tile.shape, grid.blocks) for value in _tiles_of(op)}
+    if uses <= {BlockUse.PLAIN}:
         # How often an atomic without tiles runs depends on the number of programs; who comes to a
         # barrier does too.
         return not isinstance(op, (Atomic, GroupBarrier))
-    return Role.MIXED not in roles and _is_legal_kind(op, roles, grid.blocks)
+    return BlockUse.SCATTERED not in uses and _is_legal_kind(op, uses, grid.blocks)
 
 
-def _is_legal_kind(op: Operation, roles: set[Role], blocks: tuple[str, ...]) -> bool:
-    if isinstance(op, (Load, Store, Atomic)):
+def _is_legal_kind(op: Operation, uses: set[BlockUse], blocks: tuple[str, ...]) -> bool:
+    form = op.form
+    if isinstance(form, Accessed):
         return _is_legal_access(op, blocks)
-    if isinstance(op, _JOINT_ONLY):
-        return Role.COORDINATE not in roles and not _reduces_block(op, blocks)
-    return isinstance(op, _LANE_WISE)
+    if isinstance(form, (Carried, Combined, Mixed)) or (isinstance(form, Kept) and form.attribute):
+        # Axes of joint tiles are counted anew; a coordinate becomes a line, which has no others.
+        return BlockUse.COORDINATE not in uses and not _mixes_block(op, blocks)
+    # Lanes that are numbered within a tile, or lie along axes in another order, do not run through
+    # all elements of the grid.
+    return form.is_lane_wise and not isinstance(form, (Numbered, Permuted))
 
 
-def _reduces_block(op: Operation, blocks: tuple[str, ...]) -> bool:
-    return isinstance(op, Reduce) and not set(op.x.tile.shape[op.axis].symbols).isdisjoint(blocks)
+def _mixes_block(op: Operation, blocks: tuple[str, ...]) -> bool:
+    for value, roles in zip(op.operand_values(), op.axis_roles()):
+        for role, dim in zip(roles, value.tile.shape if roles else ()):
+            if role.role is not Role.KEPT and not set(dim.symbols).isdisjoint(blocks):
+                return True
+    return False
 
 
-def _is_legal_access(op: Load | Store | Atomic, blocks: tuple[str, ...]) -> bool:
-    shape = (op.result if isinstance(op, Load) else op.value).tile.shape
-    if role_of(shape, blocks) is not Role.JOINT or is_elsewhere(op):
+def _is_legal_access(op: Operation, blocks: tuple[str, ...]) -> bool:
+    shape = Accessed.tile(op).tile.shape
+    if block_use_of(shape, blocks) is not BlockUse.JOINT or is_elsewhere(op):
         return False
     # Indices align with the accessed shape from the right: each coordinate must meet its block.
+    assert isinstance(op, (Load, Store, Atomic))
     for index in op.indices:
         aligned = shape[len(shape) - index.tile.rank :]
         if any(not a.is_one and a != b for a, b in zip(index.tile.shape, aligned)):

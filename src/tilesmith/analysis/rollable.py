@@ -19,20 +19,16 @@ from tilesmith.analysis.memory_conflicts import (
     is_disjoint,
     is_same_place,
 )
+from tilesmith.ir.axis_roles import Accessed, Numbered
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, Mask
-from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.indexing import Arange
+from tilesmith.ir.ops.memory import Atomic, ProgramBarrier
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import count_uses, definitions, walk, walk_function
 from tilesmith.ir.types import Dim, TileType
 from tilesmith.ir.values import Value
-
-_LANE_WISE = (Elementwise, Cast, Mask, Broadcast, ExpandDims, Permute, Full, Arange)
-"""Ops that a chunk can compute again from nothing but values without the dimension."""
-_ALLOWED = (*_LANE_WISE, Load, Store, Atomic, Reduce)
 
 
 @dataclass(eq=False)
@@ -96,7 +92,7 @@ def is_row(op: Operation, dim: Dim) -> bool:
 
 def is_anchor(op: Operation, dim: Dim) -> bool:
     """Whether a row op has an effect, or a result that outlives the loop over chunks."""
-    return isinstance(op, (Store, Atomic)) or _reduces_over(op, dim)
+    return Trait.WRITES in op.traits or _reduces_over(op, dim)
 
 
 def _reduces_over(op: Operation, dim: Dim) -> bool:
@@ -123,11 +119,24 @@ def _has_legal_rows(function: Function, dim: Dim) -> bool:
             return False
         if not is_row(op, dim):
             continue
-        if not isinstance(op, _ALLOWED) or _repeats_dim(op, dim):
+        if not _can_be_chunked(op) or _repeats_dim(op, dim):
             return False
         if isinstance(op, Atomic) and uses.get(op.result):
             return False
     return True
+
+
+def _can_be_chunked(op: Operation) -> bool:
+    """Whether an op can be run over a chunk of a row at a time.
+
+    Each phase computes again what it needs, so ops that are not lane-wise (products, sorts) would
+    be repeated at their full cost even where they keep the dimension. Of those that combine lanes
+    only built-in reductions have an accumulator, of those that number lanes only a slice's indices
+    become those of a tile.
+    """
+    if isinstance(op.form, Numbered):
+        return isinstance(op, Arange)
+    return op.form.is_lane_wise or isinstance(op.form, Accessed) or isinstance(op, Reduce)
 
 
 def _repeats_dim(op: Operation, dim: Dim) -> bool:
@@ -200,7 +209,7 @@ def _inputs_can_be_recomputed(
             continue
         seen.add(value)
         op = defined_by[value]
-        if not isinstance(op, _LANE_WISE):
+        if not op.form.is_lane_wise:
             return False
         waiting.extend(op.operand_values())
     return True

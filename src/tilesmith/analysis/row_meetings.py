@@ -15,6 +15,7 @@ from tilesmith.analysis.effects import alias_group
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.analysis.same_axes import find_axis
 from tilesmith.dtypes import F32, F64, I32, I64
+from tilesmith.ir.axis_roles import Combined
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce
@@ -55,8 +56,11 @@ def plan_meetings(site: RowProduct) -> RowMeetings | None:
     columns = find_axis(everything, site.acc, 1)
     if columns is None or _reads_what_it_writes(everything) or _writes_twice(after):
         return None
+    # Only built-in reductions are known to be the same over parts as over the whole.
+    if any(_combines_otherwise(op, columns) for op in everything):
+        return None
     found = [op for op in everything if isinstance(op, Reduce) and columns.get(op.x) == op.axis]
-    # What is reduced before the loop, or in it, would be of a tile: nobody has met yet.
+    # A reduction before the loop covers one tile only; partial sums are not exchanged yet.
     if not found or any(op not in after for op in found):
         return None
     if not all(_can_be_exchanged(op, site.row_block) for op in found):
@@ -76,6 +80,13 @@ def _writes_twice(ops: Sequence[Operation]) -> bool:
     """Whether two programs may write one place: the order of stores is that of one program."""
     written = Counter(alias_group(op.tensor) for op in ops if isinstance(op, Store))
     return any(count > 1 for count in written.values())
+
+
+def _combines_otherwise(op: Operation, columns: Mapping[Value, int]) -> bool:
+    """Whether an op other than a built-in reduction combines lanes of values with columns."""
+    if isinstance(op, Reduce) or not isinstance(op.form, Combined):
+        return False
+    return not columns.keys().isdisjoint(op.operand_values())
 
 
 def _can_be_exchanged(op: Reduce, row_block: str) -> bool:

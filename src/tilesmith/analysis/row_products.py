@@ -11,29 +11,21 @@ from dataclasses import dataclass, field, replace
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere, is_pure
 from tilesmith.analysis.same_axes import find_axis
+from tilesmith.ir.axis_roles import Carried, Combined, Contracted, Numbered, Reshaped, Role
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
-from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Shape, TileType
 from tilesmith.ir.values import Value
 
-_LANE_WISE = (Elementwise, Cast, Mask, Broadcast, ExpandDims, Permute, Full, TileIndex, Load, Store)
-"""Ops that treat every row alike, whichever rows stand beside it."""
-_ALONG_AXIS = (Reduce, Scan, ReduceWith, ScanWith, Sort, Gather, Select)
-"""Ops that mix the lanes of one axis only."""
-_ELSE_ALLOWED = (Arange, BlockSize, Join, Reshape, Dot, Loop, Yield, ProgramBarrier)
-_ALLOWED = (*_LANE_WISE, *_ALONG_AXIS, *_ELSE_ALLOWED)
-_REDUCING = (Reduce, ReduceWith)
+_WITH_EFFECTS = (Load, Store, Loop, Yield, ProgramBarrier)
+"""What may stand beside pure ops: the rest of memory and control flow is not followed."""
 _RANDOM = "mulhi"
 """What random numbers are made with: which lane draws which number may hang on the tiling."""
 
@@ -81,7 +73,10 @@ def find_row_product(function: Function) -> RowProduct | None:
     columns = find_axis(ops, site.acc, 1)
     if columns is None or site.dot.result not in columns:
         return None
-    if any(isinstance(op, Reduce) and op.x in columns for op in ops):
+    if any(
+        isinstance(op.form, Combined) and not columns.keys().isdisjoint(op.operand_values())
+        for op in ops
+    ):
         return None
     return replace(site, columns=columns)
 
@@ -139,7 +134,8 @@ def _is_allowed(op: Operation) -> bool:
     if isinstance(op, Elementwise) and op.fn == _RANDOM:
         return False
     # Nothing in a combination of two elements knows about tiles.
-    return isinstance(op, _ALLOWED) and not is_elsewhere(op)
+    is_known = Trait.PURE in op.traits or isinstance(op, _WITH_EFFECTS)
+    return is_known and not is_elsewhere(op)
 
 
 def _values_used(ops: Iterable[Operation]) -> set[Value]:
@@ -166,8 +162,8 @@ def _is_row_wise(site: RowProduct) -> bool:
     again = [op for op in site.after if isinstance(op, Load) and op in before_loop]
     if any(alias_group(op.tensor) in written for op in again):
         return False
-    reductions = [op for op in _dependents(site.after, site.acc) if isinstance(op, _REDUCING)]
-    if not any(_mixes(op, site.acc.tile.shape[1]) for op in reductions):
+    columns = site.acc.tile.shape[1]
+    if not any(_combines(op, columns) for op in _dependents(site.after, site.acc)):
         return False
     return all(_keeps_rows(op, site) for op in site.after)
 
@@ -181,10 +177,18 @@ def _dependents(ops: Iterable[Operation], value: Value) -> Iterator[Operation]:
             yield op
 
 
-def _mixes(op: Operation, dim: Dim) -> bool:
-    """Whether an op combines lanes along this dimension."""
-    first = next(op.operand_values(), None)
-    return isinstance(op, _ALONG_AXIS) and first is not None and first.tile.shape[op.axis] == dim
+def _combines(op: Operation, dim: Dim) -> bool:
+    return isinstance(op.form, Combined) and Role.COMBINED in _roles_of(op, dim)
+
+
+def _roles_of(op: Operation, dim: Dim) -> set[Role]:
+    """The roles of the operand axes of that dimension."""
+    return {
+        role.role
+        for value, roles in zip(op.operand_values(), op.axis_roles())
+        for role, found in zip(roles, value.tile.shape if roles else ())
+        if found == dim
+    }
 
 
 def _keeps_rows(op: Operation, site: RowProduct) -> bool:
@@ -202,9 +206,12 @@ def _keeps_rows(op: Operation, site: RowProduct) -> bool:
     if not any(rows in tile.shape for tile in tiles):
         # Programs that all write the same place would do so in another order.
         return not isinstance(op, Store) and not _is_size_of(op, site.row_block)
-    if isinstance(op, Reshape):
+    if isinstance(op.form, Reshaped):
         return all(_leads(rows, tile.shape) for tile in tiles)
-    return isinstance(op, (*_LANE_WISE, *_ALONG_AXIS, Join)) and not _mixes(op, rows)
+    if isinstance(op.form, Carried | Contracted):
+        return False
+    is_counted = isinstance(op.form, Numbered)  # from 0 in every tile
+    return not is_counted and _roles_of(op, rows) <= {Role.KEPT}
 
 
 def _is_entangled(shape: Shape, rows: Dim) -> bool:

@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
-from tilesmith.analysis.flattenable import Role, find_flattenable, find_run, role_of
+from tilesmith.analysis.flattenable import BlockUse, block_use_of, find_flattenable, find_run
 from tilesmith.dtypes import I32, I64, DType
+from tilesmith.ir.axis_roles import Accessed
 from tilesmith.ir.builder import Builder
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
+from tilesmith.ir.ops.indexing import Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Type, scalar
@@ -155,9 +155,9 @@ class _Flattening:
         one = self._builder.create(ExpandDims, line.with_shape((ONE,)), x=value, axes=(0,))
         return self._builder.create(Broadcast, line, x=one)
 
-    def _role(self, value: Value) -> Role:
+    def _use(self, value: Value) -> BlockUse:
         is_tile = isinstance(value.type, TileType)
-        return role_of(value.tile.shape, self._blocks) if is_tile else Role.PLAIN
+        return block_use_of(value.tile.shape, self._blocks) if is_tile else BlockUse.PLAIN
 
     def _new_shape(self, shape: Shape) -> Shape:
         """A joint shape with the run of blocks as one axis; a coordinate's as a line."""
@@ -167,7 +167,7 @@ class _Flattening:
         return (*shape[:run], self._flat, *shape[run + len(self._blocks) :])
 
     def _new_type(self, old: Type) -> Type:
-        if not isinstance(old, TileType) or role_of(old.shape, self._blocks) is Role.PLAIN:
+        if not isinstance(old, TileType) or block_use_of(old.shape, self._blocks) is BlockUse.PLAIN:
             return old
         return old.with_shape(self._new_shape(old.shape))
 
@@ -179,7 +179,7 @@ class _Flattening:
 
     def _define(self, value: Value) -> Value:
         """The flat form of a value about to be defined."""
-        if self._role(value) is Role.PLAIN:
+        if self._use(value) is BlockUse.PLAIN:
             return value
         self._values[value] = value.like(self._new_type(value.type))
         return self._values[value]
@@ -197,9 +197,9 @@ class _Flattening:
     def _visit(self, op: Operation) -> None:
         if isinstance(op, TileIndex) and op.block in self._blocks:
             self._values[op.result] = self._coordinate(op)
-        elif isinstance(op, ExpandDims) and self._role(op.result) is Role.COORDINATE:
+        elif isinstance(op, ExpandDims) and self._use(op.result) is BlockUse.COORDINATE:
             self._values[op.result] = self._values[op.x]
-        elif isinstance(op, Broadcast) and self._role(op.result) is not Role.PLAIN:
+        elif isinstance(op, Broadcast) and self._use(op.result) is not BlockUse.PLAIN:
             self._visit_broadcast(op)
         elif isinstance(op, (Load, Store, Atomic)):
             self._visit_access(op)
@@ -213,19 +213,15 @@ class _Flattening:
 
     def _copy(self, op: Operation) -> None:
         copy = op.with_operands(lambda value: self._values.get(value, value))
-        if isinstance(copy, ExpandDims) and isinstance(op, ExpandDims):
-            shape = op.result.tile.shape
-            copy = replace(copy, axes=tuple(self._new_axis(shape, axis) for axis in op.axes))
-        elif isinstance(copy, Reduce) and isinstance(op, Reduce):
-            copy = replace(copy, axis=self._new_axis(op.x.tile.shape, op.axis))
-        elif isinstance(copy, Mask) and isinstance(op, Mask):
-            axes = {self._new_axis(op.x.tile.shape, axis) for axis in op.axes}
-            copy = replace(copy, axes=tuple(sorted(axes)))
+        form = op.form
+        if form.attribute and self._use(tile := form.numbered(op)) is not BlockUse.PLAIN:
+            axes = {self._new_axis(tile.tile.shape, axis) for axis in form.numbers(op)}
+            copy = copy.with_axis_numbers(tuple(sorted(axes)))
         copy = copy.with_regions(tuple(map(self._visit_region, op.regions())))
         self._builder.insert(replace(copy, results=tuple(map(self._define, op.results))))
 
     def _visit_broadcast(self, op: Broadcast) -> None:
-        if self._role(op.result) is Role.JOINT:
+        if self._use(op.result) is BlockUse.JOINT:
             x = self._lift(op.x, op.result.tile.shape)
         elif op.x in self._values:
             x = self._values[op.x]
@@ -236,8 +232,8 @@ class _Flattening:
         self._builder.insert(replace(op, x=x, results=(result,)))
 
     def _visit_access(self, op: Load | Store | Atomic) -> None:
-        accessed = op.result if isinstance(op, Load) else op.value
-        if self._role(accessed) is not Role.JOINT:
+        accessed = Accessed.tile(op)
+        if self._use(accessed) is not BlockUse.JOINT:
             self._copy(op)
             return
         shape = accessed.tile.shape
@@ -254,11 +250,11 @@ class _Flattening:
         """The flat form of a value that broadcasts to the joint ``shape``, aligned to its axes."""
         run = find_run(shape, self._blocks)
         assert run is not None
-        role = self._role(value)
-        if role is Role.JOINT:
+        use = self._use(value)
+        if use is BlockUse.JOINT:
             return self._values[value]
         rank = len(shape) - len(self._blocks) + 1
-        if role is Role.COORDINATE:
+        if use is BlockUse.COORDINATE:
             line = self._values[value]
             new_shape = tuple(self._flat if axis == run else ONE for axis in range(rank))
             axes = tuple(axis for axis in range(rank) if axis != run)
