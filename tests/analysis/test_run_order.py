@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.analysis.run_order import Deed, SharedUpdate, find_shared_updates
+from tilesmith.analysis.run_order import AtomicHazard, SharedUpdate, find_shared_updates
 
 ROWS, COLUMNS = 20, 12
 
@@ -195,7 +195,10 @@ def test_elements_in_which_several_meet_are_found(
     function: Any, more: tuple[Any, ...], meeting: str
 ) -> None:
     first, *_ = updates_of(function, *more)
-    assert (first.deed, first.tensor) == (Deed.SUM, "view" if function is expanded else "out")
+    assert (first.hazard, first.tensor) == (
+        AtomicHazard.SUM,
+        "view" if function is expanded else "out",
+    )
     assert first.meeting.startswith(meeting)
     assert "test_run_order.py" in str(first)
     # The interpreter writes to no tensor that lies over itself.
@@ -210,11 +213,15 @@ def test_runtime_sizes_prove_nothing_about_rows() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 def test_exchanges_depend_on_the_order(dtype: torch.dtype) -> None:
-    assert [update.deed for update in updates_of(exchanged, dtype=dtype)] == [Deed.EXCHANGE]
+    assert [update.hazard for update in updates_of(exchanged, dtype=dtype)] == [
+        AtomicHazard.EXCHANGE
+    ]
 
 
 def test_previous_values_do_unless_nothing_is_added() -> None:
-    assert [update.deed for update in updates_of(tickets, dtype=torch.int32)] == [Deed.PREVIOUS]
+    assert [update.hazard for update in updates_of(tickets, dtype=torch.int32)] == [
+        AtomicHazard.RETURNS_OLD
+    ]
     assert updates_of(waiting, dtype=torch.int32) == ()
     assert updates_of(by_label, LABELS, dtype=torch.int32) == ()
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.interpreter.run_text import in_program, over_tiles, run_text
 from tilesmith.dtypes import ALL_DTYPES, DTYPES_BY_NAME, DType, Kind
-from tilesmith.interpreter.integer_functions import INTEGER_FUNCTIONS
-from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.interpreter.scalar_functions import INTEGER_FUNCTIONS, SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ResultKind
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilesmith.analysis.length_masks import is_false_past_end
 from tilesmith.analysis.scalar_arithmetic import (
     convert,
     evaluate,
@@ -25,8 +24,10 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import TileType
@@ -148,7 +149,7 @@ def _transfer(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
     if op.form.is_lane_wise and Trait.VIEW in op.traits:
         return _of_view(op, operands)
     if op.form.roles & LANES_MEET:
-        return _of_meeting_lanes(op, operands)
+        return _of_combined_lanes(op, operands)
     # That nothing is known is true of any op.
     return _unknown(op.result)
 
@@ -163,7 +164,7 @@ def _of_view(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
     return Lanes(tuple(axes), held.uniform)
 
 
-def _of_meeting_lanes(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
+def _of_combined_lanes(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
     """Lanes that are neutral in the operand may be known to be so in the result."""
     axes: list[Constant | None] = [None] * op.result.tile.rank
     first = next(op.operand_values())
@@ -234,3 +235,44 @@ _VALUE_RULES: dict[type[Operation], Callable[..., Lanes]] = {
     Mask: _of_mask,
 }
 """Ops that make new constants of those they find: axis roles cannot say which."""
+
+
+def is_false_past_end(
+    comparison: Operation, axis: int, loop: Loop, defined_by: Mapping[Value, Operation]
+) -> bool:
+    """Whether a comparison is false in the lanes past the end of axis ``axis`` of the loop."""
+    if not isinstance(comparison, Elementwise) or comparison.fn != "lt":
+        return False
+    index, length = (_origin(arg, defined_by) for arg in comparison.args)
+    tile = defined_by.get(index)
+    is_index = isinstance(tile, TileIndex) and tile.begin is loop.body.args[axis]
+    return is_index and length is _lengths_behind(loop.ends[axis], defined_by)
+
+
+def _origin(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
+    """The value before it was arranged along other axes or widened."""
+    while True:
+        op = defined_by.get(value)
+        if not isinstance(op, (Broadcast, ExpandDims, Permute, Reshape, Cast)):
+            return value
+        if isinstance(op, Cast) and not _is_widening(op):
+            return value
+        value = op.x
+
+
+def _is_widening(op: Cast) -> bool:
+    source, target = op.x.tile.dtype, op.dtype
+    return source.is_integer and source.kind is target.kind and source.bits <= target.bits
+
+
+def _lengths_behind(end: Value, defined_by: Mapping[Value, Operation]) -> Value:
+    """The lengths whose maximum is the end; an end of 32 bits is meant to be enough for it."""
+    while True:
+        end = _origin(end, defined_by)
+        op = defined_by.get(end)
+        is_maximum = isinstance(op, Reduce) and op.reduction is ReduceKind.MAX
+        is_narrowing = isinstance(op, Cast) and op.x.tile.dtype.is_integer and not op.bitcast
+        if not (is_maximum or is_narrowing or isinstance(op, Mask)):
+            return end
+        assert isinstance(op, (Reduce, Cast, Mask))
+        end = op.x

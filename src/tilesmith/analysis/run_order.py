@@ -7,12 +7,12 @@ that cannot be shown must have one program only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
-from tilesmith.analysis.index_digits import Steps, Surroundings, find_told_apart
 from tilesmith.analysis.memory_conflicts import (
     Iterations,
     find_accesses,
@@ -23,23 +23,160 @@ from tilesmith.analysis.scopes import values_defined_in
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, AtomicKind
+from tilesmith.ir.ops.shape import Broadcast
 from tilesmith.ir.traversal import count_uses, definitions, walk
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 
-_LAST_COMES_OUT = (AtomicKind.XCHG.value, AtomicKind.CAS.value)
+_LAST_WRITER_WINS = (AtomicKind.XCHG.value, AtomicKind.CAS.value)
 _UNCHANGED_BY_ZERO = (AtomicKind.ADD.value, AtomicKind.OR.value, AtomicKind.XOR.value)
 
 
-class Deed(Enum):
-    """What is done in any order: to a tensor, and to its results."""
+@dataclass(frozen=True)
+class Steps:
+    """What the first position of a tile runs over."""
+
+    block: str
+    """Empty for an axis of plain indices."""
+    extent: int | None
+    """From the first to the last position; None where it is not constant."""
+    parent: Value | None = None
+    """Where the tile begins that the loop runs over: other tiles have other positions."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known of the values that the indices of one grid are made of."""
+
+    definitions: Mapping[Value, Operation]
+    varying: Collection[Value]
+    """All that is not the same in every program, at any time."""
+    steps: Mapping[Value, Steps]
+    """By the arguments of the grid and of the loops in it."""
+    sizes: Mapping[str, int]
+    """Of blocks, as far as they are known."""
+
+    def within(self, args: Collection[Value]) -> Surroundings:
+        """The same where these arguments have one value each."""
+        steps = {
+            arg: replace(steps, parent=None) if steps.parent in args else steps
+            for arg, steps in self.steps.items()
+            if arg not in args
+        }
+        varying = frozenset(self.varying) - frozenset(args)
+        return replace(self, steps=steps, varying=varying)
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """One term of an index: a factor times a number that runs over an extent."""
+
+    factor: int
+    extent: int | None
+    """How many values there are, at most."""
+    arg: Value | None = None
+    lane: int | None = None
+
+
+def find_distinguishing_axes(index: Value, where: Surroundings) -> frozenset[Value | int]:
+    """Arguments of loops, and axes of the index, in which two that name one element agree."""
+    forms = _summands(index, where.definitions)
+    digits = list(_digits(forms, where)) if forms is not None else []
+    if not _are_separate(digits):
+        return frozenset()
+    lanes = [digit.lane for digit in digits if digit.lane is not None]
+    return frozenset([*lanes, *(arg for d in digits for arg in _lineage(d.arg, where))])
+
+
+def _lineage(arg: Value | None, where: Surroundings) -> Iterator[Value]:
+    while arg is not None:
+        yield arg
+        arg = where.steps[arg].parent
+
+
+def _are_separate(digits: list[_Digit]) -> bool:
+    reach = 0.0
+    for digit in sorted(digits, key=lambda digit: abs(digit.factor)):
+        if abs(digit.factor) <= reach:
+            return False
+        reach += abs(digit.factor) * (inf if digit.extent is None else max(digit.extent - 1, 0))
+    return True
+
+
+def _summands(value: Value, definitions: Mapping[Value, Operation]) -> list[AffineIndex] | None:
+    """Forms along one axis each that add up to the value."""
+    form = find_affine(value, definitions)
+    if form is not None:
+        return [form]
+    op = definitions.get(value)
+    if isinstance(op, Broadcast) or (isinstance(op, Cast) and op.x.tile.dtype.is_integer):
+        return _summands(op.x, definitions)
+    if not isinstance(op, Elementwise) or op.fn != "add":
+        return None
+    parts = [_summands(arg, definitions) for arg in op.args]
+    return None if None in parts else [form for part in parts if part for form in part]
+
+
+def _digits(forms: list[AffineIndex], where: Surroundings) -> Iterator[_Digit]:
+    base: dict[Value, int] = {}
+    lanes: dict[int, tuple[Dim, int]] = {}
+    for form in forms:
+        for value, factor in form.base:
+            base[value] = base.get(value, 0) + factor
+        if form.axis is not None and form.dim is not None:
+            lanes[form.axis] = form.dim, lanes.get(form.axis, (form.dim, 0))[1] + form.scale
+    for axis, (dim, factor) in lanes.items():
+        arg = _tile_begin(dim, factor, base, where)
+        if arg is not None:
+            # The tiles of a loop lie side by side: position and lane are one number.
+            del base[arg]
+            yield _Digit(factor, where.steps[arg].extent, arg, axis)
+        elif factor:
+            yield _Digit(factor, _size(dim, where), lane=axis)
+    for value, factor in base.items():
+        if factor and value in where.varying:
+            arg = _loop_argument(value, where)
+            yield _Digit(factor, where.steps[arg].extent if arg else None, arg)
+
+
+def _tile_begin(
+    dim: Dim, factor: int, base: Mapping[Value, int], where: Surroundings
+) -> Value | None:
+    """Where the tile begins whose lanes an axis has."""
+    for value, other in base.items():
+        steps = where.steps.get(value)
+        if steps and steps.block and Dim.of(steps.block) == dim and other == factor != 0:
+            return value
+    return None
+
+
+def _loop_argument(value: Value, where: Surroundings) -> Value | None:
+    """The argument that a scalar is, or numbers the tiles of: ``tile.id`` is begin // size."""
+    if value in where.steps:
+        return value
+    op = where.definitions.get(value)
+    if not isinstance(op, Elementwise) or op.fn != "floordiv":
+        return None
+    begin, size = op.args[0], where.definitions.get(op.args[1])
+    steps = where.steps.get(begin)
+    if steps is None or steps.parent is not None or not isinstance(size, BlockSize):
+        return None
+    return begin if size.block == steps.block else None
+
+
+def _size(dim: Dim, where: Surroundings) -> int | None:
+    return dim.constant if dim.symbol is None else where.sizes.get(dim.symbol)
+
+
+class AtomicHazard(Enum):
+    """What an atomic does that depends on the order, and what differs then."""
 
     SUM = "floats are added to", "the last bits differ"
     EXCHANGE = "elements are exchanged in", "what stays differs"
-    PREVIOUS = "previous values are taken from", "they differ"
+    RETURNS_OLD = "previous values are taken from", "they differ"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +184,7 @@ class SharedUpdate:
     """An atomic whose outcome depends on the order of programs."""
 
     op: Atomic
-    deed: Deed
+    hazard: AtomicHazard
     axes: tuple[str, ...] = ()
     """Axes of the grid along which several programs meet, in the user's names."""
     do_lanes_meet: bool = False
@@ -70,7 +207,7 @@ class SharedUpdate:
         return f"programs that differ along {' and '.join(self.axes)}"
 
     def __str__(self) -> str:
-        what = f"{self.deed.value[0]} `{self.tensor}` in any order"
+        what = f"{self.hazard.value[0]} `{self.tensor}` in any order"
         return f"{what}: {self.meeting} meet in one element ({self.op.loc})"
 
 
@@ -139,49 +276,50 @@ class _Programs:
         """Those that depend on the order."""
         atomics = [op for op in walk(self._grid.body) if isinstance(op, Atomic)]
         for place, op in enumerate(atomics):
-            deed = self._find_deed(op)
-            if deed is None:
+            hazard = self._find_hazard(op)
+            if hazard is None:
                 continue
-            told = self._told_apart(op)
-            axes = tuple(self._shared_axes(told))
+            distinguishing = self._distinguishing_axes(op)
+            axes = tuple(self._shared_axes(distinguishing))
             do_lanes_meet = any(
-                axis not in told and not self._is_single(dim)
+                axis not in distinguishing and not self._is_single(dim)
                 for axis, dim in enumerate(op.value.tile.shape)
             )
             if axes or do_lanes_meet:
-                yield SharedUpdate(op, deed, axes, do_lanes_meet)
+                yield SharedUpdate(op, hazard, axes, do_lanes_meet)
             for other in (*atomics[:place], *atomics[place + 1 :]):
                 if self._may_cross(op, other):
-                    yield SharedUpdate(op, deed, other=other)
+                    yield SharedUpdate(op, hazard, other=other)
 
-    def _find_deed(self, op: Atomic) -> Deed | None:
+    def _find_hazard(self, op: Atomic) -> AtomicHazard | None:
         if op.kind == AtomicKind.ADD.value and op.tensor.tensor.dtype.is_float:
-            return Deed.SUM
-        if op.kind in _LAST_COMES_OUT:
-            return Deed.EXCHANGE
+            return AtomicHazard.SUM
+        if op.kind in _LAST_WRITER_WINS:
+            return AtomicHazard.EXCHANGE
         is_taken = self._uses.get(op.result, 0) > 0
-        return Deed.PREVIOUS if is_taken and not self._is_read(op) else None
+        return AtomicHazard.RETURNS_OLD if is_taken and not self._is_read(op) else None
 
     def _is_read(self, op: Atomic) -> bool:
         """Whether it only reads: zero is added, as a way to wait for others."""
         added = find_affine(op.value, self._where.definitions)
         return op.kind in _UNCHANGED_BY_ZERO and added == AffineIndex()
 
-    def _told_apart(self, op: Atomic) -> set[Value | int]:
+    def _distinguishing_axes(self, op: Atomic) -> set[Value | int]:
         """Arguments of loops and axes of the update that its elements tell apart."""
         found: set[Value | int] = set()
         for index, stride in zip(op.indices, op.tensor.tensor.strides):
             if stride == 0:
                 continue
             missing = op.value.tile.rank - index.tile.rank
-            told = find_told_apart(index, self._where) | find_told_apart(index, self._within)
-            found |= {one + missing if isinstance(one, int) else one for one in told}
+            for where in (self._where, self._within):
+                axes = find_distinguishing_axes(index, where)
+                found |= {one + missing if isinstance(one, int) else one for one in axes}
         return found
 
-    def _shared_axes(self, told: set[Value | int]) -> Iterator[str]:
+    def _shared_axes(self, distinguishing: set[Value | int]) -> Iterator[str]:
         grid = self._grid
         for axis, arg in enumerate(grid.body.args):
-            if arg not in told and not self._has_one_program(axis):
+            if arg not in distinguishing and not self._has_one_program(axis):
                 yield grid.blocks[axis] or arg.name or f"axis {axis}"
 
     def _has_one_program(self, axis: int) -> bool:

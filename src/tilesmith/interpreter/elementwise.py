@@ -7,8 +7,11 @@ import torch
 from tilesmith.dtypes import DType
 from tilesmith.interpreter.affine_tile import AffineTile, combine
 from tilesmith.interpreter.frame import Frame, Tile, from_tensor
-from tilesmith.interpreter.integer_functions import INTEGER_FUNCTIONS, wrap_integer
-from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.interpreter.scalar_functions import (
+    INTEGER_FUNCTIONS,
+    SCALAR_FUNCTIONS_TORCH,
+    wrap_integer,
+)
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.types import TileType

@@ -1,16 +1,25 @@
-"""Evaluates loads and stores, with every index of a valid lane checked against the tensor.
+"""Evaluates loads, stores and atomics, with every index of a valid lane checked against the tensor.
 
-Accesses through tile indices become one strided view; the others gather and scatter.
+Accesses through tile indices become one strided view; the others gather and scatter. Each lane of
+an atomic takes effect once, in row-major order. Where lanes have base addresses of their own, those
+of each address access the tensor there, in host memory only.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable, Iterator
+
 import torch
 
-from tilesmith.diagnostics.errors import DuplicateStoreIndicesError, OutOfBoundsAccess
+from tilesmith.diagnostics.errors import (
+    BackendUnsupported,
+    DuplicateStoreIndicesError,
+    OutOfBoundsAccess,
+)
 from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
 from tilesmith.interpreter.frame import Frame, Tile, from_tensor
-from tilesmith.interpreter.stacked_access import load_elsewhere, store_elsewhere
+from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
 
@@ -118,3 +127,125 @@ def _out_of_bounds(op: AccessOp, frame: Frame, dimension: int, index: int) -> Ou
     return OutOfBoundsAccess(
         tensor=op.tensor.name, dim=dimension, index=index, size=size, loc=op.loc
     )
+
+
+_UPDATES: dict[str, Callable[..., torch.Tensor]] = {
+    "add": SCALAR_FUNCTIONS_TORCH["add"],
+    "and": SCALAR_FUNCTIONS_TORCH["and"],
+    "or": SCALAR_FUNCTIONS_TORCH["or"],
+    "xor": SCALAR_FUNCTIONS_TORCH["xor"],
+    "max": SCALAR_FUNCTIONS_TORCH["maximum"],
+    "min": SCALAR_FUNCTIONS_TORCH["minimum"],
+    "xchg": lambda _, value: value,
+    "cas": lambda old, value, expected: torch.where(old == expected, value, old),
+}
+# Types for which torch adds to repeated indices.
+_ACCUMULATING = frozenset(
+    {torch.float32, torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64}
+)
+
+
+def evaluate_atomic(op: Atomic, frame: Frame) -> Tile:
+    """Read, modify, write."""
+    tensor, target = frame.values[op.tensor], op.result.tile
+    access = resolve_access(op, op.value.tile.shape, frame)
+    if access is None:
+        return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
+    if frame.races is not None:
+        frame.races.update(op, tensor, access)
+    if frame.sampling is not None:
+        frame.sampling.note_write(tensor, access)
+    operands = [
+        frame.tensor(operand).to(tensor.dtype).expand(access.lengths)
+        for operand in (op.value, op.expected)
+        if operand is not None
+    ]
+    if isinstance(access, SliceAccess) or not access.has_duplicates(tensor):
+        previous = access.read(tensor).clone()
+        access.write(tensor, _UPDATES[op.kind](previous, *operands))
+    elif (
+        op.kind == "add" and op.result not in frame.prepared.used and tensor.dtype in _ACCUMULATING
+    ):
+        previous = tensor.new_zeros(access.lengths)
+        access.write(tensor, operands[0], accumulate=True)
+    else:
+        previous = _one_by_one(op, tensor, access, operands)
+    return from_tensor(previous, target)
+
+
+def _one_by_one(
+    op: Atomic, tensor: torch.Tensor, access: GatherAccess, operands: list[torch.Tensor]
+) -> torch.Tensor:
+    combine = _UPDATES[op.kind]
+    mask = access.mask
+    lanes = [x.reshape(-1) if mask is None else x[mask] for x in operands]
+    indices = zip(*(lane.tolist() for lane in access.lanes()))
+    before: list[torch.Tensor] = []
+    for index, *values in zip(indices, *lanes):
+        element = tensor[index]
+        before.append(element.clone())
+        element.copy_(combine(element, *values))
+    if mask is None:
+        return torch.stack(before).reshape(access.lengths)
+    previous = tensor.new_zeros(access.lengths)
+    previous[mask] = torch.stack(before)
+    return previous
+
+
+def load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
+    """The accessed elements, masked-off ones as 0."""
+    shape = op.result.tile.shape
+    found = frame.values[op.tensor].new_zeros(frame.lengths(shape))
+    for tensor, access in _accesses_elsewhere(op, shape, frame):
+        assert access.mask is not None
+        found = torch.where(access.mask, access.read(tensor), found)
+    return found
+
+
+def store_elsewhere(op: Store, frame: Frame) -> None:
+    """Write the lanes that are not masked off."""
+    for tensor, access in _accesses_elsewhere(op, op.value.tile.shape, frame):
+        access.write(tensor, frame.tensor(op.value))
+
+
+def _accesses_elsewhere(
+    op: Load | Store, shape: Shape, frame: Frame
+) -> Iterator[tuple[torch.Tensor, GatherAccess]]:
+    """Each tensor found at one of the addresses, with the lanes that go there."""
+    example = frame.values[op.tensor]
+    if example.device.type != "cpu":
+        raise BackendUnsupported(
+            operation="hl.stacktensor_like on device tensors", backend="reference", loc=op.loc
+        )
+    assert op.bases is not None
+    lengths = frame.lengths(shape)
+    valid = torch.ones((), dtype=torch.bool)
+    if op.mask is not None:
+        valid = frame.tensor(op.mask)
+    bases = frame.tensor(op.bases).view(torch.int64).expand(lengths)
+    for address in torch.unique(bases[valid.expand(lengths)]).tolist():
+        mask = (bases == address) & valid
+        tiles = (frame.tensor(index).to(torch.int64) for index in op.indices)
+        indices = [torch.where(mask, tile, 0) for tile in tiles]
+        for dimension, index in enumerate(indices):
+            _check_bounds_elsewhere(op, dimension, index, example.shape[dimension])
+        yield _tensor_at(address, example), GatherAccess(tuple(indices), lengths, mask)
+
+
+def _check_bounds_elsewhere(
+    op: Load | Store, dimension: int, index: torch.Tensor, size: int
+) -> None:
+    for bound in map(int, torch.aminmax(index)):
+        if not 0 <= bound < size:
+            raise OutOfBoundsAccess(
+                tensor=op.tensor.name, dim=dimension, index=bound, size=size, loc=op.loc
+            )
+
+
+def _tensor_at(address: int, example: torch.Tensor) -> torch.Tensor:
+    """The tensor at an address that looks like the example."""
+    last = sum((n - 1) * stride for n, stride in zip(example.shape, example.stride()))
+    count = last + 1
+    memory = (ctypes.c_char * (count * example.itemsize)).from_address(address % 2**64)
+    flat = torch.frombuffer(memory, dtype=example.dtype, count=count)
+    return flat.as_strided(example.shape, example.stride())

@@ -9,10 +9,10 @@ import torch
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.interpreter.evaluate_ops import EVALUATORS
 from tilesmith.interpreter.frame import Frame, Tile
-from tilesmith.interpreter.integer_functions import wrap_integer
 from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
 from tilesmith.interpreter.races import RaceDetector
 from tilesmith.interpreter.sampling import Sampling
+from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType, TileType

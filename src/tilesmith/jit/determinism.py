@@ -27,7 +27,7 @@ def check_deterministic(function: Function, config: Config, settings: Settings) 
     """Raise if it is asked for, and results depend on the order of programs under the Config."""
     update = find_order_dependence(function, config) if settings.deterministic else None
     if update is not None:
-        deed, harm = update.deed.value
+        deed, harm = update.hazard.value
         raise NondeterministicKernel(
             deed=deed, tensor=update.tensor, harm=harm, meeting=update.meeting, loc=update.op.loc
         )

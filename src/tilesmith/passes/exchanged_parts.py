@@ -2,30 +2,36 @@
 
 Each program multiplies one tile and reduces it. It leaves its parts of the rows' sums in memory,
 waits for the programs of the same rows to do so, and puts all parts together; then it goes on with
-its tile. The product itself never goes to memory.
+its tile. The product itself never goes to memory. ``parts`` are lines of one number for each row of
+a panel; ``all_parts`` have one line for each tile of the panel, and more lanes where a smaller tile
+would need them, which hold nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from tilesmith.analysis.row_meetings import RowMeetings, plan_meetings
+from tilesmith.analysis.row_exchange import (
+    DerivedReduction,
+    RowExchange,
+    SumForm,
+    plan_exchange_stages,
+)
 from tilesmith.analysis.row_products import RowProduct
-from tilesmith.dtypes import I32
+from tilesmith.dtypes import I32, DType
 from tilesmith.ir.builder import Builder
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, GroupBarrier, Yield
-from tilesmith.ir.ops.memory import Store
-from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.indexing import Arange
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind
+from tilesmith.ir.types import Dim, Shape, scalar
 from tilesmith.ir.values import Value
-from tilesmith.passes.copied_ops import CopiedOps
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
-from tilesmith.passes.panel_parts import Panel, PanelParts
-from tilesmith.passes.row_split import RowSplit, made_at_launch
-from tilesmith.passes.tile_writer import TileWriter
+from tilesmith.passes.row_split import CopiedOps, RowSplit, TileWriter, made_at_launch
 
 LEAST_PARTS = 4
 LEAST_TILE, LEAST_TILE_OF_WORDS = 128, 64
@@ -53,7 +59,7 @@ def exchange_parts(function: Function, site: RowProduct) -> Function | None:
 
     Programs of a row are neighbours in the order of the grid, which its schedule must keep.
     """
-    plan = plan_meetings(site)
+    plan = plan_exchange_stages(site)
     if plan is None or site.num_columns > MOST_COLUMNS:
         return None
     return eliminate_dead_code(_Exchange(function, site, plan).run())
@@ -69,12 +75,12 @@ def _num_lanes(site: RowProduct) -> int:
 class _Exchange(RowSplit):
     """A grid over tiles, those of a row side by side."""
 
-    def __init__(self, function: Function, site: RowProduct, plan: RowMeetings) -> None:
+    def __init__(self, function: Function, site: RowProduct, plan: RowExchange) -> None:
         ops = (*plan.before, site.loop, *(op for stage in plan.stages for op in stage))
         super().__init__(function, site, ops, plan.columns)
         self.plan = plan
         self.lanes = _num_lanes(site)
-        exchanged = [*(op for meeting in plan.exchanged for op in meeting), *plan.derived]
+        exchanged = [*(op for stage in plan.exchanged for op in stage), *plan.derived]
         shape = (self.lanes, site.num_rows)
         self.parts_of = {
             op: self.memory(self._name_of(op), op.result.tile.dtype, shape) for op in exchanged
@@ -172,7 +178,7 @@ class _Program:
         return replace(store, mask=mask)
 
     def _meet(self, number: int, parts: PanelParts) -> None:
-        """Exchange the parts of a meeting's reductions; their results are then of whole rows."""
+        """Exchange the parts of one stage's reductions; their results are then of whole rows."""
         values, memory = self._copy.values, self._form.parts_of
         direct = self._plan.exchanged[number]
         derived = [item for item in self._plan.derived.values() if item.base in direct]
@@ -195,3 +201,127 @@ class _Program:
         self._builder.effect(
             GroupBarrier, counts=self._form.counts, place=self._row, arrivals=arrivals
         )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where a program stands among those of its panel."""
+
+    length: int
+    """Of a row."""
+    lanes: int
+    """The most tiles of a row."""
+    block: str
+    """Of columns."""
+    column: Value
+    """The first of the program's tile."""
+    rows: Value
+    """The numbers of its rows."""
+
+
+class PanelParts:
+    """Writes what becomes of the parts in one program."""
+
+    def __init__(self, write: TileWriter, panel: Panel) -> None:
+        self._write = write
+        self._panel = panel
+        kind = panel.column.tile
+        self._size = write.size_of(kind, panel.block)
+        self._number = write.apply("floordiv", panel.column, self._size)
+        self._number.name = "part"
+        last = write.apply("floordiv", write.full(kind, panel.length - 1), self._size)
+        self.num_parts = write.apply("add", last, write.full(kind, 1))
+        self.num_parts.name = "num_parts"
+
+    @property
+    def _shape(self) -> Shape:
+        """Of all parts."""
+        return (Dim.of(self._panel.lanes), *self._panel.rows.tile.shape)
+
+    def of_tile(self, derived: DerivedReduction, x: Value, base: Value) -> Value:
+        """The tile's part of a derived sum, around the tile's own anchor."""
+        write, axis = self._write, derived.op.axis
+        if derived.rule is SumForm.SQUARES:
+            count = self._count_columns(base.tile.dtype)
+            anchor = write.apply("div", base, write.spread(count, 0, base.tile.shape))
+        else:
+            # An anchor must be a number; a part of nothing but -inf has no power to shift.
+            zero = write.full(base.tile, 0.0)
+            anchor = write.apply("where", write.apply("isinf", base), zero, base)
+        shifted = write.apply("sub", x, write.spread(anchor, axis, x.tile.shape))
+        if derived.rule is SumForm.SQUARES:
+            return write.reduce(write.apply("mul", shifted, shifted), axis, "sum")
+        return write.reduce(write.apply(derived.fn, shifted), axis, "sum")
+
+    def leave(self, memory: Value, part: Value) -> None:
+        """Store a part where the other programs look for it."""
+        indices = (self._number, self._panel.rows)
+        self._write.builder.effect(Store, tensor=memory, value=part, indices=indices)
+
+    def collect(self, memory: Value) -> Value:
+        """All programs' parts; lanes of none hold 0."""
+        indices = self._write.place(self._numbers(), self._panel.rows)
+        kind = scalar(memory.tensor.dtype).with_shape(self._shape)
+        return self._write.builder.create(
+            Load, kind, tensor=memory, mask=self._are_parts(), indices=indices
+        )
+
+    def together(self, kind: str, all_parts: Value) -> Value:
+        """The reduction of whole rows."""
+        identity = ReduceKind(kind).identity(all_parts.tile.dtype)
+        return self._write.reduce(self._held(all_parts, identity), 0, kind)
+
+    def together_around(
+        self, derived: DerivedReduction, all_parts: Value, bases: Value, anchor: Value
+    ) -> Value:
+        """The derived sum of whole rows; of ``bases`` all parts, of the anchor that of the row."""
+        write = self._write
+        line = write.line(anchor, self._panel.rows.tile.shape)
+        anchors = write.spread(line, 0, self._shape)
+        if derived.rule is SumForm.SQUARES:
+            counts, shares = self._counts(bases.tile.dtype)
+            off = write.apply("sub", write.apply("mul", bases, shares), anchors)
+            moved = write.apply("mul", counts, write.apply("mul", off, off))
+            sums = write.apply("add", all_parts, moved)
+        else:
+            shift = write.apply(derived.fn, write.apply("sub", bases, anchors))
+            sums = write.apply("mul", all_parts, shift)
+        return write.reduce(self._held(sums, 0.0), 0, "sum")
+
+    def _numbers(self) -> Value:
+        line = self._number.tile.with_shape((Dim.of(self._panel.lanes),))
+        return self._write.builder.create(Arange, line)
+
+    def _are_parts(self) -> Value:
+        write, numbers = self._write, self._numbers()
+        ends = write.spread(self.num_parts, 0, numbers.tile.shape)
+        are_parts = write.apply("lt", numbers, ends)
+        are_parts.name = "are_parts"
+        return write.spread(are_parts, 1, self._shape)
+
+    def _held(self, values: Value, otherwise: float) -> Value:
+        """The values of parts, and in other lanes what leaves a reduction as it is."""
+        write = self._write
+        return write.apply("where", self._are_parts(), values, write.full(values.tile, otherwise))
+
+    def _count_columns(self, dtype: DType) -> Value:
+        """How many columns the program's tile has."""
+        write = self._write
+        end = write.full(self._panel.column.tile, self._panel.length)
+        rest = write.apply("sub", end, self._panel.column)
+        return write.cast(write.apply("minimum", rest, self._size), dtype)
+
+    def _counts(self, dtype: DType) -> tuple[Value, Value]:
+        """How many columns each tile of the panel has, and 1 divided by that.
+
+        At least 1, for lanes of none too. One division for a tile, and none for each of its rows.
+        """
+        write, numbers = self._write, self._numbers()
+        shape = numbers.tile.shape
+        size = write.spread(self._size, 0, shape)
+        end = write.full(numbers.tile, self._panel.length)
+        rest = write.apply("sub", end, write.apply("mul", numbers, size))
+        some = write.apply("maximum", write.apply("minimum", rest, size), write.full(end.tile, 1))
+        count = write.cast(some, dtype)
+        share = write.apply("div", write.full(count.tile, 1.0), count)
+        return write.spread(count, 1, self._shape), write.spread(share, 1, self._shape)

@@ -20,8 +20,8 @@ from tilesmith.ir.ops.memory import Load, ProgramBarrier
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.values import Value
 
-_MEETINGS = (ProgramBarrier, GridBarrier, GroupBarrier)
-"""Ops at which all threads of a program meet."""
+_BARRIERS = (ProgramBarrier, GridBarrier, GroupBarrier)
+"""Ops at which all threads of a program wait for each other."""
 
 
 def order_memory(function: Function) -> Function:
@@ -72,7 +72,7 @@ class _Ordering:
             return self._visit_loop(op, pending)
         if op.regions():
             return False, self._visit_branches(op, pending)
-        if isinstance(op, _MEETINGS):
+        if isinstance(op, _BARRIERS):
             pending.clear()
             return False, op
         accesses = find_accesses(op, self._defined_by)

@@ -25,15 +25,13 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim, Type, scalar
 from tilesmith.ir.values import Value
-from tilesmith.passes.copied_ops import CopiedOps
 from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
 from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
 from tilesmith.passes.number_slots import number_slots
 from tilesmith.passes.order_memory import order_memory
-from tilesmith.passes.row_split import RowSplit, made_at_launch
-from tilesmith.passes.tile_writer import TileWriter
+from tilesmith.passes.row_split import CopiedOps, RowSplit, TileWriter, made_at_launch
 
 
 class Form(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilesmith.analysis.loads_behind import has_loaded_bounds_inside
+from tilesmith.analysis.product_operands import has_loaded_bounds_inside
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.reduction import Reduce

@@ -38,8 +38,11 @@ from tilesmith.dtypes import (
     DType,
     Kind,
 )
-from tilesmith.interpreter.integer_functions import INTEGER_FUNCTIONS, wrap_integer
-from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.interpreter.scalar_functions import (
+    INTEGER_FUNCTIONS,
+    SCALAR_FUNCTIONS_TORCH,
+    wrap_integer,
+)
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ResultKind
 

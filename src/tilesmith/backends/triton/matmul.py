@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.analysis.product_sizes import least_contracted
+from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, binary, call, subscript

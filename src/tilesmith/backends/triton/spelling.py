@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilesmith.analysis.product_sizes import least_contracted
+from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.triton.expressions import Expr, Precedence, call, literal
 from tilesmith.backends.triton.names import NamePool, identifier, names_bound, triton_dtype

@@ -19,7 +19,7 @@ from tilesmith.dtypes import BOOL, DType
 from tilesmith.frontend.tracing.emission import Number, apply, as_tile
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.interpreter.combine import combine_elements
+from tilesmith.interpreter.reduction import combine_elements
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.combine import COMBINE_OPS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.analysis.product_sizes import least_contracted
+from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
 from tilesmith.ir.ops.matmul import Dot

@@ -1,7 +1,4 @@
-"""The loads that a value is computed from, and what backends ask about them.
-
-Region arguments end the search: what was carried into a loop is not looked behind.
-"""
+"""What is loaded for the operands of a product, and how long its contracted axis must be."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType
@@ -41,3 +39,18 @@ def has_loaded_bounds_inside(loop: Grid | Loop, definitions: Definitions) -> boo
     inner = [op for op in walk(loop.body) if isinstance(op, Loop)]
     bounds = [bound for op in inner for bound in (*op.begins, *op.ends)]
     return any(any(loads_behind(bound, definitions)) for bound in bounds)
+
+
+LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32
+
+
+def least_contracted(dot: Dot, definitions: Definitions) -> int:
+    """The fewest elements along the contracted axis; more for bytes and what was widened from them.
+
+    Triton lays out the operands of a product by the narrowest element loaded for them.
+    """
+    operands = (dot.lhs, dot.rhs)
+    is_narrow = all(x.tile.dtype.itemsize == 1 for x in operands) or any(
+        comes_from_bytes(x, definitions) for x in operands
+    )
+    return LEAST_CONTRACTED_BYTES if is_narrow else LEAST_CONTRACTED
