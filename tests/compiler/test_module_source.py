@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +47,35 @@ def imported(text: str) -> set[str]:
     return names
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[subprocess.Popen[str]]:
+    """A process that never imports tilesmith; starting one takes longer than most tests here."""
+    paths = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+    script = "tests.compiler.run_saved_module"
+    command = f"{paths}; import runpy; runpy.run_module({script!r}, run_name='__main__')"
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        yield started
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Any]:
-    """Run a saved module's host function in a process that never imports tilesmith."""
+def run(tmp_path: Path, process: subprocess.Popen[str]) -> Callable[..., Any]:
+    """Run a saved module's host function in that process."""
 
     def run_saved(text: str, name: str, *args: Any) -> Any:
         module, inputs, output = (tmp_path / file for file in ("saved.py", "in.pt", "out.pt"))
         module.write_text(text)
         torch.save(args, inputs)
-        paths = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
-        script = "tests.compiler.run_saved_module"
-        command = f"{paths}; import runpy; runpy.run_module({script!r}, run_name='__main__')"
-        files = [str(module), name, str(inputs), str(output)]
-        subprocess.run([sys.executable, "-W", "ignore", "-c", command, *files], check=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([str(module), name, str(inputs), str(output)]) + "\n")
+        process.stdin.flush()
+        problem = json.loads(process.stdout.readline())
+        assert not problem, problem
         return torch.load(output)
 
     return run_saved

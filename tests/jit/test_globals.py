@@ -98,3 +98,22 @@ def test_none_that_becomes_a_tensor(monkeypatch) -> None:
     assert torch.equal(uses_an_optional(X), X + BIAS)
     monkeypatch.setitem(globals(), "FALLBACK", None)
     assert torch.equal(uses_an_optional(X), X)
+
+
+ZERO = 0.0
+
+
+@helion.kernel
+def fills_with_zero(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = torch.where(x[t] > 5, x[t], ZERO)
+    return out
+
+
+def test_the_sign_of_a_zero_counts(monkeypatch) -> None:
+    fills_with_zero.reset()
+    for zero in (0.0, -0.0, 0.0):
+        monkeypatch.setitem(globals(), "ZERO", zero)
+        expected = torch.where(X > 5, X, torch.tensor(zero))
+        assert torch.equal(fills_with_zero(X).signbit(), expected.signbit())

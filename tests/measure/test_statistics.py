@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import statistics
+from itertools import combinations
 
 import pytest
 
 from tilesmith.measure.statistics import (
+    chance_of_ranks,
     is_faster,
     median,
     quantile,
@@ -85,3 +87,18 @@ def test_faster_needs_more_than_noise():
     assert is_faster(noisy(0.8, 30, 1), noisy(1.0, 30, 2))
     assert not is_faster(noisy(1.0, 30, 2), noisy(0.8, 30, 1))
     assert not is_faster(noisy(1.0, 30, 3), noisy(1.0, 30, 4))
+
+
+@pytest.mark.parametrize(("num_slow", "num_fast"), [(1, 1), (2, 3), (3, 2), (4, 4), (5, 1)])
+def test_chances_of_ranks_are_those_of_counted_arrangements(num_slow: int, num_fast: int) -> None:
+    places = range(num_slow + num_fast)
+    arrangements = list(combinations(places, num_slow))
+
+    def wins(slow: tuple[int, ...]) -> int:
+        return sum(s > f for s in slow for f in places if f not in slow)
+
+    for slow in arrangements:
+        fast = [float(place) for place in places if place not in slow]
+        as_extreme = sum(wins(other) >= wins(slow) for other in arrangements)
+        chance = chance_of_ranks([float(place) for place in slow], fast)
+        assert chance == as_extreme / len(arrangements)

@@ -99,3 +99,23 @@ def test_nested_constant_branches_vanish_together() -> None:
         store(%y, %v, none, [%a])
     """)
     assert [line.split("(")[0] for line in lines] == ["%l = load", "store"]
+
+
+COUNTDOWN = """
+    %start = full() {{value={start}}} : i32[]
+    %left = while(%start) : i32[] (%p: i32[]) {{
+      %go = elementwise(%p, %zero) {{fn="gt"}} : bool[]
+      yield(%go)
+    }} (%q: i32[]) {{
+      %one = full() {{value=1}} : i32[]
+      %less = elementwise(%q, %one) {{fn="sub"}} : i32[]
+      store(%x, %f, none, [%less])
+      yield(%less)
+    }}
+    store(%y, %f, none, [%left])
+"""
+
+
+def test_only_a_loop_that_never_runs_is_dropped() -> None:
+    assert not any("while" in line for line in fold(COUNTDOWN.format(start=0)))
+    assert any("while(%start)" in line for line in fold(COUNTDOWN.format(start=2)))

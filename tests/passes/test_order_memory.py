@@ -361,3 +361,16 @@ def test_a_loop_that_acquires_is_not_pipelined() -> None:
     """
     assert ordered_loops(loop(inside)) == [True]
     assert ordered_loops(loop(inside.replace("acquire", "relaxed"))) == [False]
+
+
+def test_elements_of_one_residue_may_meet() -> None:
+    body = """
+        %two = full() {value=2} : i32[t]
+        %even = elementwise(%i, %two) {fn="mul"} : i32[t]
+        %next = elementwise(%even, %two) {fn="add"} : i32[t]
+        %v = full() {value=1.0} : f32[t]
+        store(%x, %v, none, [%even])
+        %w0 = load(%x, none, [%next]) : f32[t]
+        store(%y, %w0, none, [%i])
+    """
+    assert "".join(shape_of(body)) == "SBLS"

@@ -225,3 +225,11 @@ def test_files_are_as_open_as_the_user_s_other_files(tmp_path):
     _exported(tmp_path)
     files = [tmp_path / "file.json", Winners(tmp_path / "here").path("matmul")]
     assert {path.stat().st_mode for path in files} == {plain.stat().st_mode}
+
+
+def test_of_several_old_winners_the_latest_counts(tmp_path, monkeypatch):
+    winners = Winners(tmp_path)
+    for version, day in (("0.1.8", "01"), ("0.2.0", "03"), ("0.1.9", "02")):
+        monkeypatch.setattr("tilesmith.store.winners.now_text", lambda day=day: f"2026-01-{day}")
+        winners.commit(other(toolchain=(("tilesmith", version),)), config(int(day)), 1.5)
+    assert stored(winners, other(toolchain=(("tilesmith", "0.3.0"),))).config == config(3)

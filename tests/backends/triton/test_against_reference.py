@@ -448,3 +448,9 @@ def test_64_bit_indices(run, tiles, extent):
     assert (result[:, 0] == 0).all()
     # A literal bound gives Triton a 32-bit loop variable.
     assert ("tl.cast(offset_n, tl.int64)" in artifact.source) == (extent == "six")
+
+
+def test_sums_are_as_wide_as_their_result(run):
+    x = torch.full((9, 5), 2**30, dtype=torch.int32)
+    out = torch.zeros(9, dtype=torch.int64)
+    compare(run, reduce_rows("i32", "i64", "sum", 5), {"tile_m": 4}, x, out)

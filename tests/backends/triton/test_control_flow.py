@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.backends.triton.kernels import block, function, make, tensor
+from tilesmith.schedule.schedule import LoopOptions
 
 SYMBOLS = {"tile_m": 4, "tile_k": 4}
 
@@ -311,3 +312,12 @@ def test_loop_over_two_axes(run):
     result, source = run_rows(run, per_row(TWO_AXIS_LOOP), x)
     torch.testing.assert_close(result.double(), x.double().sum().expand(10), rtol=1e-4, atol=1e-4)
     assert source.index("for a in") < source.index("for b in")
+
+
+@pytest.mark.parametrize(("is_ordered", "stages"), [("false", 3), ("true", 1)])
+def test_a_loop_that_reads_what_it_stored_has_one_stage(is_ordered, stages):
+    loop = SUM_LOOP.replace(
+        "slot=0} : f32[tile_m]\n(%i", f"slot=0, is_ordered={is_ordered}}} : f32[tile_m]\n(%i"
+    )
+    source = make(per_row(loop), symbols=SYMBOLS, loops={0: LoopOptions(num_stages=3)}).source
+    assert f"tl.range(10, num_stages={stages})" in source
