@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from tilesmith.interpreter.affine_tile import AffineTile
-from tilesmith.interpreter.frame import Frame, Tile, from_tensor
+from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
 from tilesmith.interpreter.reduction import comparable, from_comparable
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
@@ -127,3 +128,20 @@ def evaluate_sort(op: Sort, frame: Frame) -> Tile:
     """Ascending order along the axis."""
     x = frame.tensor(op.x).expand(frame.lengths(op.x.tile.shape))
     return from_comparable(torch.sort(comparable(x), op.axis).values, x.dtype)
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    Full: evaluate_full,
+    TileIndex: evaluate_tile_index,
+    Arange: evaluate_arange,
+    BlockSize: evaluate_block_size,
+    Mask: evaluate_mask,
+    ExpandDims: evaluate_expand_dims,
+    Broadcast: evaluate_broadcast,
+    Reshape: evaluate_reshape,
+    Permute: evaluate_permute,
+    Join: evaluate_join,
+    Select: evaluate_select,
+    Gather: evaluate_gather,
+    Sort: evaluate_sort,
+}

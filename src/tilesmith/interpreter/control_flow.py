@@ -15,9 +15,10 @@ import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.interpreter.affine_tile import AffineTile
-from tilesmith.interpreter.frame import Frame, Tile, length_of
+from tilesmith.interpreter.frame import Evaluator, Frame, Tile, length_of
 from tilesmith.interpreter.prepare import LoopPlan
 from tilesmith.interpreter.stepped_grids import run_in_steps
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.types import Dim, TileType
 from tilesmith.ir.values import Value
@@ -216,3 +217,13 @@ def _fit_length(tile: torch.Tensor, axis: int, length: int) -> torch.Tensor:
     missing = list(tile.shape)
     missing[axis] = length - present
     return torch.cat([tile, tile.new_zeros(missing)], axis)
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    Grid: evaluate_grid,
+    GridBarrier: evaluate_grid_barrier,
+    Loop: evaluate_loop,
+    While: evaluate_while,
+    If: evaluate_if,
+    Yield: evaluate_yield,
+}

@@ -7,7 +7,8 @@ from types import FunctionType
 from typing import Any
 
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.interpreter.frame import Frame
+from tilesmith.interpreter.frame import Evaluator, Frame
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
@@ -49,3 +50,9 @@ def _stop_at(loc: SourceLocation, names: tuple[str, ...]) -> FunctionType:
     function = scope["__stop"]
     function.__code__ = function.__code__.replace(co_name=loc.function or "kernel")
     return function
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    Print: evaluate_print,
+    Breakpoint: evaluate_breakpoint,
+}

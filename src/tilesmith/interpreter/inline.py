@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.diagnostics import errors
-from tilesmith.interpreter.frame import Frame
+from tilesmith.interpreter.frame import Evaluator, Frame
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
 
 _FIX = (
@@ -23,3 +24,9 @@ def refusal(op: InlineTriton | InlineAsm, backend: str) -> errors.BaseError:
 def evaluate_inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
     """There is nothing to evaluate."""
     raise refusal(op, "reference")
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    InlineTriton: evaluate_inline,
+    InlineAsm: evaluate_inline,
+}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from tilesmith.interpreter.frame import Frame, Tile
+from tilesmith.interpreter.frame import Evaluator, Frame, Tile
 from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.matmul import Dot
 
 # Products of two such integers have at most 32 bits, so float64 sums 2^21 of them exactly.
@@ -44,3 +45,8 @@ def _multiply(lhs: torch.Tensor, rhs: torch.Tensor, acc: torch.Tensor | None) ->
     if lhs.shape[0] == rhs.shape[0]:
         return torch.baddbmm(acc, lhs, rhs)
     return acc + torch.matmul(lhs, rhs)
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    Dot: evaluate_dot,
+}

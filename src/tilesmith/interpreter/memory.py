@@ -18,8 +18,9 @@ from tilesmith.diagnostics.errors import (
     OutOfBoundsAccess,
 )
 from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
-from tilesmith.interpreter.frame import Frame, Tile, from_tensor
+from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
 
@@ -249,3 +250,11 @@ def _tensor_at(address: int, example: torch.Tensor) -> torch.Tensor:
     memory = (ctypes.c_char * (count * example.itemsize)).from_address(address % 2**64)
     flat = torch.frombuffer(memory, dtype=example.dtype, count=count)
     return flat.as_strided(example.shape, example.stride())
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    Load: evaluate_load,
+    Store: evaluate_store,
+    Atomic: evaluate_atomic,
+    ProgramBarrier: evaluate_program_barrier,
+}

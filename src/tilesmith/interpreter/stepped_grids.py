@@ -15,8 +15,9 @@ import torch
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.errors import OutOfBoundsAccess
 from tilesmith.interpreter.access import SliceAccess
-from tilesmith.interpreter.frame import Frame
+from tilesmith.interpreter.frame import Evaluator, Frame
 from tilesmith.interpreter.prepare import GridStep
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier
 from tilesmith.ir.values import Value
 
@@ -109,3 +110,8 @@ def _check_arrivals(barrier: GroupBarrier, starts: tuple[int, ...], frame: Frame
         f"{barrier.counts.name}[{place}], and {found} come: {outcome}",
         loc=barrier.loc,
     )
+
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    GroupBarrier: evaluate_group_barrier,
+}
