@@ -14,14 +14,11 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.values import Value
 
 Definitions = Mapping[Value, Operation]
-_LANE_WISE = (Elementwise, Cast, Mask, Broadcast, ExpandDims)
 
 
 def check_products(function: Function, log: WarningLog) -> None:
@@ -66,6 +63,6 @@ def _has_rounded_product(value: Value, defined_by: Definitions) -> bool:
         dot = defined_by.get(op.x)
         if isinstance(dot, Dot) and op.dtype.is_low_precision_float:
             return op.dtype in (dot.lhs.tile.dtype, dot.rhs.tile.dtype)
-    if not isinstance(op, _LANE_WISE):
+    if op is None or not op.form.is_lane_wise:
         return False
     return any(_has_rounded_product(operand, defined_by) for operand in op.operand_values())

@@ -234,7 +234,15 @@ class Gathered(AxisForm):
         return _along(self.numbers(op)[0], rank, _INDEXED, drops=False), _kept(rank)
 
 
-class Combined(AxisForm):
+class Along(AxisForm):
+    """The lanes of each operand along one axis meet each other; those along others do not."""
+
+    def axis(self, op: TileOp) -> int:
+        """The axis along which they meet."""
+        return self.numbers(op)[0]
+
+
+class Combined(Along):
     """The lanes of each operand along one axis give one element; the result lacks the axis."""
 
     roles = frozenset({Role.KEPT, Role.COMBINED})
@@ -242,18 +250,18 @@ class Combined(AxisForm):
 
     @override
     def _of_operand(self, op: TileOp, value: Value) -> OperandRoles:
-        return _along(self.numbers(op)[0], _rank(value), _COMBINED, drops=True)
+        return _along(self.axis(op), _rank(value), _COMBINED, drops=True)
 
 
-class Mixed(AxisForm):
-    """The lanes of each operand along one axis meet each other, and the result has the axis."""
+class Mixed(Along):
+    """The lanes of each operand along one axis meet, and the result has the axis."""
 
     roles = frozenset({Role.KEPT, Role.MIXED})
     text = "{} mixed, others kept"
 
     @override
     def _of_operand(self, op: TileOp, value: Value) -> OperandRoles:
-        axis = self.numbers(op)[0]
+        axis = self.axis(op)
         return _along(axis, _rank(value), AxisRole(Role.MIXED, axis), drops=False)
 
 

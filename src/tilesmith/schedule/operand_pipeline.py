@@ -6,20 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilesmith.ir.ops.control_flow import Loop
-from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.dataflow import is_whole_view
 from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.launch import Launch, LoopUse
 from tilesmith.schedule.space.tile_sizes import TileSizes
 from tilesmith.targets import Target
 
-_VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
 LEAST_COPY_BYTES = 4
 """What one thread must move at once for a copy to run by itself."""
 CHAINED_STAGES_HIP = 4
@@ -140,7 +137,7 @@ class OperandPipeline:
     def _chain(self, value: Value) -> list[Value]:
         chain = [value]
         op = self._structure.definitions.get(value)
-        while isinstance(op, _VIEWS):
-            chain.append(op.x)
-            op = self._structure.definitions.get(op.x)
+        while is_whole_view(op):
+            chain.extend(op.operand_values())
+            op = self._structure.definitions.get(chain[-1])
         return chain

@@ -5,15 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from tilesmith.analysis.effects import alias_group, exchanged_memory, is_elsewhere
+from tilesmith.ir.axis_roles import Along
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
-from tilesmith.ir.types import Dim, Shape
+from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.accesses import AccessFact, Purpose
 from tilesmith.schedule.facts.dataflow import Dataflow
@@ -27,8 +24,6 @@ from tilesmith.schedule.facts.index_patterns import (
 )
 from tilesmith.schedule.facts.outline import Access, Site
 from tilesmith.schedule.facts.work import Counter
-
-_COMBINING = (Reduce, Scan, Sort, ReduceWith, ScanWith)
 
 
 class AccessCollector:
@@ -146,7 +141,7 @@ def find_purpose(flow: Dataflow, value: Value) -> Purpose:
     """What a loaded tile is used for."""
     uses = list(flow.uses(value))
     sides = [_side(op, used) for op, used in uses if isinstance(op, Dot)]
-    reduced = [_reduced_dim(op, used) for op, used in uses if isinstance(op, _COMBINING)]
+    reduced = [used.tile.shape[op.form.axis(op)] for op, used in uses if isinstance(op.form, Along)]
     stores = [op for op, used in uses if isinstance(op, (Store, Atomic)) and op.value is used]
     return Purpose(
         sides=tuple(dict.fromkeys(sides)),
@@ -164,7 +159,3 @@ def _is_position(op: Operation, used: Value) -> bool:
     if isinstance(op, (Load, Store, Atomic)):
         return used in op.indices
     return isinstance(op, (Loop, If, While))
-
-
-def _reduced_dim(op: Reduce | Scan | Sort | ReduceWith | ScanWith, used: Value) -> Dim:
-    return used.tile.shape[op.axis]

@@ -17,7 +17,7 @@ from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.facts.reductions import ReductionFact, operand_of, reductions_by_dim
+from tilesmith.schedule.facts.reductions import ReductionFact, reductions_by_dim
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ def _reduces_output(structure: FunctionOutline, flow: Dataflow, matmul: MatmulFa
     site = next(site for site in structure.sites if isinstance(site.op, Dot))
     outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}
     ops = reductions_by_dim(structure)[matmul.n.dim]
-    if not all((id(op), operand_of(op)) in outputs for op in ops):
+    operands = [op.form.numbered(op) for op in ops]
+    if not all((id(op), operand) in outputs for op, operand in zip(ops, operands)):
         return False
-    has_rows = all(matmul.m.dim in operand_of(op).tile.shape for op in ops)
+    has_rows = all(matmul.m.dim in operand.tile.shape for operand in operands)
     loop = site.innermost
     is_partial = loop is not None and matmul.k.block in loop.blocks
     around = [structure.loops_around(op) for op in ops]

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
+from tilesmith.ir.axis_roles import (
+    Inserted,
+    Joined,
+    Kept,
+    Permuted,
+    Picked,
+    Repeated,
+    Reshaped,
+    Role,
+)
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Mask
-from tilesmith.ir.ops.rearrangement import Join, Select
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.outline import FunctionOutline
 
-VIEWS = (Mask, Cast, Permute, Reshape, Broadcast, ExpandDims)
-_LANE_WISE = (*VIEWS, Elementwise, Join, Select)
+_ELEMENT_BY_ELEMENT = (Kept, Inserted, Repeated, Permuted, Reshaped, Joined, Picked)
+"""Forms in which an element of a result is made of one of each operand, known in advance which."""
 Use = tuple[Operation, Value]
 """An op, and which of its operands is meant."""
+
+
+def is_whole_view(op: Operation | None) -> TypeGuard[Operation]:
+    """Whether an op hands on all elements of its operand, maybe converted or some of them reset."""
+    if op is None or isinstance(op, Cast):
+        return op is not None
+    # What picks some elements (select) is no such view.
+    return Trait.VIEW in op.traits and Role.INDEXED not in op.form.roles
 
 
 class Dataflow:
@@ -44,7 +61,7 @@ class Dataflow:
             current = waiting.pop()
             following = list(self._handed_over.get(current, ()))
             for op in self._users.get(current, ()):
-                if isinstance(op, _LANE_WISE):
+                if isinstance(op.form, _ELEMENT_BY_ELEMENT):
                     following.append(op.result)
                 elif isinstance(op, Loop) and current in op.init:
                     following.append(op.carried[op.init.index(current)])
@@ -60,9 +77,9 @@ class Dataflow:
         None for a parameter or a value that a loop carries.
         """
         op, is_permuted = self._definitions.get(value), False
-        while isinstance(op, VIEWS):
-            is_permuted ^= isinstance(op, Permute)
-            op = self._definitions.get(op.x)
+        while is_whole_view(op):
+            is_permuted ^= isinstance(op.form, Permuted)
+            op = self._definitions.get(next(op.operand_values()))
         return op, is_permuted
 
     def name(self, value: Value) -> str:
@@ -73,7 +90,7 @@ class Dataflow:
             if after.name:
                 return after.name
         op = self._definitions.get(value)
-        return self.name(op.x) if isinstance(op, VIEWS) else ""
+        return self.name(next(op.operand_values())) if is_whole_view(op) else ""
 
     def _results_of_line(self, value: Value) -> list[Value]:
         """What the same line of the source makes of a value."""
@@ -81,4 +98,6 @@ class Dataflow:
         if op is None or not op.loc.line:
             return []
         users = self._users.get(value, ())
-        return [u.result for u in users if isinstance(u, _LANE_WISE) and u.loc == op.loc]
+        return [
+            u.result for u in users if isinstance(u.form, _ELEMENT_BY_ELEMENT) and u.loc == op.loc
+        ]

@@ -6,20 +6,15 @@ from dataclasses import dataclass
 
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.axis_roles import Along
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Axis, Extents
 from tilesmith.schedule.facts.index_patterns import access_text
 from tilesmith.schedule.facts.outline import FunctionOutline
-
-Combining = Reduce | Scan | ReduceWith | ScanWith | Sort
-COMBINING = (Reduce, Scan, ReduceWith, ScanWith, Sort)
 
 
 @dataclass(frozen=True)
@@ -65,18 +60,14 @@ class AccumulatorFact:
         return tuple(axis.block for axis in self.axes)
 
 
-def operand_of(op: Combining) -> Value:
-    """What an op combines: the first of several."""
-    return op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x
-
-
-def reductions_by_dim(structure: FunctionOutline) -> dict[Dim, list[Combining]]:
-    """Ops that combine along an axis of more than one element, by the axis."""
-    found: dict[Dim, list[Combining]] = {}
+def reductions_by_dim(structure: FunctionOutline) -> dict[Dim, list[Operation]]:
+    """Ops whose lanes meet along an axis of more than one element, by the axis."""
+    found: dict[Dim, list[Operation]] = {}
     # A scan holds its rows like a reduction that cannot be rolled.
-    for kind in COMBINING:
-        for op in structure.ops(kind):
-            found.setdefault(operand_of(op).tile.shape[op.axis], []).append(op)
+    for op in (site.op for site in structure.sites):
+        if isinstance(op.form, Along):
+            shape = op.form.numbered(op).tile.shape
+            found.setdefault(shape[op.form.axis(op)], []).append(op)
     return {dim: ops for dim, ops in found.items() if not dim.is_one}
 
 
@@ -85,11 +76,11 @@ def collect_reductions(
 ) -> tuple[ReductionFact, ...]:
     """One fact for each axis."""
     by_dim = reductions_by_dim(extents.structure)
-    return tuple(_reduction_fact(extents, flow, ops, rollable) for ops in by_dim.values())
+    return tuple(_reduction_fact(extents, flow, dim, ops, rollable) for dim, ops in by_dim.items())
 
 
-def _function(op: Combining) -> str:
-    return op.kind if isinstance(op, (Reduce, Scan)) else op.name
+def _function(op: Operation) -> str:
+    return str(op.attributes().get("kind", op.name))
 
 
 def _kind(structure: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> str:
@@ -99,10 +90,13 @@ def _kind(structure: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> st
 
 
 def _reduction_fact(
-    extents: Extents, flow: Dataflow, ops: list[Combining], rollable: tuple[Dim, ...]
+    extents: Extents,
+    flow: Dataflow,
+    dim: Dim,
+    ops: list[Operation],
+    rollable: tuple[Dim, ...],
 ) -> ReductionFact:
-    structure, first = extents.structure, operand_of(ops[0])
-    dim = first.tile.shape[ops[0].axis]
+    structure, first = extents.structure, ops[0].form.numbered(ops[0])
     stores = [op for op in structure.ops(Store) if dim in op.value.tile.shape]
     return ReductionFact(
         axis=extents.axis(dim),

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import DType
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.axis_roles import Along, Kept
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.extents import Extents
@@ -216,14 +215,19 @@ def _classify(site: Site) -> tuple[str, str, Shape, int] | None:
         lhs, rhs = op.lhs.tile, op.rhs.tile
         name = rate_class(lhs.dtype, rhs.dtype, op.precision)
         return MATMUL, name, (*lhs.shape, rhs.shape[-1]), 2
-    if isinstance(op, (Reduce, Scan, Sort)):
-        return REDUCTION, op.x.tile.dtype.name, op.x.tile.shape, 1
-    if isinstance(op, (ReduceWith, ScanWith)):
-        return REDUCTION, op.xs[0].tile.dtype.name, op.xs[0].tile.shape, len(op.xs)
-    if isinstance(op, (Elementwise, Cast)) and op.result.tile.rank:
+    if isinstance(op.form, Along):
+        first = op.form.numbered(op).tile
+        return REDUCTION, first.dtype.name, first.shape, len(tuple(op.operand_values()))
+    if is_arithmetic(op) and op.result.tile.rank:
         is_hard = isinstance(op, Elementwise) and op.function.is_transcendental
         return _elementwise(op.result, is_hard)
+    # All other forms move elements without computing any, or are the user's own code.
     return None
+
+
+def is_arithmetic(op: Operation) -> bool:
+    """Whether an op computes each element of its result from one element of each operand."""
+    return isinstance(op.form, Kept) and Trait.VIEW not in op.traits
 
 
 def _elementwise(result: Value, is_hard: bool) -> tuple[str, str, Shape, int]:

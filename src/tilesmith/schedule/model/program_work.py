@@ -10,26 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tilesmith.ir.axis_roles import Along
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.counted_branches import counted_loops
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
+from tilesmith.schedule.facts.work import is_arithmetic
 from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
 from tilesmith.schedule.space.tile_sizes import TileSizes
 
 UNKNOWN_EXTENT = 4096
 """How far a loop is taken to range whose bounds are only known at run time."""
-_COMBINING = (Reduce, Scan, ReduceWith, ScanWith, Sort)
 Path = tuple[Loop, ...]
 
 
@@ -176,7 +173,7 @@ class WorkModel:
 
     def _phase(self, axes: Sequence[LoopAxis], path: Path, ops: list[Operation]) -> Phase:
         functions = [op for op in ops if isinstance(op, Elementwise)]
-        casts = [op for op in ops if isinstance(op, Cast)]
+        others = [op for op in ops if is_arithmetic(op) and not isinstance(op, Elementwise)]
         plain = [op for op in functions if not op.function.is_transcendental]
         special = [op for op in functions if op.function.is_transcendental]
         accesses = [op for op in ops if isinstance(op, (Load, Store, Atomic))]
@@ -184,8 +181,10 @@ class WorkModel:
             path,
             products=tuple(self._products[id(op)] for op in ops if id(op) in self._products),
             accesses=tuple(self._access(axes, path, op) for op in accesses),
-            combinations=tuple(_combination(op) for op in ops if isinstance(op, _COMBINING)),
-            lanes=_count_by_shape([*plain, *casts]),
+            combinations=tuple(
+                _combination(op, op.form) for op in ops if isinstance(op.form, Along)
+            ),
+            lanes=_count_by_shape([*plain, *others]),
             specials=_count_by_shape(special),
         )
 
@@ -210,9 +209,9 @@ class WorkModel:
         return found
 
 
-def _combination(op: Reduce | Scan | ReduceWith | ScanWith | Sort) -> Combination:
-    shape = (op.xs[0] if isinstance(op, (ReduceWith, ScanWith)) else op.x).tile.shape
-    return Combination(shape, shape[op.axis])
+def _combination(op: Operation, form: Along) -> Combination:
+    shape = form.numbered(op).tile.shape
+    return Combination(shape, shape[form.axis(op)])
 
 
 def _count_by_shape(ops: Sequence[Operation]) -> tuple[tuple[Shape, int], ...]:
