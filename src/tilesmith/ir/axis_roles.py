@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import ClassVar, Protocol
 
 from typing_extensions import override
@@ -58,6 +57,7 @@ class AxisRole:
 OperandRoles = tuple[AxisRole, ...]
 """The roles of one operand's axes; empty for scalars and tensors."""
 
+_KEPT = tuple(AxisRole(Role.KEPT, axis) for axis in range(32))
 _REPEATED, _COMBINED = AxisRole(Role.REPEATED), AxisRole(Role.COMBINED)
 _INDEXED, _MOVED, _OPAQUE = AxisRole(Role.INDEXED), AxisRole(Role.MOVED), AxisRole(Role.OPAQUE)
 
@@ -75,9 +75,8 @@ class TileOp(Protocol):
         ...
 
 
-@lru_cache(maxsize=64)
 def _kept(rank: int) -> OperandRoles:
-    return tuple(AxisRole(Role.KEPT, axis) for axis in range(rank))
+    return _KEPT[:rank]
 
 
 def _rank(value: Value) -> int:
@@ -90,7 +89,7 @@ def _aligned(part: Value, target: Shape) -> OperandRoles:
         return ()
     offset = len(target) - part.type.rank
     return tuple(
-        AxisRole(Role.KEPT, axis + offset) if dim == target[axis + offset] else _REPEATED
+        _KEPT[axis + offset] if dim == target[axis + offset] else _REPEATED
         for axis, dim in enumerate(part.type.shape)
     )
 
@@ -165,7 +164,7 @@ class Inserted(AxisForm):
     def _of_operand(self, op: TileOp, value: Value) -> OperandRoles:
         new = self.numbers(op)
         rank = _rank(value) + len(new)
-        return tuple(AxisRole(Role.KEPT, axis) for axis in range(rank) if axis not in new)
+        return tuple(_KEPT[axis] for axis in range(rank) if axis not in new)
 
 
 class Repeated(AxisForm):
@@ -190,7 +189,7 @@ class Permuted(AxisForm):
     @override
     def _of_operand(self, op: TileOp, value: Value) -> OperandRoles:
         places = {axis: place for place, axis in enumerate(self.numbers(op))}
-        return tuple(AxisRole(Role.KEPT, places[axis]) for axis in range(len(places)))
+        return tuple(_KEPT[places[axis]] for axis in range(len(places)))
 
 
 class Reshaped(AxisForm):
@@ -268,7 +267,7 @@ class Mixed(Along):
 def _along(axis: int, rank: int, role: AxisRole, *, drops: bool) -> OperandRoles:
     """One axis has the role; the others are kept, and move up if the result lacks the one."""
     return tuple(
-        role if number == axis else AxisRole(Role.KEPT, number - (drops and number > axis))
+        role if number == axis else _KEPT[number - (drops and number > axis)]
         for number in range(rank)
     )
 
@@ -285,7 +284,7 @@ class Contracted(AxisForm):
         shape = op.results[0].tile.shape
         last = len(shape) - 1
         batch = [_aligned_batch(value, shape) for value in (lhs, rhs)]
-        rows, columns = AxisRole(Role.KEPT, last - 1), AxisRole(Role.KEPT, last)
+        rows, columns = _KEPT[last - 1], _KEPT[last]
         return (
             (*batch[0], rows, _COMBINED),
             (*batch[1], _COMBINED, columns),
@@ -295,7 +294,7 @@ class Contracted(AxisForm):
 
 def _aligned_batch(value: Value, shape: Shape) -> OperandRoles:
     pairs = enumerate(zip(value.tile.shape[:-2], shape))
-    return tuple(AxisRole(Role.KEPT, i) if a == b else _REPEATED for i, (a, b) in pairs)
+    return tuple(_KEPT[i] if a == b else _REPEATED for i, (a, b) in pairs)
 
 
 class Accessed(AxisForm):

@@ -8,13 +8,28 @@ reinterpreted position (behind a reshape), a fixed position, or one that a tile 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.ir.axis_roles import (
+    Accessed,
+    Gathered,
+    Inserted,
+    Joined,
+    Kept,
+    Numbered,
+    OperandRoles,
+    Permuted,
+    Picked,
+    Repeated,
+    Reshaped,
+    Role,
+    Uniform,
+)
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.rearrangement import Gather, Join, Select
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.ops.rearrangement import Gather, Select
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 
@@ -62,11 +77,18 @@ ZERO = Zero()
 Place = tuple[Value, Coords]
 """A tile and the position of one of its elements."""
 
-VIRTUAL_OPS = (
-    Elementwise, Cast, Full, TileIndex, Arange, Mask, Load, ExpandDims, Broadcast, Reshape, Permute,
-    Join, Select, Gather,
+_VIRTUAL_FORMS = (
+    Kept, Uniform, Numbered, Inserted, Repeated, Permuted, Reshaped, Joined, Picked, Gathered,
 )  # fmt: skip
-"""Ops whose results need no memory: their elements are computed where they are used."""
+"""Forms in which an element of a result comes from at most one element of each operand."""
+
+
+@cache
+def is_virtual(cls: type[Operation]) -> bool:
+    """Whether results of such ops need no memory: elements are computed where they are used."""
+    if isinstance(cls.form, Accessed):
+        return Trait.WRITES not in cls.traits
+    return isinstance(cls.form, _VIRTUAL_FORMS) and Trait.PURE in cls.traits
 
 
 def space_of(shape: Shape) -> Shape:
@@ -82,31 +104,41 @@ def own_coords(shape: Shape) -> Coords:
 
 def operands_at(op: Operation, coords: Coords) -> list[Place]:
     """The elements that the element of ``op``'s result at ``coords`` is computed from."""
-    if isinstance(op, (Elementwise, Cast, Mask)):
-        args = op.args if isinstance(op, Elementwise) else (op.x,)
-        return [(arg, coords) for arg in args]
-    if isinstance(op, (ExpandDims, Broadcast, Reshape, Permute)):
-        return [(op.x, _of_view(op, coords))]
-    if isinstance(op, Load):
+    form = op.form
+    if isinstance(form, Kept):
+        return [(value, coords) for value in op.operand_values()]
+    if isinstance(form, Accessed):
+        assert isinstance(op, (Load, Store, Atomic))
         return access_places(op, op.result.tile.shape, coords)
-    if isinstance(op, (Join, Select, Gather)):
-        return _rearranged(op, coords)
-    return [(op.begin, ())] if isinstance(op, TileIndex) else []
-
-
-def _rearranged(op: Join | Select | Gather, coords: Coords) -> list[Place]:
-    """One side of a join where it is known which; the positions of a gather before its element."""
-    if isinstance(op, Join):
-        sides = [(op.lhs, coords[:-1]), (op.rhs, coords[:-1])]
+    if isinstance(form, Reshaped):
+        (x,) = op.operand_values()
+        return [(x, _of_reshape(x.tile.shape, op.result.tile.shape, coords))]
+    if isinstance(form, Joined):
+        sides = [(value, coords[:-1]) for value in op.operand_values()]
         last = coords[-1]
         return [sides[last.position]] if isinstance(last, Fixed) else sides
-    if isinstance(op, Select):
-        size = op.x.tile.shape[op.axis]
-        picked = ZERO if size.is_one else Fixed(op.position)
-        return [(op.x, (*coords[: op.axis], picked, *coords[op.axis :]))]
-    told = ZERO if op.x.tile.shape[op.axis].is_one else Told(op.index, coords)
-    moved = (*coords[: op.axis], told, *coords[op.axis + 1 :])
-    return [(op.index, coords), (op.x, moved)]
+    if not is_virtual(type(op)):
+        raise InternalError(problem=f"{op.name} is not computed element by element", loc=op.loc)
+    pairs = zip(op.operand_values(), op.axis_roles())
+    places = [(value, _placed(op, value, roles, coords)) for value, roles in pairs]
+    # The positions of a gather are known before its element.
+    return places[::-1] if isinstance(form, Gathered) else places
+
+
+def _placed(op: Operation, value: Value, roles: OperandRoles, coords: Coords) -> Coords:
+    """Where an operand's element lies, axis by axis."""
+    found: list[Coord] = []
+    for role, dim in zip(roles, value.tile.shape):
+        if role.role is Role.KEPT and role.to is not None:
+            found.append(coords[role.to])
+        elif dim.is_one or role.role is Role.REPEATED:
+            found.append(ZERO)
+        elif isinstance(op, Gather):
+            found.append(Told(op.index, coords))
+        else:
+            assert isinstance(op, Select)
+            found.append(Fixed(op.position))
+    return tuple(found)
 
 
 def access_places(op: Load | Store | Atomic, shape: Shape, coords: Coords) -> list[Place]:
@@ -123,17 +155,6 @@ def aligned(part: Value, shape: Shape, coords: Coords) -> Coords:
         return ()
     pairs = zip(part.tile.shape, shape[-rank:], coords[-rank:])
     return tuple(ZERO if dim.is_one and not full.is_one else c for dim, full, c in pairs)
-
-
-def _of_view(op: ExpandDims | Broadcast | Reshape | Permute, coords: Coords) -> Coords:
-    if isinstance(op, ExpandDims):
-        return tuple(c for axis, c in enumerate(coords) if axis not in op.axes)
-    if isinstance(op, Broadcast):
-        return aligned(op.x, op.result.tile.shape, coords)
-    if isinstance(op, Permute):
-        found = dict(zip(op.order, coords))
-        return tuple(found[axis] for axis in range(len(coords)))
-    return _of_reshape(op.x.tile.shape, op.result.tile.shape, coords)
 
 
 def _of_reshape(source: Shape, result: Shape, coords: Coords) -> Coords:

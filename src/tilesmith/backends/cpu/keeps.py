@@ -19,18 +19,14 @@ from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.rearrangement import Select
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule
 
 _MAX_ROUNDS = 4
-_VIEWS = (ExpandDims, Broadcast, Reshape, Permute, Mask, Select)
-"""Ops that move elements and cost nothing themselves."""
 
 
 def plan_grid(
@@ -112,7 +108,7 @@ class _Evaluations:
         """Tiles computed from a tile, directly or from a view of it; empty when a root uses it."""
         found: set[Value] = set()
         for user in self.users.get(value, ()):
-            is_view = isinstance(self._definitions[user], _VIEWS)
+            is_view = Trait.VIEW in self._definitions[user].traits
             behind = self.users_behind_views(user) if is_view else {user}
             if not behind:
                 return set()
@@ -149,7 +145,7 @@ def _depths(region: Region, depth: int) -> Iterator[tuple[Operation, int]]:
 
 def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -> bool:
     op = tiles.definitions[value]
-    if not space_of(value.tile.shape) or isinstance(op, _VIEWS):
+    if not space_of(value.tile.shape) or Trait.VIEW in op.traits:
         return False
     closure = tiles.own_closure((value, own_coords(value.tile.shape)))
     if any(tiles.is_dear(node) for node in closure.nodes.values()):

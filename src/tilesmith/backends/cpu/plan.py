@@ -13,7 +13,7 @@ from tilesmith.backends.cpu.carried_tiles import (
     find_zero_start,
     takes_over,
 )
-from tilesmith.backends.cpu.coordinates import VIRTUAL_OPS, own_coords
+from tilesmith.backends.cpu.coordinates import is_virtual, own_coords
 from tilesmith.backends.cpu.nests import (
     CombineStep,
     DotStep,
@@ -30,6 +30,7 @@ from tilesmith.backends.cpu.nests import (
 )
 from tilesmith.backends.cpu.step_order import StepOrder
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
+from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
@@ -101,7 +102,9 @@ class RegionPlanner:
             self._order.append(
                 ScalarStep(op), find_accesses(op, self._tiles.definitions), op.results
             )
-        elif isinstance(op, VIRTUAL_OPS) and op.result in self._tiles.kept:
+        elif not is_virtual(type(op)):
+            raise InternalError(problem=f"native code has no step for {op.name}", loc=op.loc)
+        elif op.result in self._tiles.kept:
             self.keep(op.result, op.result)
 
     def _visit_whole(self, op: Scan | ReduceWith | ScanWith | Print) -> None:

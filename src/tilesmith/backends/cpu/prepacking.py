@@ -12,7 +12,7 @@ from math import prod
 
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
 from tilesmith.backends.cpu.buffers import compute_dtype, multiplies_tiles
-from tilesmith.backends.cpu.coordinates import VIRTUAL_OPS, Place, access_places, operands_at
+from tilesmith.backends.cpu.coordinates import Place, access_places, is_virtual, operands_at
 from tilesmith.backends.cpu.dots.packed_elements import Packing
 from tilesmith.backends.cpu.dots.plans import reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, register_block
@@ -22,6 +22,7 @@ from tilesmith.backends.cpu.packed_operands import PackedOperand, PackedTensor
 from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.dtypes import DType
+from tilesmith.ir.axis_roles import Numbered
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -147,7 +148,7 @@ class _Finder:
     def _origin(self, place: Place) -> Operation | None:
         """The tile's or tensor's positions that an index is a view of."""
         op = self._tiles.definitions.get(place[0])
-        while isinstance(op, VIRTUAL_OPS) and not isinstance(op, (Arange, TileIndex)):
+        while op is not None and is_virtual(type(op)) and not isinstance(op.form, Numbered):
             places = operands_at(op, place[1])
             if len(places) != 1 or isinstance(op, Load):
                 return None

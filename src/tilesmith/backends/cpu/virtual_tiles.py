@@ -10,20 +10,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.coordinates import (
-    VIRTUAL_OPS,
     Axis,
     Coord,
     Place,
     Told,
     Zero,
     axes_of,
+    is_virtual,
     operands_at,
 )
+from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.indexing import Full, TileIndex
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.ops.rearrangement import Join
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 
@@ -53,7 +53,8 @@ class VirtualTiles:
         """Whether the value lies in a register or buffer instead of being computed on demand."""
         if not isinstance(value.type, TileType) or not value.type.shape or value in self.kept:
             return True
-        return not isinstance(self.definitions.get(value), VIRTUAL_OPS)
+        op = self.definitions.get(value)
+        return op is None or not is_virtual(type(op))
 
     def closure(self, place: Place) -> Closure:
         """What is behind an element; just itself when it is stored."""
@@ -88,7 +89,7 @@ class VirtualTiles:
         found = self._axes.get(place)
         if found is None:
             op = self.definitions[place[0]]
-            if isinstance(op, (TileIndex, Arange, Join)):
+            if isinstance(op.form, (Numbered, Joined)):
                 found = _axes_of_coords(place)
             else:
                 parts = [self.axes(operand) for operand in operands_at(op, place[1])]
@@ -102,9 +103,9 @@ class VirtualTiles:
         if axis not in self.axes(place):
             return 0
         op = self.definitions.get(value)
-        if isinstance(op, (TileIndex, Arange)):
+        if op is not None and isinstance(op.form, Numbered):
             return self._of_coordinate(coords[0], axis)
-        if self.is_stored(value) or isinstance(op, (Load, Join)) or op is None:
+        if op is None or self.is_stored(value) or isinstance(op.form, (Accessed, Joined)):
             return None
         places = operands_at(op, coords)
         if isinstance(op, Elementwise):
@@ -141,7 +142,7 @@ class VirtualTiles:
         op = self.definitions.get(value)
         while op is not None and not isinstance(op, Full):
             operands = list(op.operand_values())
-            is_view = isinstance(op, VIRTUAL_OPS) and not isinstance(op, (Elementwise, Load))
+            is_view = is_virtual(type(op)) and not isinstance(op, (Elementwise, Load))
             if not is_view or len(operands) != 1 or isinstance(op, TileIndex):
                 return None
             op = self.definitions.get(operands[0])
@@ -176,7 +177,7 @@ def _axes_of_coords(place: Place) -> frozenset[int]:
 
 def _ancestors(value: Value, definitions: Mapping[Value, Operation]) -> list[Value]:
     op = definitions.get(value)
-    if op is None or not isinstance(op, VIRTUAL_OPS):
+    if op is None or not is_virtual(type(op)):
         return [value]
     operands = [] if isinstance(op, Load) else op.operand_values()
     return [value, *(found for operand in operands for found in _ancestors(operand, definitions))]
