@@ -14,11 +14,10 @@ from unittest import mock
 import torch
 
 from tilesmith.analysis.effects import tensors_written
-from tilesmith.interpreter.evaluate_ops import EVALUATORS
 from tilesmith.interpreter.frame import Frame
 from tilesmith.interpreter.memory import resolve_access
 from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.run import run_prepared
+from tilesmith.interpreter.run import EVALUATORS, run_prepared
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield

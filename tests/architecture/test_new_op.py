@@ -32,7 +32,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, attribute, op, operand
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.indexing import Mask
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Scan
 from tilesmith.ir.parser import parse_function
 from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, rewrite_function, walk_function

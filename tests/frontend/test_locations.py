@@ -17,12 +17,11 @@ from tilesmith import exc
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, If, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, ScanWith
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel
 

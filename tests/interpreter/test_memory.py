@@ -16,7 +16,7 @@ from tilesmith.interpreter.run import run_function
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.rewriting import rewrite_function
+from tilesmith.ir.traversal import rewrite_function
 
 COPY_2D = """
   grid([%zero, %zero], [%m_end, %n_end]) {{blocks=["m", "n"]}} (%bm: i64[], %bn: i64[]) {{

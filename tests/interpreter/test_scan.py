@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.interpreter.run_text import over_tiles, run_text
 from tilesmith.dtypes import ALL_DTYPES, DType
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
-from tilesmith.ir.ops.scan import SCAN_KINDS
+from tilesmith.ir.ops.reduction import SCAN_KINDS
 
 KINDS = [kind.value for kind in SCAN_KINDS]
 ORDERED = [dtype for dtype in ALL_DTYPES if not dtype.is_bool]

@@ -18,7 +18,6 @@ from tilesmith.analysis.scalar_arithmetic import (
     is_same_constant,
     normalize,
 )
-from tilesmith.analysis.scopes import bound_blocks
 from tilesmith.ir.axis_roles import LANES_MEET
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -29,7 +28,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.traversal import definitions
+from tilesmith.ir.traversal import bound_blocks, definitions
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Constant, Value
 

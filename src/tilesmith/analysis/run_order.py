@@ -19,7 +19,6 @@ from tilesmith.analysis.memory_conflicts import (
     is_disjoint,
     is_same_place,
 )
-from tilesmith.analysis.scopes import values_defined_in
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -27,7 +26,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, AtomicKind
 from tilesmith.ir.ops.shape import Broadcast
-from tilesmith.ir.traversal import count_uses, definitions, walk
+from tilesmith.ir.traversal import count_uses, definitions, values_defined_in, walk
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 

@@ -9,7 +9,7 @@ from typing import Any
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.frame import Evaluator, Frame
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.debugging import Breakpoint, Print
+from tilesmith.ir.ops.foreign import Breakpoint, Print
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.diagnostics import errors
 from tilesmith.interpreter.frame import Evaluator, Frame
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
+from tilesmith.ir.ops.foreign import InlineAsm, InlineTriton
 
 _FIX = (
     'move the arguments to a GPU (backend="triton"), or write it with torch operations,\n'

@@ -16,12 +16,10 @@ from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED, to_torch
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.ops.reduction import Reduce, ReduceKind
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
 from tilesmith.ir.values import Value
 
 _SIGN_BIT = -(1 << 63)

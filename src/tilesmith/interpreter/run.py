@@ -7,16 +7,39 @@ from collections.abc import Mapping
 import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.interpreter.evaluate_ops import EVALUATORS
-from tilesmith.interpreter.frame import Frame, Tile
+from tilesmith.interpreter import (
+    arrangement,
+    control_flow,
+    debugging,
+    elementwise,
+    inline,
+    matmul,
+    memory,
+    reduction,
+    stepped_grids,
+)
+from tilesmith.interpreter.frame import Evaluator, Frame, Tile
 from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
 from tilesmith.interpreter.races import RaceDetector
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import TensorType, TileType
 from tilesmith.ir.values import Value
+
+EVALUATORS: dict[type[Operation], Evaluator] = {
+    **elementwise.EVALUATORS,
+    **arrangement.EVALUATORS,
+    **memory.EVALUATORS,
+    **matmul.EVALUATORS,
+    **reduction.EVALUATORS,
+    **control_flow.EVALUATORS,
+    **stepped_grids.EVALUATORS,
+    **debugging.EVALUATORS,
+    **inline.EVALUATORS,
+}
 
 Argument = torch.Tensor | int | float | bool
 

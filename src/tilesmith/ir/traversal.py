@@ -1,12 +1,18 @@
-"""Walking and rewriting nested regions."""
+"""Walking and rewriting nested regions, and what holds at a place in them.
+
+A rule looks at an op and at what defines its operands. It answers None (no match), a value to use
+instead of the op's only result, or ops to put in its place, the last of which gives its results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 
 Rewrite = Callable[[Operation], "Operation | Iterable[Operation] | None"]
@@ -106,3 +112,96 @@ def _clone(
     results = tuple(value.like() for value in op.results)
     mapping.update(zip(op.results, results))
     return replace(copy.with_regions(tuple(inner)), results=results)
+
+
+def value_symbols(values: Iterable[Value]) -> frozenset[str]:
+    """All symbols in the shapes of the tiles among ``values``."""
+    return frozenset(
+        symbol
+        for value in values
+        if isinstance(value.type, TileType)
+        for dim in value.type.shape
+        for symbol in dim.symbols
+    )
+
+
+def shape_symbols(op: Operation) -> frozenset[str]:
+    """All symbols in the shapes of an op's operands and results."""
+    return value_symbols((*op.operand_values(), *op.results))
+
+
+def bound_blocks(op: Operation) -> frozenset[str]:
+    """The blocks whose tiles an op steps over."""
+    return frozenset(filter(None, op.blocks)) if isinstance(op, (Grid, Loop)) else frozenset()
+
+
+def values_defined_in(region: Region) -> Iterator[Value]:
+    """The arguments and results of a region, nested ones included."""
+    yield from region.args
+    for op in walk(region):
+        yield from op.results
+        for inner in op.regions():
+            yield from inner.args
+
+
+Definitions = Callable[[Value], "Operation | None"]
+"""What defines a value; None for parameters and region arguments."""
+Replacement = Value | Sequence[Operation]
+Rule = Callable[[Operation, Definitions], "Replacement | None"]
+
+STEP_LIMIT = 100
+"""Rewrites of one op before we call the rules circular."""
+
+
+class _RuleDriver:
+    """Applies rules to each op, and to the ops they produce, until none matches."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._definitions: dict[Value, Operation] = {}
+        self.substitution = Substitution()
+
+    def rewrite(self, op: Operation) -> list[Operation] | Operation | None:
+        finished: list[Operation] = []
+        waiting = [op]
+        steps = 0
+        while waiting:
+            current = waiting.pop(0)
+            replacement = self._match(current)
+            if replacement is None:
+                self._finish(current, finished)
+                continue
+            steps += 1
+            if steps > STEP_LIMIT:
+                raise RuntimeError(f"rewrite rules do not come to an end at {current.name}")
+            if isinstance(replacement, Value):
+                self.substitution[current.result] = replacement
+            else:
+                self._redirect(current, replacement[-1])
+                waiting[:0] = replacement
+        return finished[0] if finished == [op] else finished
+
+    def _match(self, op: Operation) -> Replacement | None:
+        for rule in self._rules:
+            replacement = rule(op, self._definitions.get)
+            if replacement is not None:
+                return replacement
+        return None
+
+    def _finish(self, op: Operation, finished: list[Operation]) -> None:
+        # A replacement made before a later one of the same op may still name a replaced value.
+        op = op.with_operands(self.substitution)
+        for result in op.results:
+            self._definitions[result] = op
+        finished.append(op)
+
+    def _redirect(self, old: Operation, new: Operation) -> None:
+        for before, after in zip(old.results, new.results):
+            if before is not after:
+                self.substitution[before] = after
+
+
+def apply_rules(function: Function, rules: Sequence[Rule]) -> Function:
+    """Rewrite a function with rules until none matches; the same object when none ever did."""
+    driver = _RuleDriver(rules)
+    return rewrite_function(function, driver.rewrite, driver.substitution)

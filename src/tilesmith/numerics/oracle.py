@@ -18,7 +18,7 @@ from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import Argument, run_prepared
 from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.debugging import Breakpoint, Print
+from tilesmith.ir.ops.foreign import Breakpoint, Print
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import rewrite_function, walk_function
 from tilesmith.numerics.compensated import COMPENSATED, whole_loops

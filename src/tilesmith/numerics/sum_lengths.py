@@ -11,13 +11,11 @@ from tilesmith.dtypes import F8E4M3, F16
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic
-from tilesmith.ir.ops.reduction import Reduce, ReduceKind
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim
 

@@ -21,7 +21,7 @@ from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
-from tilesmith.ir.rewriting import Definitions, Replacement, apply_rules
+from tilesmith.ir.traversal import Definitions, Replacement, apply_rules
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Constant, Value
 

@@ -12,9 +12,8 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
 from tilesmith.ir.ops.rearrangement import Gather, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.rewriting import Definitions, Replacement, Rule, apply_rules
 from tilesmith.ir.traits import Trait
-from tilesmith.ir.traversal import Substitution
+from tilesmith.ir.traversal import Definitions, Replacement, Rule, Substitution, apply_rules
 from tilesmith.ir.values import Constant, Value
 
 

@@ -11,12 +11,11 @@ from tilesmith.analysis.memory_conflicts import (
     is_disjoint,
     is_same_place,
 )
-from tilesmith.analysis.scopes import bound_blocks, value_symbols
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.traversal import Substitution, definitions
+from tilesmith.ir.traversal import Substitution, bound_blocks, definitions, value_symbols
 from tilesmith.ir.values import Value
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from tilesmith.analysis.effects import is_pure
-from tilesmith.analysis.scopes import bound_blocks, shape_symbols
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traversal import definitions, rewrite_function
+from tilesmith.ir.traversal import bound_blocks, definitions, rewrite_function, shape_symbols
 from tilesmith.ir.values import Value
 
 _DIVISIONS = ("floordiv", "truncdiv", "mod", "fmod")

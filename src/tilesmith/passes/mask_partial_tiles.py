@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tilesmith.analysis.masked_lanes import Lanes, find_masked_lanes
 from tilesmith.analysis.scalar_arithmetic import normalize
-from tilesmith.analysis.scopes import bound_blocks
 from tilesmith.dtypes import BOOL
 from tilesmith.ir.axis_roles import LANES_MEET
 from tilesmith.ir.function import Function
@@ -15,7 +14,7 @@ from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.reduction import ReduceKind
-from tilesmith.ir.traversal import definitions
+from tilesmith.ir.traversal import bound_blocks, definitions
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Constant, Value
 

@@ -13,13 +13,12 @@ from tilesmith.analysis.effects import (
     is_pure,
     written_groups,
 )
-from tilesmith.analysis.scopes import bound_blocks, shape_symbols
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import OPERAND, OPERANDS, Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import Substitution
+from tilesmith.ir.traversal import Substitution, bound_blocks, shape_symbols
 from tilesmith.ir.values import Value
 
 

@@ -12,12 +12,11 @@ from tilesmith.analysis.memory_conflicts import (
     find_accesses,
     must_order,
 )
-from tilesmith.analysis.scopes import values_defined_in
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Loop, While
 from tilesmith.ir.ops.memory import Load, ProgramBarrier
-from tilesmith.ir.traversal import definitions
+from tilesmith.ir.traversal import definitions, values_defined_in
 from tilesmith.ir.values import Value
 
 _BARRIERS = (ProgramBarrier, GridBarrier, GroupBarrier)

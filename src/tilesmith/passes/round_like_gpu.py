@@ -14,7 +14,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.rewriting import Definitions, apply_rules
+from tilesmith.ir.traversal import Definitions, apply_rules
 from tilesmith.ir.values import Value
 
 _LOG2_E = 1 / math.log(2)

@@ -13,7 +13,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.rearrangement import Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.rewriting import Definitions, Replacement, Rule, apply_rules
+from tilesmith.ir.traversal import Definitions, Replacement, Rule, apply_rules
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Constant, Value
 

@@ -10,7 +10,7 @@ from tests.backends.triton.test_against_reference import compare, sample
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.ops.scan import SCAN_KINDS
+from tilesmith.ir.ops.reduction import SCAN_KINDS
 from tilesmith.targets import parse_target
 
 

@@ -13,8 +13,7 @@ from tilesmith.diagnostics import errors
 from tilesmith.interpreter.inline import refusal
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier
-from tilesmith.ir.ops.debugging import Breakpoint
-from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
+from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton
 from tilesmith.ir.traversal import walk_function
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule

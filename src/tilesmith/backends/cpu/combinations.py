@@ -18,7 +18,7 @@ from tilesmith.backends.cpu.registers import (
     register_element,
 )
 from tilesmith.dtypes import DType
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.reduction import ReduceWith, ScanWith
 from tilesmith.ir.values import Value
 
 State = tuple[Register, ...]

@@ -13,14 +13,12 @@ from tilesmith.backends.cpu.coordinates import Place, access_places
 from tilesmith.backends.cpu.packed_operands import PackedOperand, PackedTensor
 from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
-from tilesmith.ir.ops.debugging import Print
+from tilesmith.ir.ops.foreign import Print
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 

@@ -32,15 +32,13 @@ from tilesmith.backends.cpu.step_order import StepOrder
 from tilesmith.backends.cpu.virtual_tiles import VirtualTiles
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
-from tilesmith.ir.ops.debugging import Print
+from tilesmith.ir.ops.foreign import Print
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Select, Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import count_uses, walk
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value

@@ -14,7 +14,7 @@ from tilesmith.backends.cpu.elements import ElementEmitter
 from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.registers import POINTER, LType, Register, index
 from tilesmith.dtypes import F64, I64, DType, Kind
-from tilesmith.ir.ops.debugging import Print
+from tilesmith.ir.ops.foreign import Print
 from tilesmith.ir.values import Value
 
 _NULL = Register("null", LType(POINTER))

@@ -9,7 +9,7 @@ from tilesmith.backends.cpu.lanes import Strided
 from tilesmith.backends.cpu.memory_access import write
 from tilesmith.backends.cpu.reductions import Accumulation
 from tilesmith.backends.cpu.registers import Register, index
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Scan
 
 
 def emit_scan(elements: ElementEmitter, op: Scan) -> None:

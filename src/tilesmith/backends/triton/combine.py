@@ -14,7 +14,7 @@ from tilesmith.backends.triton.expressions import Expr, call
 from tilesmith.backends.triton.names import NamePool
 from tilesmith.dtypes import BOOL, F32, I32, DType
 from tilesmith.ir.operation import Region
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
+from tilesmith.ir.ops.reduction import ReduceWith, ScanWith
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.diagnostics import errors
-from tilesmith.ir.ops.debugging import Breakpoint, Print
+from tilesmith.ir.ops.foreign import Breakpoint, Print
 
 
 def emit_print(emitter: Emitter, op: Print) -> None:

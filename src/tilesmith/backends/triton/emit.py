@@ -29,8 +29,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, Scan
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value

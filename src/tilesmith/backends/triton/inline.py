@@ -11,7 +11,7 @@ from typing_extensions import override
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import Expr, Precedence, call
 from tilesmith.backends.triton.names import names_bound, triton_dtype
-from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
+from tilesmith.ir.ops.foreign import InlineAsm, InlineTriton
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.backends.triton.elementwise import convert
-from tilesmith.backends.triton.emit import Emitter
+from tilesmith.backends.triton.emit import Emitter, Rules
 from tilesmith.backends.triton.expressions import Expr, binary, call, literal, subscript
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
@@ -117,3 +117,11 @@ def emit_sort(emitter: Emitter, op: Sort) -> None:
         order.insert(op.axis, last)
         result = call("tl.permute", result, order, shape=shape)
     emitter.define(op.result, result)
+
+
+REARRANGEMENT_RULES: Rules = {
+    Join: emit_join,
+    Select: emit_select,
+    Gather: emit_gather,
+    Sort: emit_sort,
+}

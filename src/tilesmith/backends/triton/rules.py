@@ -24,12 +24,7 @@ from tilesmith.backends.triton.memory import (
     emit_store,
 )  # fmt: skip
 from tilesmith.backends.triton.program_ids import emit_grid
-from tilesmith.backends.triton.rearrangement import (
-    emit_gather,
-    emit_join,
-    emit_select,
-    emit_sort,
-)  # fmt: skip
+from tilesmith.backends.triton.rearrangement import REARRANGEMENT_RULES
 from tilesmith.backends.triton.reduction import emit_reduce
 from tilesmith.backends.triton.reshape import emit_reshape
 from tilesmith.backends.triton.scan import emit_scan
@@ -38,17 +33,13 @@ from tilesmith.backends.triton.shape import (
     emit_expand_dims,
     emit_permute,
 )  # fmt: skip
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
-from tilesmith.ir.ops.debugging import Breakpoint, Print
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
-from tilesmith.ir.ops.inline import InlineAsm, InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 
 RULES: Rules = {
@@ -72,10 +63,7 @@ RULES: Rules = {
     Broadcast: emit_broadcast,
     Reshape: emit_reshape,
     Permute: emit_permute,
-    Join: emit_join,
-    Select: emit_select,
-    Gather: emit_gather,
-    Sort: emit_sort,
+    **REARRANGEMENT_RULES,
     Grid: emit_grid,
     GridBarrier: emit_grid_barrier,
     GroupBarrier: emit_group_barrier,

@@ -6,8 +6,7 @@ from tilesmith.backends.triton.elementwise import convert
 from tilesmith.backends.triton.emit import Emitter
 from tilesmith.backends.triton.expressions import call, subscript
 from tilesmith.dtypes import F32, I32, DType
-from tilesmith.ir.ops.reduction import ReduceKind
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import ReduceKind, Scan
 
 _FUNCTIONS = {ReduceKind.SUM: "tl.cumsum", ReduceKind.PROD: "tl.cumprod"}
 _COMBINES = {ReduceKind.MAX: "_nan_max", ReduceKind.MIN: "_nan_min"}

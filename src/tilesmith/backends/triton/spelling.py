@@ -12,7 +12,7 @@ from tilesmith.backends.triton.names import NamePool, identifier, names_bound, t
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import BOOL, F32, I32
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.inline import InlineTriton
+from tilesmith.ir.ops.foreign import InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import Dim, Extent, TileType

@@ -37,9 +37,7 @@ from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
-from tilesmith.ir.ops.reduction import ReduceKind
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
 from tilesmith.ir.values import Value
 
 

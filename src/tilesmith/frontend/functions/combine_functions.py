@@ -22,14 +22,12 @@ from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.reduction import combine_elements
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.combine import COMBINE_OPS
 from tilesmith.ir.ops.control_flow import If, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import COMBINE_OPS, Reduce, Scan
 from tilesmith.ir.types import TileType, scalar
 from tilesmith.ir.values import Value
 

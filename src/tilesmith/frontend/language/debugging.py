@@ -12,7 +12,7 @@ from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.ir.ops.debugging import Breakpoint, Print
+from tilesmith.ir.ops.foreign import Breakpoint, Print
 from tilesmith.ir.values import Value
 
 _PACKAGE = "tilesmith.frontend"

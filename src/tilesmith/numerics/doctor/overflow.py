@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from tilesmith.interpreter.evaluate_ops import EVALUATORS
 from tilesmith.interpreter.frame import Frame
+from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Reduce, Scan
 from tilesmith.numerics.doctor.reruns import Reruns
 
 

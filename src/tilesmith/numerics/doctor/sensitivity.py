@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.analysis.roundings import Rounding, find_roundings
 from tilesmith.dtypes import F32
 from tilesmith.ir.values import Value
 from tilesmith.numerics.doctor.findings import Sensitivity
 from tilesmith.numerics.doctor.reruns import Reruns, Results
 from tilesmith.numerics.float_standard import rms
+from tilesmith.passes.keep_roundings import Rounding, find_roundings
 
 LEAST_SHARE = 0.01
 """Of the mean square error: roundings below are not worth a line."""

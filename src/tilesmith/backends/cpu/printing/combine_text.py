@@ -8,8 +8,8 @@ from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.expressions import Expr, element, function, number
 from tilesmith.backends.cpu.printing.scene import Scene
 from tilesmith.ir.operation import Region
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.reduction import ReduceWith, ScanWith
 from tilesmith.ir.traversal import count_uses
 from tilesmith.ir.values import Value
 

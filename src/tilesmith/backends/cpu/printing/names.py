@@ -11,15 +11,12 @@ from tilesmith.backends.cpu.printing.expressions import FUNCTIONS
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.combine import ReduceWith, ScanWith
 from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Mask
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Atomic, Load
-from tilesmith.ir.ops.rearrangement import Select, Sort
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.rearrangement import Select
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.scan import Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.values import Value
@@ -33,9 +30,9 @@ _REDUCTIONS = {
     "sum": "total", "prod": "product", "max": "largest", "min": "smallest",
     "argmax": "position", "argmin": "position", "any": "some", "all": "every",
 }  # fmt: skip
-_RESULTS: dict[type[Operation], str] = {
-    Dot: "product", Scan: "running", Atomic: "previous", Sort: "in_order",
-    ReduceWith: "combined", ScanWith: "running",
+_RESULTS = {
+    "dot": "product", "scan": "running", "atomic": "previous", "sort": "in_order",
+    "reduce_with": "combined", "scan_with": "running",
 }  # fmt: skip
 _LETTERS = "ijklpqrs"
 
@@ -103,7 +100,7 @@ class Names:
             return self.suggest(op.x)
         if isinstance(op, Elementwise):
             return f"{op.fn}_value" if len(op.args) == 1 else "t"
-        return "carried" if op is None else _RESULTS.get(type(op), "t")
+        return "carried" if op is None else _RESULTS.get(op.name, "t")
 
 
 def _borrowed_hints(function: Function) -> dict[Value, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.backends.cpu.coordinates import own_coords, space_of
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.scene import Scene
-from tilesmith.ir.ops.debugging import Print
+from tilesmith.ir.ops.foreign import Print
 from tilesmith.ir.values import Value
 
 

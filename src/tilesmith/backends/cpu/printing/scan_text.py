@@ -7,7 +7,7 @@ from tilesmith.backends.cpu.nests import ScanStep
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.expressions import Expr, element, function, number
 from tilesmith.backends.cpu.printing.scene import Scene
-from tilesmith.ir.ops.scan import Scan
+from tilesmith.ir.ops.reduction import Scan
 
 _COMBINATIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.passes.program_text import body_lines, make_program
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.rewriting import Definitions, Replacement, apply_rules
+from tilesmith.ir.traversal import Definitions, Replacement, apply_rules
 from tilesmith.ir.verifier import verify_function
 
 BODY = """
