@@ -14,18 +14,16 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import rewrite_function, walk, walk_function
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value
 
 _EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)
-_MOVES = (ExpandDims, Broadcast, Reshape, Permute, Mask)
 _WIDEST_BITS = 64
 
 Users = Mapping[Value, list[Operation]]
@@ -125,7 +123,7 @@ def _destinations(value: Value, users: Users) -> tuple[set[Value], str]:
 
 
 def _passed_on(op: Operation, value: Value) -> tuple[Value, ...]:
-    if isinstance(op, _MOVES):
+    if Trait.VIEW in op.traits:
         return op.results
     if not isinstance(op, If):
         return ()
