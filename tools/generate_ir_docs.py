@@ -12,11 +12,10 @@ from typing import Any
 
 from tilesmith.dtypes import ALL_DTYPES
 from tilesmith.ir import axis_roles
-from tilesmith.ir.operation import ATTRIBUTE, OPERAND, OPERANDS, REGION, Operation
+from tilesmith.ir.operation import ATTRIBUTE, OPERAND, OPERANDS, REGION, Operation, Trait
 from tilesmith.ir.ops.catalog import FAMILIES
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ScalarFunction
 from tilesmith.ir.printer import format_attribute
-from tilesmith.ir.traits import Trait
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "ir.md"
 

@@ -29,12 +29,11 @@ from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.axis_roles import Mixed
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, attribute, op, operand
+from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import Scan
 from tilesmith.ir.parser import parse_function
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, rewrite_function, walk_function
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Constant, Value

@@ -20,7 +20,7 @@ from tilesmith.backends.triton.rules import RULES
 from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.axis_roles import FORMS, LANES_MEET, AxisForm, Kept, Mixed
-from tilesmith.ir.operation import Operation, attribute, op, operand
+from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
@@ -29,7 +29,6 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 from tilesmith.passes.squeeze_unit_axes import FORM_RULES
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import GroupBarrier, While
 from tilesmith.ir.ops.foreign import InlineAsm
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import walk, walk_function
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value

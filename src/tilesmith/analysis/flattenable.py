@@ -21,11 +21,10 @@ from tilesmith.ir.axis_roles import (
     Role,
 )
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
 from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Shape, TileType
 from tilesmith.ir.values import Value

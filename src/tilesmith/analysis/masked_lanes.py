@@ -20,14 +20,13 @@ from tilesmith.analysis.scalar_arithmetic import (
 )
 from tilesmith.ir.axis_roles import LANES_MEET
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import bound_blocks, definitions
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Constant, Value

@@ -19,11 +19,10 @@ from tilesmith.analysis.effects import (
     is_pinned,
     tensor_operands,
 )
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier, Loop
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Value

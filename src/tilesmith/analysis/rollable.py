@@ -21,11 +21,10 @@ from tilesmith.analysis.memory_conflicts import (
 )
 from tilesmith.ir.axis_roles import Accessed, Numbered
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import count_uses, definitions, walk, walk_function
 from tilesmith.ir.types import Dim, TileType
 from tilesmith.ir.values import Value

@@ -22,13 +22,12 @@ from tilesmith.ir.axis_roles import (
     Role,
 )
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Shape, TileType
 from tilesmith.ir.values import Value

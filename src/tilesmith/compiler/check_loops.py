@@ -5,10 +5,9 @@ from __future__ import annotations
 from tilesmith.analysis.effects import AliasGroup, alias_group, is_pinned, tensor_operands
 from tilesmith.diagnostics import errors
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier
 from tilesmith.ir.ops.memory import Atomic
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import walk
 
 _MEMORY = Trait.READS | Trait.WRITES

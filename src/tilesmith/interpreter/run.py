@@ -10,9 +10,8 @@ from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.interpreter import (
     arrangement,
     control_flow,
-    debugging,
     elementwise,
-    inline,
+    foreign,
     matmul,
     memory,
     reduction,
@@ -37,8 +36,7 @@ EVALUATORS: dict[type[Operation], Evaluator] = {
     **reduction.EVALUATORS,
     **control_flow.EVALUATORS,
     **stepped_grids.EVALUATORS,
-    **debugging.EVALUATORS,
-    **inline.EVALUATORS,
+    **foreign.EVALUATORS,
 }
 
 Argument = torch.Tensor | int | float | bool

@@ -9,14 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from enum import Flag, auto
 from typing import Any, ClassVar, TypeVar, cast
 
 from typing_extensions import Self, dataclass_transform
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.ir.axis_roles import LANES_MEET, AxisForm, OperandRoles
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Constant, Value
+
+
+class Trait(Flag):
+    """Properties of an op class."""
+
+    NONE = 0
+    PURE = auto()
+    """No effect, result depends on operands only: may be merged, moved and removed."""
+    READS = auto()
+    """Reads memory."""
+    WRITES = auto()
+    """Writes memory."""
+    TERMINATOR = auto()
+    """Ends a region and hands its operands to the enclosing op."""
+    VIEW = auto()
+    """Computes nothing: each element is one of the only operand's, or a fill."""
+    EFFECT = auto()
+    """Has an effect other than on memory (prints, stops, foreign code): stays where it is."""
+
 
 ROLE, NAMED = "role", "named"
 OPERAND, OPERANDS, ATTRIBUTE, REGION = "operand", "operands", "attribute", "region"

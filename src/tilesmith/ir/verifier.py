@@ -10,11 +10,10 @@ from collections.abc import Iterable
 
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.printer import print_function
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import Shape, TensorType, Type
 from tilesmith.ir.values import Value
 

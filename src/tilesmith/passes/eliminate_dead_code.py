@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from tilesmith.analysis.effects import is_removable
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import walk, walk_function
 from tilesmith.ir.types import TensorType, Type
 from tilesmith.ir.values import Value

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
 from tilesmith.ir.ops.rearrangement import Gather, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import Definitions, Replacement, Rule, Substitution, apply_rules
 from tilesmith.ir.values import Constant, Value
 

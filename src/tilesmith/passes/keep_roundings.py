@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import I8, I16, I32, DType
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import rewrite_function, walk, walk_function
 from tilesmith.ir.types import TileType
 from tilesmith.ir.values import Value

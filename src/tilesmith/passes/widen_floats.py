@@ -11,12 +11,11 @@ from dataclasses import replace
 from tilesmith.analysis.effects import AliasGroup, alias_group, is_elsewhere, tensor_operands
 from tilesmith.dtypes import F64, DType
 from tilesmith.ir.function import Function, Parameter
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType, TileType, Type
 from tilesmith.ir.values import Value

@@ -10,7 +10,7 @@ from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
 from tilesmith.backends.cpu.print_nests import print_plan
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.diagnostics import errors
-from tilesmith.interpreter.inline import refusal
+from tilesmith.interpreter.foreign import refusal
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton

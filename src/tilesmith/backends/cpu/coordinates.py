@@ -26,10 +26,9 @@ from tilesmith.ir.axis_roles import (
     Role,
     Uniform,
 )
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Select
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 

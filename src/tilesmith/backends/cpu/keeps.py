@@ -17,11 +17,10 @@ from tilesmith.backends.cpu.unsafe_loads import find_unsafe_loads
 from tilesmith.backends.cpu.updates import is_injective
 from tilesmith.backends.cpu.virtual_tiles import Closure, VirtualTiles
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.values import Value
 from tilesmith.schedule.schedule import Schedule

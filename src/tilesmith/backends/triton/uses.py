@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 from tilesmith.backends.triton.partial_tiles import PartialTiles
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 
 _ALWAYS_INLINED = (Full, Arange, BlockSize, ExpandDims, Broadcast)

@@ -6,8 +6,16 @@ from typing_extensions import override
 
 from tilesmith.dtypes import I32
 from tilesmith.ir.axis_roles import Carried, Uniform
-from tilesmith.ir.operation import Operation, Region, attribute, op, operand, operands, region
-from tilesmith.ir.traits import Trait
+from tilesmith.ir.operation import (
+    Operation,
+    Region,
+    Trait,
+    attribute,
+    op,
+    operand,
+    operands,
+    region,
+)
 from tilesmith.ir.values import Value
 
 

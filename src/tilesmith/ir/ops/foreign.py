@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Opaque
-from tilesmith.ir.operation import Operation, attribute, op, operands
-from tilesmith.ir.traits import Trait
+from tilesmith.ir.operation import Operation, Trait, attribute, op, operands
 from tilesmith.ir.values import Value
 
 

@@ -15,8 +15,7 @@ from enum import Enum
 from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Accessed, Uniform
-from tilesmith.ir.operation import Operation, attribute, op, operand, operands
-from tilesmith.ir.traits import Trait
+from tilesmith.ir.operation import Operation, Trait, attribute, op, operand, operands
 from tilesmith.ir.values import Value
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Gathered, Joined, Mixed, Picked
-from tilesmith.ir.operation import Operation, attribute, op, operand
-from tilesmith.ir.traits import Trait
+from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
 from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Constant, Value
 

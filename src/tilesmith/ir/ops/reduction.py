@@ -15,11 +15,19 @@ from typing_extensions import override
 
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Combined, Mixed
-from tilesmith.ir.operation import Operation, Region, attribute, op, operand, operands, region
+from tilesmith.ir.operation import (
+    Operation,
+    Region,
+    Trait,
+    attribute,
+    op,
+    operand,
+    operands,
+    region,
+)
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import scalar
 from tilesmith.ir.values import Constant, Value
 

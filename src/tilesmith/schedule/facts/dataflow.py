@@ -15,10 +15,9 @@ from tilesmith.ir.axis_roles import (
     Reshaped,
     Role,
 )
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.outline import FunctionOutline
 

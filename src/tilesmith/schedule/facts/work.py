@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Along, Kept
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.traits import Trait
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.extents import Extents

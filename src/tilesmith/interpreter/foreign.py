@@ -1,4 +1,4 @@
-"""Prints tiles, and stops in a debugger between two ops."""
+"""Prints tiles, stops in a debugger between two ops, and refuses code meant for a GPU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import sys
 from types import FunctionType
 from typing import Any
 
+from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.frame import Evaluator, Frame
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.foreign import Breakpoint, Print
+from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
+
+_FIX = (
+    'move the arguments to a GPU (backend="triton"), or write it with torch operations,\n'
+    "which run everywhere"
+)
 
 
 def evaluate_print(op: Print, frame: Frame) -> None:
@@ -52,7 +58,22 @@ def _stop_at(loc: SourceLocation, names: tuple[str, ...]) -> FunctionType:
     return function
 
 
+def refusal(op: InlineTriton | InlineAsm, backend: str) -> errors.BaseError:
+    """The error of a backend that has no Triton."""
+    function = "hl.inline_asm_elementwise"
+    if isinstance(op, InlineTriton):
+        function = "hl.triton_kernel" if op.definitions else "hl.inline_triton"
+    return errors.BackendUnsupported(operation=function, backend=backend, fix=_FIX, loc=op.loc)
+
+
+def evaluate_inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
+    """There is nothing to evaluate."""
+    raise refusal(op, "reference")
+
+
 EVALUATORS: dict[type[Operation], Evaluator] = {
     Print: evaluate_print,
     Breakpoint: evaluate_breakpoint,
+    InlineTriton: evaluate_inline,
+    InlineAsm: evaluate_inline,
 }
