@@ -62,7 +62,7 @@ def unpack(item: Any, count: int) -> Any:
     """The loop variable for a tuple target."""
     is_alone = isinstance(item, OnlyTile) and count == 1
     if isinstance(item, (Tile, TileValue)) and not is_alone:
-        raise errors.FailedToUnpackTile(count=count, loc=locate())
+        raise errors.FailedToUnpackTile(count=count)
     return item
 
 
@@ -87,7 +87,7 @@ def run_for(
         return items.joined(after)
     is_sequence = isinstance(iterator, OnlyTile)
     if isinstance(iterator, _NOT_ITERABLE) and not is_sequence:
-        raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator), loc=locate())
+        raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator))
     for item in iterator:
         state = body(item, *state)
     return state
@@ -242,14 +242,14 @@ def run_if(
 def run_assert(test: Any, message: Callable[[], Any]) -> None:
     """Run an ``assert`` on values known when compiling."""
     if isinstance(test, TileValue):
-        raise errors.StatementNotSupported(statement="`assert`", loc=locate())
+        raise errors.StatementNotSupported(statement="`assert`")
     assert test, message()
 
 
 def as_condition(condition: TileValue) -> TileValue:
     """A scalar bool for a branch."""
     if condition.tile.rank:
-        raise errors.MultiElementCondition(shape=str(condition.tile), loc=locate())
+        raise errors.MultiElementCondition(shape=str(condition.tile))
     return condition if condition.tile.dtype == BOOL else apply("ne", condition, 0)
 
 
@@ -283,7 +283,7 @@ def run_while(
             return state
         turns += 1
         if turns > STATIC_LOOP_LIMIT:
-            raise errors.StaticLoopTooLong(limit=STATIC_LOOP_LIMIT, loc=locate())
+            raise errors.StaticLoopTooLong(limit=STATIC_LOOP_LIMIT)
         state = body(*state)
         test = condition(*state)
     items = spread(names, state)
@@ -338,7 +338,7 @@ def _combine(thunks: Sequence[Callable[[], Any]], fn: str, *, deciding: bool) ->
             last = operand
             continue
         if operand.tile.rank:
-            raise errors.LogicalOperatorOnTensor(operator=fn, shape=operand.tile, loc=locate())
+            raise errors.LogicalOperatorOnTensor(operator=fn, shape=operand.tile)
         test = as_condition(operand)
         symbolic = test if symbolic is None else apply(fn, symbolic, test)
     return last if symbolic is None else symbolic
@@ -349,7 +349,7 @@ def negate(operand: Any) -> Any:
     if not isinstance(operand, TileValue):
         return not operand
     if operand.tile.rank:
-        raise errors.LogicalOperatorOnTensor(operator="not", shape=operand.tile, loc=locate())
+        raise errors.LogicalOperatorOnTensor(operator="not", shape=operand.tile)
     return apply("not", as_condition(operand))
 
 

@@ -22,7 +22,6 @@ from tilesmith.frontend.language.debugging import breakpoint, print_builtin
 from tilesmith.frontend.language.loops import LoopRange, grid
 from tilesmith.frontend.source.names import is_library, nested_codes
 from tilesmith.frontend.tracing.emission import as_tile, cast
-from tilesmith.frontend.tracing.tracer import locate
 from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
 
 
@@ -39,7 +38,7 @@ def _extremum(builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
             return builtin(items, **kwargs)
         if any(isinstance(item, TileValue) and item.tile.rank for item in items):
             raise errors.InvalidArgumentKind(
-                function=builtin.__name__, problem="a tensor with several elements", loc=locate()
+                function=builtin.__name__, problem="a tensor with several elements"
             )
         result = items[0]
         for item in items[1:]:
@@ -91,9 +90,7 @@ def _zip(*sequences: Any) -> list[tuple[Any, ...]]:
     lengths = sorted({len(items) for items in lists})
     if len(lengths) > 1:
         raise errors.InvalidArgumentValue(
-            function="zip",
-            problem=f"the sequences have {' and '.join(map(str, lengths))} items",
-            loc=locate(),
+            function="zip", problem=f"the sequences have {' and '.join(map(str, lengths))} items"
         )
     return list(zip(*lists))
 

@@ -125,7 +125,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
     except _Traced as traced:
         return traced.trace
     except BaseError as error:
-        raise error.located(_place_in_user_code(error.__traceback__)) from error.__cause__
+        raise _with_place(error) from error.__cause__
     raise HostReturnedError
 
 
@@ -242,7 +242,7 @@ def _located_errors() -> Iterator[None]:
     try:
         yield
     except BaseError as error:
-        raise error.located(_place_in_user_code(error.__traceback__)) from error.__cause__
+        raise _with_place(error) from error.__cause__
     except RecursionError as error:
         loc = _place_in_user_code(error.__traceback__)
         raise errors.RecursiveHelper(function=loc.function, loc=loc) from error
@@ -259,6 +259,12 @@ def _located_errors() -> Iterator[None]:
         raise errors.TorchOpTracingError.wrapping(
             error, function=loc.function or "device code", loc=loc
         ) from error
+
+
+def _with_place(error: BaseError) -> BaseError:
+    """The error with the user's line; rules raise it without, deep in the call that it is about."""
+    place = _place_in_user_code(error.__traceback__)
+    return error.located(place).with_traceback(error.__traceback__)
 
 
 def _undefined(name: str, loc: SourceLocation) -> errors.BaseError:

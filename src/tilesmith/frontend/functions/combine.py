@@ -110,7 +110,7 @@ def _device_value(x: Any, function: str) -> TileValue:
     current_tracer(function)
     if not isinstance(x, TileValue):
         raise errors.InvalidArgumentKind(
-            function=function, problem=f"{kind_of(x)} is no device value", loc=locate()
+            function=function, problem=f"{kind_of(x)} is no device value"
         )
     return cast(x, I64) if x.tile.dtype.is_bool else x
 
@@ -218,12 +218,10 @@ def _checked(input: Any, function: str) -> Tiles:
     for item in items:
         if not isinstance(item, TileValue):
             raise errors.InvalidArgumentKind(
-                function=function, problem=f"{kind_of(item)} is no device value", loc=locate()
+                function=function, problem=f"{kind_of(item)} is no device value"
             )
     if not items:
-        raise errors.InvalidArgumentValue(
-            function=function, problem="an empty tuple of tensors", loc=locate()
-        )
+        raise errors.InvalidArgumentValue(function=function, problem="an empty tuple of tensors")
     shape = broadcast_shapes(items)
     return tuple(broadcast_to(item, shape) for item in items)
 
@@ -237,12 +235,11 @@ def _others_of(other: Any, tiles: Tiles) -> tuple[Number, ...] | None:
         raise errors.InvalidArgumentValue(
             function=REDUCE,
             problem=f"`other` has {len(given)} values, but the number of tensors is {len(tiles)}",
-            loc=locate(),
         )
     for item in given:
         if not isinstance(item, (int, float)):
             raise errors.InvalidArgumentKind(
-                function=REDUCE, problem=f"`other` is {kind_of(item)}, no number", loc=locate()
+                function=REDUCE, problem=f"`other` is {kind_of(item)}, no number"
             )
     return tuple(_typed(item, tile.tile.dtype) for item, tile in zip(given, tiles))
 

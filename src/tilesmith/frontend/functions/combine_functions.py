@@ -118,7 +118,7 @@ def _function_of(call: CombineCall) -> Callable[..., Any]:
     fn = given if inspect.isroutine(given) else getattr(given, "fn", given)
     if not callable(fn):
         raise errors.InvalidArgumentKind(
-            function=call.function, problem=f"{kind_of(fn)} is no combine function", loc=locate()
+            function=call.function, problem=f"{kind_of(fn)} is no combine function"
         )
     return fn
 
@@ -178,7 +178,6 @@ def _takes_elements(fn: Callable[..., Any], count: int, function: str) -> bool:
         function=function,
         problem=f"the combine function takes {len(positional)} arguments; for {count // 2} tensors "
         f"it must take 2 tuples or {count} elements",
-        loc=locate(),
     )
 
 
@@ -189,7 +188,6 @@ def _results(call: CombineCall, found: Any, dtypes: tuple[DType, ...]) -> Tiles:
             function=call.function,
             problem=f"the combine function must return as many values as there are tensors, "
             f"{len(dtypes)}, not {len(results)}",
-            loc=locate(),
         )
     return tuple(as_tile(result, dtype) for result, dtype in zip(results, dtypes))
 

@@ -24,7 +24,7 @@ from tilesmith.frontend.tracing.emission import (
 from tilesmith.frontend.tracing.emission import full as emit_full
 from tilesmith.frontend.tracing.known_sizes import length_between
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.types import Dim, Shape
@@ -38,9 +38,7 @@ def shape_of(shape: Any, function: str) -> Shape:
     """The dimensions of a shape given as a list of sizes."""
     if not isinstance(shape, (list, tuple)):
         raise errors.InvalidArgumentKind(
-            function=function,
-            problem=f"the shape is {kind_of(shape)}, expected a list of sizes",
-            loc=locate(),
+            function=function, problem=f"the shape is {kind_of(shape)}, expected a list of sizes"
         )
     return new_shape(tuple(shape), function)
 
@@ -83,7 +81,7 @@ def arange(
     tracer = current_tracer("hl.arange")
     if not 1 <= len(bounds) <= 3:
         raise errors.InvalidArgumentKind(
-            function="hl.arange", problem=f"{len(bounds)} bounds are given", loc=locate()
+            function="hl.arange", problem=f"{len(bounds)} bounds are given"
         )
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) > 2 else step
@@ -97,18 +95,16 @@ def _length(start: Any, end: Any, step: Any) -> Dim:
         is_tile = name == "end" and isinstance(bound, Tile)
         if isinstance(bound, bool) or not (is_number or is_tile):
             raise errors.InvalidArgumentKind(
-                function="hl.arange",
-                problem=f"{name} is {kind_of(bound)}, expected an integer",
-                loc=locate(),
+                function="hl.arange", problem=f"{name} is {kind_of(bound)}, expected an integer"
             )
     if step == 0:
-        raise errors.InvalidArgumentValue(function="hl.arange", problem="step is 0", loc=locate())
+        raise errors.InvalidArgumentValue(function="hl.arange", problem="step is 0")
     end = end.block_size if isinstance(end, Tile) else end
     if isinstance(start, int) and isinstance(end, int):
         return Dim.of(len(range(start, end, step)))
     length = length_between(start, end, step) if step > 0 else None
     if length is None:
-        raise errors.ShapeSpecializingCall(value="the length of hl.arange", loc=locate())
+        raise errors.ShapeSpecializingCall(value="the length of hl.arange")
     return length
 
 
@@ -171,12 +167,10 @@ def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> 
         return value if dtype is None else cast(value, from_torch(dtype))
     shape, numbers = _flat(value)
     if not all(isinstance(number, (int, float)) for number in numbers):
-        raise errors.UnsupportedTorchArgument(
-            name="torch.tensor", argument=kind_of(value), loc=locate()
-        )
+        raise errors.UnsupportedTorchArgument(name="torch.tensor", argument=kind_of(value))
     if len(numbers) > MOST_NUMBERS:
         raise errors.UnsupportedTorchArgument(
-            name="torch.tensor", argument=f"a list of {len(numbers)} numbers", loc=locate()
+            name="torch.tensor", argument=f"a list of {len(numbers)} numbers"
         )
     wanted = from_torch(dtype) if dtype is not None else _number_dtype_of(numbers)
     return reshape(_listed(numbers, wanted), shape)

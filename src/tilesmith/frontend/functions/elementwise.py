@@ -15,7 +15,7 @@ from tilesmith.diagnostics import errors
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.tracing.emission import Operand, apply, as_tile, cast, full
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
 from tilesmith.ir.ops.elementwise import Cast
@@ -181,7 +181,7 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
         return _weak("div", cast(ratio, dtype), (left, right))
     if rounding_mode not in _ROUNDING_MODES:
         raise errors.UnsupportedTorchArgument(
-            name="torch.div", argument=f"rounding_mode={rounding_mode!r}", loc=locate()
+            name="torch.div", argument=f"rounding_mode={rounding_mode!r}"
         )
     dtype = _weak_dtype((left, right)) or result_dtype("mul", left, right)
     fn = _ROUNDING_MODES[rounding_mode]
@@ -220,9 +220,7 @@ def where(
 ) -> TileValue:
     """``torch.where`` with tensor or number arms."""
     if then is None or otherwise is None:
-        raise errors.DataDependentOutputShapeNotSupported(
-            operation="torch.where(condition)", loc=locate()
-        )
+        raise errors.DataDependentOutputShapeNotSupported(operation="torch.where(condition)")
     numbers = [arm for arm in (then, otherwise) if not isinstance(arm, TileValue)]
     if len(numbers) == 2:
         dtype = F32 if any(isinstance(n, float) for n in numbers) else I64
@@ -272,7 +270,6 @@ def _check_bits(name: str, *operands: Operand) -> None:
                 name=f"torch.{name}",
                 argument=kind,
                 fix="convert them to integers, e.g. x.to(torch.int32), or compare them first",
-                loc=locate(),
             )
 
 
@@ -312,7 +309,7 @@ def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
     target = from_torch(dtype)
     if target.bits != x.tile.dtype.bits:
         raise errors.UnsupportedTorchArgument(
-            name="Tensor.view", argument=f"dtype of another width ({dtype})", loc=locate()
+            name="Tensor.view", argument=f"dtype of another width ({dtype})"
         )
     if target == x.tile.dtype:
         return x

@@ -14,7 +14,6 @@ from tilesmith.frontend.functions.promotion import Rule, common_dtype, compute_d
 from tilesmith.frontend.functions.reduction import mean, sum_
 from tilesmith.frontend.functions.special_functions import times_log
 from tilesmith.frontend.tracing.emission import apply, as_tile, cast
-from tilesmith.frontend.tracing.tracer import locate
 from tilesmith.frontend.tracing.values import TileValue
 
 Terms = Callable[..., TileValue]
@@ -44,7 +43,7 @@ def _reduction(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     for legacy in ("size_average", "reduce"):
         if rest.pop(legacy, None) is not None:
             raise errors.UnsupportedTorchArgument(
-                name=f"F.{name}", argument=f"{legacy}= (use reduction=)", loc=locate()
+                name=f"F.{name}", argument=f"{legacy}= (use reduction=)"
             )
     return options.get("reduction", "mean"), rest
 
@@ -58,9 +57,7 @@ def _reduced(name: str, terms: TileValue, reduction: str) -> TileValue:
         return sum_(terms)
     if reduction == "batchmean" and name == "kl_div":
         return apply("div", sum_(terms), float(terms.shape[0]))
-    raise errors.UnsupportedTorchArgument(
-        name=f"F.{name}", argument=f"reduction={reduction!r}", loc=locate()
-    )
+    raise errors.UnsupportedTorchArgument(name=f"F.{name}", argument=f"reduction={reduction!r}")
 
 
 def _square(x: TileValue) -> TileValue:
@@ -163,7 +160,7 @@ def gaussian_nll_loss(
     )
     if variance.tile.rank == x.tile.rank - 1 and variance.tile.shape == x.tile.shape[:-1]:
         raise errors.UnsupportedTorchArgument(
-            name="F.gaussian_nll_loss", argument="a variance of lower rank", loc=locate()
+            name="F.gaussian_nll_loss", argument="a variance of lower rank"
         )
     variance = apply("maximum", variance, eps)
     scaled = apply("div", _squared_error(x, wide_target), variance)

@@ -27,7 +27,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     unify_dims,
 )
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.matmul import Dot
@@ -50,7 +50,7 @@ def _check_shapes(
         unified = unify_dims(lhs.tile.shape[0], rhs.tile.shape[0])
         if unified is None:
             raise errors.DotBatchDimensionMismatch(
-                left=str(lhs.tile.shape[0]), right=str(rhs.tile.shape[0]), loc=locate()
+                left=str(lhs.tile.shape[0]), right=str(rhs.tile.shape[0])
             )
         batch = (unified,)
     lhs = broadcast_to(lhs, (*batch, lhs.tile.shape[-2], inner))
@@ -61,10 +61,7 @@ def _check_shapes(
 def mismatch(lhs: TileValue, rhs: TileValue, operation: str) -> errors.BaseError:
     """What is wrong with two operands that cannot be multiplied."""
     return errors.DotShapeMismatch(
-        operation=operation,
-        left=shape_text(lhs.tile.shape),
-        right=shape_text(rhs.tile.shape),
-        loc=locate(),
+        operation=operation, left=shape_text(lhs.tile.shape), right=shape_text(rhs.tile.shape)
     )
 
 
@@ -111,9 +108,7 @@ def _accumulate_widened(
     """Added in a type that holds both, then rounded to the accumulator's."""
     if not acc.tile.dtype.is_float:
         raise errors.InvalidArgumentKind(
-            function=operation,
-            problem=f"acc is {acc.tile.dtype.name}, expected float32",
-            loc=locate(),
+            function=operation, problem=f"acc is {acc.tile.dtype.name}, expected float32"
         )
     wide = F64 if F64 in (common, acc.tile.dtype) else F32
     factor = common if common.is_float and wide == F32 else wide
@@ -168,13 +163,11 @@ def dot(
     for operand in (mat1, mat2):
         if not isinstance(operand, TileValue):
             raise errors.InvalidArgumentKind(
-                function="hl.dot",
-                problem=f"{kind_of(operand)} is no device value",
-                loc=locate(),
+                function="hl.dot", problem=f"{kind_of(operand)} is no device value"
             )
     dtypes = (mat1.tile.dtype, mat2.tile.dtype)
     if any(not (dtype.is_float or dtype == I8) for dtype in dtypes):
-        raise errors.UnsupportedDotDtype(left=str(mat1.dtype), right=str(mat2.dtype), loc=locate())
+        raise errors.UnsupportedDotDtype(left=str(mat1.dtype), right=str(mat2.dtype))
     result = None if out_dtype is None else from_torch(out_dtype)
     if acc is None:
         return product(mat1, mat2, "hl.dot", dtype=result)
@@ -184,7 +177,6 @@ def dot(
         raise errors.InvalidArgumentKind(
             function="hl.dot",
             problem=f"acc is {found}, expected {'float32' if F32 in wanted else 'int32'}",
-            loc=locate(),
         )
     total = product(mat1, mat2, "hl.dot", acc=acc)
     return total if result is None else cast(total, result)
@@ -246,7 +238,7 @@ def dot_scaled(  # noqa: PLR0913, PLR0917
 
 
 def _wrong(problem: str) -> errors.BaseError:
-    return errors.InvalidArgumentKind(function=_NAME, problem=problem, loc=locate())
+    return errors.InvalidArgumentKind(function=_NAME, problem=problem)
 
 
 def _check(operand: _Operand) -> None:
@@ -255,7 +247,6 @@ def _check(operand: _Operand) -> None:
         raise errors.InvalidArgumentValue(
             function=_NAME,
             problem=f"{name}_format={operand.format!r} is none of {', '.join(_FORMATS)}",
-            loc=locate(),
         )
     allowed = _FORMATS[operand.format]
     if not isinstance(matrix, TileValue) or matrix.tile.dtype not in allowed:
@@ -283,7 +274,6 @@ def _scaled(operand: _Operand, dtype: DType) -> TileValue:
             operation=_NAME,
             left=shape_text(matrix.tile.shape),
             right=f"its scale {shape_text(scale.tile.shape)}",
-            loc=locate(),
         )
     scale = broadcast_to(scale, matrix.tile.shape)
     return cast(apply("mul", cast(matrix, F32), scale), dtype)

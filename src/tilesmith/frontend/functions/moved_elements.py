@@ -26,7 +26,7 @@ from tilesmith.frontend.tracing.emission import (
     take_range,
     with_dim,
 )
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.types import ONE, Dim
 
@@ -38,7 +38,7 @@ def _moved_size(x: TileValue, axis: int, function: str) -> int:
     size = x.tile.shape[axis].constant
     if size is None:
         raise errors.UnsupportedIndexRemapping(
-            function=f"{function} along the tile axis {x.tile.shape[axis]}", loc=locate()
+            function=f"{function} along the tile axis {x.tile.shape[axis]}"
         )
     return size
 
@@ -55,9 +55,7 @@ def subscript(x: TileValue, index: Any) -> TileValue:
     elements = list(index) if isinstance(index, (tuple, list)) else [index]
     taken = sum(element is not None and element is not Ellipsis for element in elements)
     if taken > x.tile.rank:
-        raise errors.RankMismatch(
-            tensor=x.value.name or "the value", rank=x.tile.rank, given=taken, loc=locate()
-        )
+        raise errors.RankMismatch(tensor=x.value.name or "the value", rank=x.tile.rank, given=taken)
     places = [i for i, element in enumerate(elements) if element is Ellipsis]
     if places:
         elements[places[0] : places[0] + 1] = [slice(None)] * (x.tile.rank - taken)
@@ -86,9 +84,9 @@ def _slice(x: TileValue, axis: int, element: slice) -> TileValue:
         return x
     bounds = (element.start, element.stop, element.step)
     if not all(bound is None or isinstance(bound, int) for bound in bounds):
-        raise errors.TensorSliceBound(loc=locate())
+        raise errors.TensorSliceBound()
     if element.step is not None and element.step <= 0:
-        raise errors.InvalidSliceStep(step=element.step, loc=locate())
+        raise errors.InvalidSliceStep(step=element.step)
     size = constant_size(x, axis, "a slice of a device value")
     return take_range(x, axis, range(*element.indices(size)))
 
@@ -111,7 +109,6 @@ def check_gathered(x: TileValue, axis: int, function: str) -> None:
             operation=f"{function} along the merged axis {x.tile.shape[axis]}",
             backend="triton, cpu or reference",
             fix="do it before merging the axes",
-            loc=locate(),
         )
 
 
@@ -121,22 +118,19 @@ def select(x: TileValue, dim: int, index: int) -> TileValue:
     size = constant_size(x, axis, "picking a position")
     if not -size <= index < size:
         raise errors.IndexOutOfRange(
-            tensor=x.value.name or "the value", dim=axis, index=index, size=size, loc=locate()
+            tensor=x.value.name or "the value", dim=axis, index=index, size=size
         )
     return pick(x, axis, index % size)
 
 
 def _unsupported_index(element: Any) -> errors.BaseError:
     if isinstance(element, TileValue) and element.tile.dtype.is_bool:
-        return errors.DataDependentOutputShapeNotSupported(
-            operation="indexing with a bool tensor", loc=locate()
-        )
+        return errors.DataDependentOutputShapeNotSupported(operation="indexing with a bool tensor")
     return errors.BackendUnsupported(
         operation=f"indexing a device value with {kind_of(element)}",
         backend="triton",
         fix="use `:`, `None`, `...`, integers, slices or a line of integers; or index the host "
         "tensor where it is loaded",
-        loc=locate(),
     )
 
 
@@ -168,7 +162,7 @@ def pad(x: TileValue, pad: Any, mode: str = "constant", value: Any = None) -> Ti
     """``torch.nn.functional.pad`` with a constant: pairs of counts, the last axis first."""
     if mode != "constant":
         raise errors.UnsupportedTorchArgument(
-            name="torch.nn.functional.pad", argument=f"mode={mode!r}", loc=locate()
+            name="torch.nn.functional.pad", argument=f"mode={mode!r}"
         )
     counts = list(pad)
     for number, (before, after) in enumerate(zip(counts[::2], counts[1::2])):
@@ -207,7 +201,6 @@ def repeat(x: TileValue, *sizes: Any) -> TileValue:
         raise errors.InvalidArgumentValue(
             function="repeat",
             problem=f"{len(sizes)} counts for a value of {x.tile.rank} dimensions",
-            loc=locate(),
         )
     x = expand_dims(x, tuple(range(len(sizes) - x.tile.rank)))
     for axis, count in enumerate(sizes):
@@ -238,7 +231,7 @@ def repeat_interleave(x: TileValue, repeats: Any, dim: int | None = None, **_: A
     """``torch.repeat_interleave``: every element that many times in a row."""
     if not isinstance(repeats, int):
         raise errors.UnsupportedTorchArgument(
-            name="torch.repeat_interleave", argument="a tensor of counts", loc=locate()
+            name="torch.repeat_interleave", argument="a tensor of counts"
         )
     if dim is None:
         x, dim = flatten(x), 0
@@ -257,7 +250,7 @@ def unfold(x: TileValue, dimension: int, size: int, step: int) -> TileValue:
     count = (whole - size) // step + 1
     if not 0 < size <= whole:
         raise errors.InvalidArgumentValue(
-            function="unfold", problem=f"windows of {size} in an axis of {whole}", loc=locate()
+            function="unfold", problem=f"windows of {size} in an axis of {whole}"
         )
     windows = (Dim.of(count), Dim.of(size))
     first, inner = (positions_in(windows, i) for i in (0, 1))
@@ -275,9 +268,7 @@ def _triangle(comparison: str) -> Rule:
     def rule(x: TileValue, diagonal: int = 0) -> TileValue:
         rank = x.tile.rank
         if rank < 2:
-            raise errors.InvalidArgumentValue(
-                function="tril/triu", problem="a matrix is expected", loc=locate()
-            )
+            raise errors.InvalidArgumentValue(function="tril/triu", problem="a matrix is expected")
         rows, columns = (positions_in(x.tile.shape, axis) for axis in (rank - 2, rank - 1))
         limit = apply("add", rows, diagonal) if diagonal else rows
         return apply("where", apply(comparison, columns, limit), x, 0, dtype=x.tile.dtype)

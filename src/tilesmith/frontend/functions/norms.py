@@ -13,7 +13,6 @@ from tilesmith.frontend.functions.elementwise import divide, multiply, truth
 from tilesmith.frontend.functions.promotion import Rule, compute_dtype, float_dtype
 from tilesmith.frontend.functions.reduction import extremum, mean, sum_, var_mean
 from tilesmith.frontend.tracing.emission import apply, as_tile, cast, expand_dims
-from tilesmith.frontend.tracing.tracer import locate
 from tilesmith.frontend.tracing.values import TileValue, dispatch
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -60,7 +59,7 @@ def matrix_norm(
         return cast(_length(wide, 2, dim, keepdim), x.tile.dtype)
     if ord not in (1, -1, INFINITY, -INFINITY):
         raise errors.UnsupportedTorchArgument(
-            name="torch.linalg.matrix_norm", argument=f"ord={ord!r}", loc=locate()
+            name="torch.linalg.matrix_norm", argument=f"ord={ord!r}"
         )
     summed, compared = (axis % x.tile.rank for axis in (dim if abs(ord) == 1 else dim[::-1]))
     sums = sum_(apply("abs", wide), summed, keepdim=True)
@@ -86,7 +85,7 @@ def norm(
 ) -> TileValue:
     """``torch.norm`` but for the nuclear one."""
     if p == "nuc":
-        raise errors.UnsupportedTorchArgument(name="torch.norm", argument="p='nuc'", loc=locate())
+        raise errors.UnsupportedTorchArgument(name="torch.norm", argument="p='nuc'")
     order = 2 if p in ("fro", None) else p
     return vector_norm(x, order, dim, keepdim, dtype=dtype)
 
@@ -181,7 +180,7 @@ def batch_norm(
         variance, average = var_mean(wide, axes, correction=0, keepdim=True)
     else:
         raise errors.UnsupportedTorchArgument(
-            name="F.batch_norm", argument="training=True and running statistics", loc=locate()
+            name="F.batch_norm", argument="training=True and running statistics"
         )
     scale = apply("rsqrt", apply("add", variance, options.get("eps", 1e-5)))
     centred = apply("mul", apply("sub", wide, average), scale)
@@ -210,7 +209,7 @@ def instance_norm(
         return batch_norm(x, running_mean, running_var, weight, bias, False, **options)
     if running_mean is not None or running_var is not None:
         raise errors.UnsupportedTorchArgument(
-            name="F.instance_norm", argument="running statistics to update", loc=locate()
+            name="F.instance_norm", argument="running statistics to update"
         )
     wide = cast(x, compute_dtype(x.tile.dtype))
     centred = _normalized(wide, tuple(range(2, x.tile.rank)), options.get("eps", 1e-5))

@@ -31,7 +31,6 @@ from tilesmith.frontend.tracing.emission import (
     expand_dims,
     full,
 )
-from tilesmith.frontend.tracing.tracer import locate
 from tilesmith.frontend.tracing.values import TileValue, dispatch
 from tilesmith.interpreter.torch_dtypes import to_torch
 
@@ -56,9 +55,7 @@ def gelu(x: TileValue, approximate: str = "none") -> TileValue:
         inner = apply("mul", apply("add", x, apply("mul", cube, 0.044715)), 2 * TANH_SCALE)
         # (1 + tanh(z)) / 2 without its cancellation where tanh(z) is near -1.
         return apply("mul", x, apply("sigmoid", inner))
-    raise errors.UnsupportedTorchArgument(
-        name="F.gelu", argument=f"approximate={approximate!r}", loc=locate()
-    )
+    raise errors.UnsupportedTorchArgument(name="F.gelu", argument=f"approximate={approximate!r}")
 
 
 def silu(x: TileValue) -> TileValue:
@@ -202,9 +199,7 @@ def rrelu(
 ) -> TileValue:
     """``leaky_relu`` with the mean slope; in training it would be random."""
     if training:
-        raise errors.UnsupportedTorchArgument(
-            name="F.rrelu", argument="training=True", loc=locate()
-        )
+        raise errors.UnsupportedTorchArgument(name="F.rrelu", argument="training=True")
     return where(apply("ge", x, 0.0), x, apply("mul", x, (lower + upper) / 2))
 
 

@@ -33,7 +33,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer, locate
+from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
 from tilesmith.frontend.tracing.values import TileValue, size_of_dim
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.types import ONE, Dim
@@ -120,7 +120,7 @@ def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> T
     """
     if isinstance(low, int) and isinstance(high, int) and low >= high:
         raise errors.InvalidArgumentValue(
-            function="hl.randint", problem=f"low={low} is not below high={high}", loc=locate()
+            function="hl.randint", problem=f"low={low} is not below high={high}"
         )
     return whole_numbers(_words("hl.randint", shape, seed, None)[0], low, high)
 
@@ -178,9 +178,7 @@ def _integer(function: str, name: str, value: Any) -> TileValue:
     tile = value if isinstance(value, (int, TileValue)) else None
     if tile is None or not as_tile(tile).tile.dtype.is_integer:
         raise errors.InvalidArgumentKind(
-            function=function,
-            problem=f"{name} is {kind_of(value)}, expected integers",
-            loc=locate(),
+            function=function, problem=f"{name} is {kind_of(value)}, expected integers"
         )
     return as_tile(tile)
 
@@ -196,7 +194,7 @@ def key_of(function: str, seed: Any) -> Key:
     value = _integer(function, "the seed", seed)
     if not all(dim.is_one for dim in value.tile.shape):
         raise errors.InvalidArgumentKind(
-            function=function, problem=f"the seed is a tensor {value.tile}", loc=locate()
+            function=function, problem=f"the seed is a tensor {value.tile}"
         )
     low, high, _, _ = _counter(cast(reshape(value, ()), I64))
     return low, high
@@ -234,7 +232,7 @@ def _axis(function: str, size: Any, dim: Dim) -> _Axis:
         return _Axis(full(0, I32, (ONE,)), 1)
     if dim.constant is None and dim.symbol not in tracer.sizes:
         raise errors.InvalidArgumentValue(
-            function=function, problem=f"no loop steps over the axis {dim} here", loc=locate()
+            function=function, problem=f"no loop steps over the axis {dim} here"
         )
     return _Axis(arange(dim), size_of_dim(dim))
 

@@ -32,7 +32,7 @@ from tilesmith.frontend.tracing.emission import (
     with_dim,
 )
 from tilesmith.frontend.tracing.tensors import TensorRef
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import Dim
 
@@ -51,7 +51,6 @@ def join(tensor0: Any, tensor1: Any) -> TileValue:
         raise errors.InvalidArgumentKind(
             function="hl.join",
             problem=f"the values have element types {lhs.dtype} and {rhs.dtype}, expected one",
-            loc=locate(),
         )
     shape = broadcast_shapes([lhs, rhs])
     return join_pair(broadcast_to(lhs, shape), broadcast_to(rhs, shape))
@@ -69,17 +68,16 @@ def split(tensor: Any) -> tuple[TileValue, TileValue]:
         raise errors.InvalidArgumentValue(
             function="hl.split",
             problem=f"the last dimension of {shape_text(x.tile.shape)} is not 2",
-            loc=locate(),
         )
     return pick(x, x.tile.rank - 1, 0), pick(x, x.tile.rank - 1, 1)
 
 
 def _device_value(x: Any, function: str) -> TileValue:
     if isinstance(x, TensorRef):
-        raise errors.HostTensorDirectUsage(name=x.source, loc=locate())
+        raise errors.HostTensorDirectUsage(name=x.source)
     if not isinstance(x, TileValue):
         raise errors.InvalidArgumentKind(
-            function=function, problem=f"{kind_of(x)} is no device value", loc=locate()
+            function=function, problem=f"{kind_of(x)} is no device value"
         )
     return as_tile(x)
 
@@ -88,9 +86,7 @@ def _parts(tensors: Any, function: str) -> list[TileValue]:
     """A sequence of values in the element type that all of them promote to."""
     values = [_device_value(x, function) for x in tensors]
     if not values:
-        raise errors.InvalidArgumentValue(
-            function=function, problem="the list of values is empty", loc=locate()
-        )
+        raise errors.InvalidArgumentValue(function=function, problem="the list of values is empty")
     dtype = common_dtype(*values)
     return [cast(value, dtype) for value in values]
 
@@ -105,10 +101,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> TileValue:
     for part in parts[1:]:
         if part.tile.shape != shape:
             raise errors.ShapeMismatch(
-                operation="torch.stack",
-                left=shape_text(shape),
-                right=shape_text(part.tile.shape),
-                loc=locate(),
+                operation="torch.stack", left=shape_text(shape), right=shape_text(part.tile.shape)
             )
     axis = normalise(dim, len(shape) + 1, "stack", parts[0])
     return _stack(parts, axis)
@@ -190,7 +183,7 @@ def _check_others(parts: list[TileValue], axis: int) -> None:
         shape = part.tile.shape
         if len(shape) != len(first) or with_dim(shape, axis, first[axis]) != first:
             raise errors.ShapeMismatch(
-                operation="torch.cat", left=shape_text(first), right=shape_text(shape), loc=locate()
+                operation="torch.cat", left=shape_text(first), right=shape_text(shape)
             )
 
 
@@ -216,7 +209,7 @@ def _cut_size(x: TileValue, axis: int, function: str) -> int:
     size = x.tile.shape[axis].constant
     if size is None:
         raise errors.UnsupportedSplitOperation(
-            function=f"{function} along the tile axis {x.tile.shape[axis]}", loc=locate()
+            function=f"{function} along the tile axis {x.tile.shape[axis]}"
         )
     return size
 
@@ -236,7 +229,6 @@ def narrow(x: TileValue, dim: int, start: int, length: int) -> TileValue:
         raise errors.InvalidArgumentValue(
             function="torch.narrow",
             problem=f"{length} positions from {start} on are not within {size}",
-            loc=locate(),
         )
     return take_range(x, axis, range(start, start + length))
 
@@ -255,9 +247,7 @@ def split_sizes(x: TileValue, split_size_or_sections: Any, dim: int = 0) -> tupl
     ends = list(accumulate(given))
     if not ends or ends[-1] != size:
         raise errors.InvalidArgumentValue(
-            function="torch.split",
-            problem=f"the sizes {list(given)} do not add up to {size}",
-            loc=locate(),
+            function="torch.split", problem=f"the sizes {list(given)} do not add up to {size}"
         )
     return _pieces(x, axis, ends)
 
@@ -290,10 +280,7 @@ def gather_elements(x: TileValue, dim: int, index: Any, *, sparse_grad: bool = F
     positions = _positions(index, "torch.gather")
     if positions.tile.rank != x.tile.rank:
         raise errors.RankMismatch(
-            tensor="the index of torch.gather",
-            rank=x.tile.rank,
-            given=positions.tile.rank,
-            loc=locate(),
+            tensor="the index of torch.gather", rank=x.tile.rank, given=positions.tile.rank
         )
     check_gathered(x, axis, "torch.gather")
     for other, dim_ in enumerate(positions.tile.shape):
@@ -329,10 +316,7 @@ def index_select(x: TileValue, dim: int, index: Any) -> TileValue:
     positions = _positions(index, "torch.index_select")
     if positions.tile.rank > 1:
         raise errors.RankMismatch(
-            tensor="the index of torch.index_select",
-            rank=1,
-            given=positions.tile.rank,
-            loc=locate(),
+            tensor="the index of torch.index_select", rank=1, given=positions.tile.rank
         )
     return gather(x, along(_at_least(positions, 1), axis, x.tile.rank), axis)
 
@@ -341,7 +325,7 @@ def _positions(index: Any, function: str) -> TileValue:
     found = _device_value(index, function)
     if not found.tile.dtype.is_integer:
         raise errors.InvalidArgumentKind(
-            function=function, problem=f"the index is of {found.dtype}", loc=locate()
+            function=function, problem=f"the index is of {found.dtype}"
         )
     return found
 

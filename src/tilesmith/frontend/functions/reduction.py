@@ -21,7 +21,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
 )
 from tilesmith.frontend.tracing.known_sizes import find_counts
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text, size_of_dim
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.indexing import Mask
@@ -33,11 +33,11 @@ Rule = Callable[..., Any]
 def resolve_axis(x: TileValue, dim: Any, name: str) -> int:
     """A dimension argument as a non-negative position."""
     if isinstance(dim, bool) or not isinstance(dim, int):
-        raise errors.InvalidReductionDim(operation=name, dim=repr(dim), loc=locate())
+        raise errors.InvalidReductionDim(operation=name, dim=repr(dim))
     rank = x.tile.rank
     if not -rank <= dim < rank:
         raise errors.ReductionDimInvalidForShape(
-            operation=name, dim=dim, shape=shape_text(x.tile.shape), loc=locate()
+            operation=name, dim=dim, shape=shape_text(x.tile.shape)
         )
     return dim % rank
 
@@ -107,9 +107,7 @@ def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     """``torch.mean``: divides by the number of valid elements, whatever the block size."""
     result = from_torch(dtype) if dtype is not None else x.tile.dtype
     if not result.is_float:
-        raise errors.UnsupportedTorchArgument(
-            name="torch.mean", argument=f"a tensor of {x.dtype}", loc=locate()
-        )
+        raise errors.UnsupportedTorchArgument(name="torch.mean", argument=f"a tensor of {x.dtype}")
     axes = _axes(x, dim, "mean")
     total = _reduce_axes(cast(x, compute_dtype(result)), axes, ReduceKind.SUM, keepdim)
     count = valid_count(x, axes, keepdim)
@@ -153,9 +151,7 @@ def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
         extent = x.tile.shape[axis].constant
         if extent is None:
             raise errors.UnsupportedTorchArgument(
-                name=f"torch.{kind.value}",
-                argument="dim=None on more than one dimension of a tile",
-                loc=locate(),
+                name=f"torch.{kind.value}", argument="dim=None on more than one dimension of a tile"
             )
         along = cast(positions_in(x.tile.shape, axis), I64)
         position = apply("add", apply("mul", along, size), position)
@@ -317,7 +313,7 @@ def _drop(x: TileValue, axes: tuple[int, ...]) -> TileValue:
 
 def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
     if dim is None:
-        raise errors.InvalidReductionDim(operation="softmax", dim="None", loc=locate())
+        raise errors.InvalidReductionDim(operation="softmax", dim="None")
     return apply("sub", x, extremum(ReduceKind.MAX)(x, dim, keepdim=True))
 
 

@@ -22,7 +22,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.known_sizes import length_between
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text, size_of_dim
 from tilesmith.ir.types import ONE, Dim, Shape
 
@@ -34,9 +34,7 @@ def as_dim(size: Any, operation: str) -> Dim:
     if isinstance(size, Tile):
         return size.dim
     if isinstance(size, bool):
-        raise errors.InvalidArgumentKind(
-            function=operation, problem="a bool is no size", loc=locate()
-        )
+        raise errors.InvalidArgumentKind(function=operation, problem="a bool is no size")
     if isinstance(size, int):
         return Dim.of(size)
     if isinstance(size, Scalar) and size.as_dim is not None:
@@ -45,12 +43,8 @@ def as_dim(size: Any, operation: str) -> Dim:
         dim = length_between(0, size)
         if dim is not None and dim.constant is None:
             return dim
-        raise errors.ShapeSpecializingAllocation(
-            size=size._value.name or "a runtime value", loc=locate()
-        )
-    raise errors.InvalidArgumentKind(
-        function=operation, problem=f"{kind_of(size)} is no size", loc=locate()
-    )
+        raise errors.ShapeSpecializingAllocation(size=size._value.name or "a runtime value")
+    raise errors.InvalidArgumentKind(function=operation, problem=f"{kind_of(size)} is no size")
 
 
 def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
@@ -76,7 +70,7 @@ def new_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
     known = tracer.sizes
     for dim in shape:
         if len(dim.factors) > 1 and any(symbol in known for symbol in dim.symbols):
-            raise errors.ShapeSpecializingAllocation(size=str(dim), loc=locate())
+            raise errors.ShapeSpecializingAllocation(size=str(dim))
     return shape
 
 
@@ -88,7 +82,6 @@ def constant_size(x: TileValue, axis: int, function: str) -> int:
             operation=f"{function} along the tile axis {x.tile.shape[axis]}, whose size varies,",
             backend="triton, cpu or reference",
             fix="index the host tensor where it is loaded; axes of constant size can be cut",
-            loc=locate(),
         )
     return size
 
@@ -97,7 +90,7 @@ def normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:
     """A dimension argument counted from 0."""
     if not -rank <= axis < rank:
         raise errors.ReductionDimInvalidForShape(
-            operation=operation, dim=axis, shape=shape_text(x.tile.shape), loc=locate()
+            operation=operation, dim=axis, shape=shape_text(x.tile.shape)
         )
     return axis % rank
 
@@ -126,7 +119,6 @@ def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
         right=f"[{', '.join('-1' if dim is None else str(dim) for dim in wanted)}]",
         note="a reshape may merge tile axes with others, but neither split nor reorder them",
         fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1)",
-        loc=locate(),
     )
 
 
@@ -171,7 +163,7 @@ def permute_axes(x: TileValue, *dims: Any) -> TileValue:
     order = tuple(normalise(d, x.tile.rank, "permute", x) for d in dims)
     if sorted(order) != list(range(x.tile.rank)):
         raise errors.InvalidArgumentValue(
-            function="permute", problem=f"{list(dims)} is no permutation", loc=locate()
+            function="permute", problem=f"{list(dims)} is no permutation"
         )
     return permute(x, order)
 
@@ -217,7 +209,7 @@ def move_axes(x: TileValue, source: Any, destination: Any) -> TileValue:
     old, new = ([normalise(d, rank, "movedim", x) for d in dims] for dims in given)
     if len(old) != len(new) or len({*old}) < len(old) or len({*new}) < len(new):
         raise errors.InvalidArgumentValue(
-            function="movedim", problem=f"{source} cannot go to {destination}", loc=locate()
+            function="movedim", problem=f"{source} cannot go to {destination}"
         )
     others = iter(axis for axis in range(rank) if axis not in old)
     placed = dict(zip(new, old))

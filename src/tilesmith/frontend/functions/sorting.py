@@ -36,7 +36,7 @@ from tilesmith.frontend.tracing.emission import (
     with_dim,
 )
 from tilesmith.frontend.tracing.known_sizes import known_count, known_counts
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Dim
@@ -83,7 +83,6 @@ def _check_axis(x: TileValue, axis: int) -> None:
             operation=f"sorting along the merged axis {x.tile.shape[axis]}",
             backend="triton, cpu or reference",
             fix="sort before merging the axes",
-            loc=locate(),
         )
 
 
@@ -152,7 +151,6 @@ def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) ->
             problem=f"k={k} of {size} elements",
             expected=f"k from {lowest} to {size}, the elements along axis {axis} in every tile",
             fix="take fewer, or load more of the axis at once",
-            loc=locate(),
         )
 
 
@@ -196,7 +194,7 @@ def topk(
     """``torch.topk``, in order even where that is not asked for."""
     axis = resolve_axis(x, dim, "topk")
     if isinstance(k, bool) or not isinstance(k, int):
-        raise errors.ShapeSpecializingCall(value="k of torch.topk", loc=locate())
+        raise errors.ShapeSpecializingCall(value="k of torch.topk")
     return _with_values(x, _order(x, axis, descending=largest).first(k))
 
 
@@ -242,9 +240,7 @@ def quantile(
     is_number = isinstance(q, (int, float)) and not isinstance(q, bool)
     if not is_number or not 0 <= q <= 1 or interpolation not in _INTERPOLATIONS:
         argument = f"q={q!r}" if not is_number or not 0 <= q <= 1 else interpolation
-        raise errors.UnsupportedTorchArgument(
-            name="torch.quantile", argument=argument, loc=locate()
-        )
+        raise errors.UnsupportedTorchArgument(name="torch.quantile", argument=argument)
     x, axis = (flatten(x), 0) if dim is None else (x, resolve_axis(x, dim, "quantile"))
     place = q * (known_count(x, axis, "torch.quantile") - 1)
     weight = _INTERPOLATIONS[interpolation](place - floor(place))

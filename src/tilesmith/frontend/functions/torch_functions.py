@@ -29,7 +29,7 @@ from tilesmith.frontend.language.memory import MEMORY
 from tilesmith.frontend.tracing.merging import Unbound
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile, no_arithmetic
-from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 
 _RULES: dict[str, Callable[..., Any]] = {
@@ -98,9 +98,7 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
         if kwargs.pop("out", None) is not None:
-            raise errors.UnsupportedTorchArgument(
-                name=f"torch.{name}", argument="out=", loc=locate()
-            )
+            raise errors.UnsupportedTorchArgument(name=f"torch.{name}", argument="out=")
         for position, key in enumerate(_POSITIONAL):
             if len(args) == position and key in kwargs:
                 args = (*args, kwargs.pop(key))
@@ -116,7 +114,7 @@ def _call(rule: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: An
             raise
         # The rule was not entered: it has no such parameter, or there is one too few.
         raise errors.UnsupportedTorchArgument(
-            name=f"torch.{name}", argument=f"these arguments ({_complaint(error)})", loc=locate()
+            name=f"torch.{name}", argument=f"these arguments ({_complaint(error)})"
         ) from None
 
 
@@ -144,9 +142,7 @@ def _reject_in_combination(name: str, args: tuple[Any, ...]) -> None:
     kind = regions[-1].kind if regions else ""
     is_pairwise = name in ("max", "min") and len(args) > 1 and isinstance(args[1], TileValue)
     if kind in COMBINERS and name in _NOT_POINTWISE and not is_pairwise:
-        raise errors.NotAllowedInHelperFunction(
-            operation=f"torch.{name}", function=kind, loc=locate()
-        )
+        raise errors.NotAllowedInHelperFunction(operation=f"torch.{name}", function=kind)
 
 
 _NOT_POINTWISE = frozenset((*REDUCTIONS, *SCANS, *MATMULS, *REARRANGEMENTS, *MOVES, *SORTS))
@@ -154,9 +150,9 @@ _NOT_POINTWISE = frozenset((*REDUCTIONS, *SCANS, *MATMULS, *REARRANGEMENTS, *MOV
 
 def _reject_host_value(arg: Any, name: str) -> None:
     if isinstance(arg, TensorRef):
-        raise errors.HostTensorDirectUsage(name=arg.source, loc=locate())
+        raise errors.HostTensorDirectUsage(name=arg.source)
     if isinstance(arg, torch.Tensor):
-        raise errors.HostTensorDirectUsage(name="a captured tensor", loc=locate())
+        raise errors.HostTensorDirectUsage(name="a captured tensor")
     if isinstance(arg, Tile) and name not in _TAKES_SIZES:
         raise no_arithmetic(f"{name}(..., tile)")
 
@@ -166,11 +162,11 @@ _TAKES_SIZES = frozenset({"view", "reshape", "unflatten", "expand", "broadcast_t
 
 def _unsupported(name: str) -> errors.BaseError:
     if name in _DATA_DEPENDENT:
-        return errors.DataDependentOutputShapeNotSupported(operation=f"torch.{name}", loc=locate())
+        return errors.DataDependentOutputShapeNotSupported(operation=f"torch.{name}")
     if name in _REMAPPING:
-        return errors.UnsupportedIndexRemapping(function=f"torch.{name}", loc=locate())
+        return errors.UnsupportedIndexRemapping(function=f"torch.{name}")
     if name == "item":
-        return errors.NotAllowedOnDevice(statement="`.item()`", loc=locate())
+        return errors.NotAllowedOnDevice(statement="`.item()`")
     # A function that torch has is no misspelling of another.
     is_known = hasattr(torch, name) or hasattr(torch.Tensor, name)
     near = [] if is_known else difflib.get_close_matches(name, TORCH_FUNCTIONS, n=3)
@@ -178,10 +174,9 @@ def _unsupported(name: str) -> errors.BaseError:
         return errors.UnsupportedTorchFunction(
             name=f"torch.{name}",
             fix="use hl.rand(shape, seed) or hl.randint(shape, low, high, seed)",
-            loc=locate(),
         )
     fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else ""
-    return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix, loc=locate())
+    return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix)
 
 
 class DeviceMode(TorchFunctionMode):
@@ -219,9 +214,7 @@ class DeviceMode(TorchFunctionMode):
         known = self._tracer.tensor_refs.get(id(tensor))
         if name in _ACCEPTS_HOST_TENSORS:
             return dispatch(name, args, kwargs)
-        raise errors.HostTensorDirectUsage(
-            name=known.source if known else "a captured tensor", loc=locate()
-        )
+        raise errors.HostTensorDirectUsage(name=known.source if known else "a captured tensor")
 
 
 def _mentions_device_value(args: tuple[Any, ...]) -> bool:

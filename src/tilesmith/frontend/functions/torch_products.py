@@ -27,7 +27,6 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     unify_dims,
 )
-from tilesmith.frontend.tracing.tracer import locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -40,7 +39,7 @@ def same_dtype(name: str, lhs: TileValue, rhs: TileValue) -> DType:
     """The element type of both operands, as torch demands."""
     if lhs.tile.dtype != rhs.tile.dtype:
         raise errors.UnsupportedTorchArgument(
-            name=f"torch.{name}", argument=f"dtypes {lhs.dtype} and {rhs.dtype}", loc=locate()
+            name=f"torch.{name}", argument=f"dtypes {lhs.dtype} and {rhs.dtype}"
         )
     return lhs.tile.dtype
 
@@ -142,9 +141,7 @@ def accumulated_product(name: str) -> Rule:
 
     def rule(acc: Any, lhs: Any, rhs: Any, *, beta: Any = 1, alpha: Any = 1) -> TileValue:
         if beta != 1 or alpha != 1:
-            raise errors.UnsupportedTorchArgument(
-                name=f"torch.{name}", argument="alpha or beta", loc=locate()
-            )
+            raise errors.UnsupportedTorchArgument(name=f"torch.{name}", argument="alpha or beta")
         acc, lhs, rhs = as_tile(acc), as_tile(lhs), as_tile(rhs)
         if acc.tile.dtype.is_low_precision_float:
             wide = product(lhs, rhs, f"torch.{name}", acc=cast(acc, F32))
@@ -198,7 +195,7 @@ def einsum(equation: Any, *operands: Any) -> TileValue:
 
 def _unsupported(equation: Any) -> errors.BaseError:
     return errors.UnsupportedTorchArgument(
-        name="torch.einsum", argument=f"the equation {equation!r} for these operands", loc=locate()
+        name="torch.einsum", argument=f"the equation {equation!r} for these operands"
     )
 
 

@@ -17,7 +17,7 @@ from tilesmith.dtypes import F32, I64, DType
 from tilesmith.frontend.functions.random import key_of, random_words, uniform, whole_numbers
 from tilesmith.frontend.tracing.emission import apply, as_tile, cast, full
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.types import scalar
@@ -53,7 +53,7 @@ def _float_dtype(function: str, dtype: torch.dtype | None, default: DType) -> DT
     found = default if dtype is None else from_torch(dtype)
     if not found.is_float:
         raise errors.InvalidArgumentKind(
-            function=function, problem=f"dtype {found.name} has no fractions", loc=locate()
+            function=function, problem=f"dtype {found.name} has no fractions"
         )
     return found
 
@@ -87,14 +87,14 @@ def _shape(x: Any) -> Any:
         x = reference_of_unknown(x)
     if not isinstance(x, (TileValue, TensorRef)):
         raise errors.InvalidArgumentKind(
-            function="torch.rand_like", problem=f"{kind_of(x)} has no shape", loc=locate()
+            function="torch.rand_like", problem=f"{kind_of(x)} has no shape"
         )
     return x.shape
 
 
 def _reject_generator(name: str, generator: Any) -> None:
     if generator is not None:
-        raise errors.UnsupportedTorchArgument(name=name, argument="generator=", loc=locate())
+        raise errors.UnsupportedTorchArgument(name=name, argument="generator=")
 
 
 def randint(*args: Any, dtype: torch.dtype | None = None, **others: Any) -> TileValue:
@@ -105,7 +105,7 @@ def randint(*args: Any, dtype: torch.dtype | None = None, **others: Any) -> Tile
     low, high = (0, bounds[0]) if len(bounds) == 2 else bounds[:2]
     if isinstance(low, int) and isinstance(high, int) and low >= high:
         raise errors.InvalidArgumentValue(
-            function=name, problem=f"low={low} is not below high={high}", loc=locate()
+            function=name, problem=f"low={low} is not below high={high}"
         )
     words = _words(name, bounds[-1])
     return cast(whole_numbers(words[0], low, high), I64 if dtype is None else from_torch(dtype))
@@ -123,7 +123,7 @@ def dropout(x: TileValue, p: float = 0.5, training: bool = True, inplace: bool =
     """``F.dropout``: zeros with probability ``p``, all else divided by what is kept on average."""
     if not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise errors.InvalidArgumentValue(
-            function="F.dropout", problem=f"p={p!r} is no probability", loc=locate()
+            function="F.dropout", problem=f"p={p!r} is no probability"
         )
     if not training or p == 0:
         return x

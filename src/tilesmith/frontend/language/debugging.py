@@ -10,7 +10,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.tracing.emission import as_tile
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.ops.foreign import Breakpoint, Print
 from tilesmith.ir.values import Value
@@ -35,9 +35,7 @@ def print_builtin(*arguments: Any, **options: Any) -> None:
     """``print`` in device code: the same, with Python's name."""
     if options:
         raise errors.InvalidArgumentKind(
-            function="print",
-            problem=f"device code knows no `{next(iter(options))}=`",
-            loc=locate(),
+            function="print", problem=f"device code knows no `{next(iter(options))}=`"
         )
     if not arguments:
         raise _wrong_prefix("print", "nothing")
@@ -60,15 +58,12 @@ def _wrong_prefix(function: str, found: str) -> errors.BaseError:
         problem="the first argument must be a literal string of printable ASCII characters",
         found=found,
         fix=f'write {function}("some text", value)',
-        loc=locate(),
     )
 
 
 def _shown(value: Any, function: str) -> Value:
     if isinstance(value, TensorRef):
-        raise errors.HostTensorDirectUsage(
-            name=value.source, use=f"an argument of {function}", loc=locate()
-        )
+        raise errors.HostTensorDirectUsage(name=value.source, use=f"an argument of {function}")
     if isinstance(value, Tile):
         value = value.index
     if not isinstance(value, (TileValue, int, float)):
@@ -77,7 +72,6 @@ def _shown(value: Any, function: str) -> Value:
             kind=kind_of(value),
             argument="values",
             expected="device values and numbers after the prefix",
-            loc=locate(),
         )
     return as_tile(value).value
 
@@ -90,7 +84,7 @@ def breakpoint(*_: Any, **__: Any) -> None:
     """
     tracer = current_tracer("hl.breakpoint")
     if not tracer.options.is_interpreted:
-        raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=locate())
+        raise errors.BreakpointInDeviceLoopRequiresInterpret()
     names = visible_values()
     tracer.builder.effect(Breakpoint, values=tuple(names.values()), names=tuple(names))
 

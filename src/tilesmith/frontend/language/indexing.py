@@ -28,7 +28,7 @@ from tilesmith.frontend.tracing.emission import (
 from tilesmith.frontend.tracing.known_sizes import length_between
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer, locate
+from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.types import ONE, Dim, Shape
 from tilesmith.ir.values import Value
@@ -79,12 +79,12 @@ def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
     elements = _flatten_single_tuple(elements)
     consumed = sum(element is not None and element is not Ellipsis for element in elements)
     if consumed > ref.ndim:
-        raise errors.RankMismatch(tensor=ref.source, rank=ref.ndim, given=consumed, loc=locate())
+        raise errors.RankMismatch(tensor=ref.source, rank=ref.ndim, given=consumed)
     fill = [slice(None)] * (ref.ndim - consumed)
     ellipses = [position for position, element in enumerate(elements) if element is Ellipsis]
     if len(ellipses) > 1:
         raise errors.TypeInferenceError(
-            problem=f"an index of `{ref.source}` has more than one `...`", loc=locate()
+            problem=f"an index of `{ref.source}` has more than one `...`"
         )
     place = ellipses[0] if ellipses else len(elements)
     elements[place : place + len(ellipses)] = fill
@@ -102,7 +102,7 @@ def _flatten_single_tuple(elements: list[Any]) -> list[Any]:
         return elements
     if len(elements) == 1:
         return list(nested[0])
-    raise errors.OverpackedTile(loc=locate())
+    raise errors.OverpackedTile()
 
 
 def _position(ref: TensorRef, axis: int, element: Any) -> Position:
@@ -115,19 +115,15 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if isinstance(element, slice):
         return Position(slice_position(ref, axis, element))
     if isinstance(element, TensorRef):
-        raise errors.HostTensorDirectUsage(name=element.source, use="an index", loc=locate())
+        raise errors.HostTensorDirectUsage(name=element.source, use="an index")
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
-        raise errors.InvalidIndexingType(kind=kind_of(element), tensor=ref.source, loc=locate())
+        raise errors.InvalidIndexingType(kind=kind_of(element), tensor=ref.source)
     if isinstance(element, int):
         return Position(_constant_position(ref, axis, element))
     if element.tile.dtype.is_bool:
-        raise errors.DataDependentOutputShapeNotSupported(
-            operation="indexing with a boolean", loc=locate()
-        )
+        raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
     if not element.tile.dtype.is_integer:
-        raise errors.InvalidIndexingType(
-            kind=f"a tensor of {element.dtype}", tensor=ref.source, loc=locate()
-        )
+        raise errors.InvalidIndexingType(kind=f"a tensor of {element.dtype}", tensor=ref.source)
     return Position(element)
 
 
@@ -144,9 +140,7 @@ def _constant_position(ref: TensorRef, axis: int, element: int) -> TileValue:
             return apply("add", ref.shape[axis], element)
         element += extent
     if isinstance(extent, int) and not 0 <= element < extent:
-        raise errors.IndexOutOfRange(
-            tensor=ref.source, dim=axis, index=element, size=extent, loc=locate()
-        )
+        raise errors.IndexOutOfRange(tensor=ref.source, dim=axis, index=element, size=extent)
     return full(element, I32 if element <= INT32_LIMIT else I64)
 
 
@@ -187,10 +181,7 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
     if extra > 0:
         if not all(dim.is_one for dim in tile.tile.shape[:extra]):
             raise errors.StoredRankMismatch(
-                tensor=ref.source,
-                rank=len(access.shape),
-                given=tile.tile.rank,
-                loc=locate(),
+                tensor=ref.source, rank=len(access.shape), given=tile.tile.rank
             )
         tile = reshape(tile, tile.tile.shape[extra:])
     return broadcast_to(tile, access.shape)
@@ -207,7 +198,7 @@ def slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
     step = 1 if element.step is None else element.step
     if isinstance(step, bool) or not isinstance(step, int) or step <= 0:
         shown = step if isinstance(step, (int, float)) else kind_of(step)
-        raise errors.InvalidSliceStep(step=shown, loc=locate())
+        raise errors.InvalidSliceStep(step=shown)
     for bound in bounds[:2]:
         _check_bound(ref, bound)
     if any(isinstance(bound, TileValue) for bound in bounds[:2]):
@@ -219,10 +210,10 @@ def slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
 def _check_bound(ref: TensorRef, bound: Any) -> None:
     if isinstance(bound, TileValue):
         if bound.tile.rank or not bound.tile.dtype.is_integer:
-            raise errors.TensorSliceBound(loc=locate())
+            raise errors.TensorSliceBound()
     elif isinstance(bound, bool) or not (bound is None or isinstance(bound, int)):
         raise errors.InvalidIndexingType(
-            kind=f"a slice bounded by {kind_of(bound)}", tensor=ref.source, loc=locate()
+            kind=f"a slice bounded by {kind_of(bound)}", tensor=ref.source
         )
 
 
@@ -250,5 +241,5 @@ def _runtime_slice(ref: TensorRef, axis: int, element: slice) -> TileValue:
     is_backward = any(isinstance(bound, int) and bound < 0 for bound in (start, stop))
     dim = None if is_backward else length_between(start, stop, step)
     if dim is None:
-        raise errors.TensorSliceBound(loc=locate())
+        raise errors.TensorSliceBound()
     return spaced_range(start, dim, step)

@@ -97,7 +97,7 @@ def inline_asm_elementwise(
 
 
 def _misuse(function: str, problem: str, fix: str = "") -> errors.BaseError:
-    return errors.InvalidAPIUsage(function=function, problem=problem, fix=fix, loc=locate())
+    return errors.InvalidAPIUsage(function=function, problem=problem, fix=fix)
 
 
 def _named(args: Any, function: str) -> tuple[tuple[str, ...], list[Any]]:
@@ -263,7 +263,6 @@ def _not_jitted(problem: str) -> errors.BaseError:
         function="hl.triton_kernel",
         problem=problem,
         expected="a @triton.jit function, the name of a global one, or the source of one",
-        loc=locate(),
     )
 
 

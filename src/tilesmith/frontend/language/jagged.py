@@ -20,7 +20,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
 )
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import Dim, Shape
 
@@ -105,8 +105,7 @@ def _require_lengths(shape: Shape, mixed: Shape, use: str) -> None:
         if tile.dim in _factors(mixed) and _lacks(tile, factors):
             raise errors.InvalidJaggedTileUsage(
                 problem=f"a value of shape {shape_text(shape)} is {use.format(axis=tile.block)} "
-                f"without the axes {shape_text(tile.lengths.tile.shape)} of the lengths",
-                loc=locate(),
+                f"without the axes {shape_text(tile.lengths.tile.shape)} of the lengths"
             )
 
 

@@ -29,7 +29,6 @@ from tilesmith.frontend.tracing.tracer import (
     current_tracer,
     find_host_session,
     find_tracer,
-    locate,
 )
 from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
 from tilesmith.ir.ops.control_flow import GridBarrier
@@ -65,7 +64,7 @@ class LoopRange:
 
     def __iter__(self) -> Any:
         raise errors.LoopFunctionNotInFor(
-            function="range" if self.is_builtin_range else f"hl.{self.function}", loc=locate()
+            function="range" if self.is_builtin_range else f"hl.{self.function}"
         )
 
 
@@ -75,14 +74,13 @@ def _is_sequence(value: Any) -> bool:
 
 def _check_bound(value: Any, function: str) -> None:
     if isinstance(value, Tile):
-        raise errors.TileOfTile(loc=locate())
+        raise errors.TileOfTile()
     is_scalar_tensor = isinstance(value, TensorRef) and value.ndim == 0
     is_scalar = isinstance(value, TileValue) and value.tile.rank == 0
     if not (isinstance(value, int) or is_scalar or is_scalar_tensor):
         raise errors.IncorrectTileUsage(
             problem=f"a bound of hl.{function} is {kind_of(value)}",
             fix="bounds are integers, sizes, scalar tensors, or lists of them",
-            loc=locate(),
         )
 
 
@@ -96,7 +94,6 @@ def _ranges(
         raise errors.IncorrectTileUsage(
             problem=f"hl.{function} bounds mix a scalar and a sequence",
             fix="give both bounds as scalars or both as sequences of one length",
-            loc=locate(),
         )
     begins, ends = (list(begin), list(end)) if is_tuple else ([begin], [end])
     extras = list(extra) if _is_sequence(extra) else [extra] * (len(ends) if extra is None else 1)
@@ -104,13 +101,12 @@ def _ranges(
         raise errors.IncorrectTileUsage(
             problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)}",
             fix="all must be scalars, or sequences of the same length",
-            loc=locate(),
         )
     for low, high in zip(begins, ends):
         _check_bound(low, function)
         _check_bound(high, function)
         if isinstance(low, int) and isinstance(high, int) and low > high:
-            raise errors.InvalidTileRange(begin=low, end=high, loc=locate())
+            raise errors.InvalidTileRange(begin=low, end=high)
     return list(zip(begins, ends, extras)), is_tuple
 
 
@@ -138,7 +134,6 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
             raise errors.IncorrectTileUsage(
                 problem=f"the step of a loop is {stride}",
                 fix="loops run upwards: use a positive step and compute the index from it",
-                loc=locate(),
             )
     return LoopRange(
         tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
@@ -153,7 +148,7 @@ def static_range(
     begin, end = (0, begin_or_end) if end_or_none is None else (begin_or_end, end_or_none)
     for bound in (begin, end, step):
         if isinstance(bound, bool) or not isinstance(bound, int):
-            raise errors.StaticRangeBound(found=kind_of(bound), loc=locate())
+            raise errors.StaticRangeBound(found=kind_of(bound))
     return range(begin, end, step)
 
 
@@ -166,7 +161,7 @@ def jagged_tile(parent: Any) -> LoopRange:
     tracer = current_tracer("hl.jagged_tile")
     problem = _problem(tracer, parent)
     if problem:
-        raise errors.InvalidJaggedTileUsage(problem=problem, loc=locate())
+        raise errors.InvalidJaggedTileUsage(problem=problem)
     lengths = cast(parent, I64 if parent.tile.dtype == I64 else I32)
     longest = dispatch("amax", (lengths,), {})
     shape = tuple(dim for dim in lengths.tile.shape if not dim.is_one)
@@ -203,7 +198,7 @@ def barrier() -> None:
     if tracer is None and find_host_session() is None:
         raise errors.NotInsideKernel(function="hl.barrier")
     if tracer is None or tracer.regions:
-        raise errors.BarrierOnlyAllowedAtTopLevel(loc=locate())
+        raise errors.BarrierOnlyAllowedAtTopLevel()
     tracer.builder.effect(GridBarrier)
 
 
@@ -263,11 +258,11 @@ def _resolve_block(axis: Axis, name: str) -> str | None:
     if isinstance(size, Scalar) and isinstance(size.as_dim, Dim) and size.as_dim.symbol:
         block = size.as_dim.symbol
         if block in tracer.bound_blocks():
-            raise errors.NestedDeviceLoopsConflict(block=block, loc=locate())
+            raise errors.NestedDeviceLoopsConflict(block=block)
         return block
     if isinstance(size, int) and not isinstance(size, bool):
         if size < 1 or size & (size - 1):
-            raise errors.InvalidBlockSize(found=size, loc=locate())
+            raise errors.InvalidBlockSize(found=size)
         if size == 1:
             return None
         return tracer.new_block(name, fixed=size, extent=_extent(axis)).name
@@ -275,7 +270,6 @@ def _resolve_block(axis: Axis, name: str) -> str | None:
         raise errors.IncorrectTileUsage(
             problem=f"block_size is {kind_of(size)}",
             fix="use a power of two, a value of hl.register_block_size, or None to have it tuned",
-            loc=locate(),
         )
     return tracer.new_block(name, slot=tracer.next_slot(), extent=_extent(axis)).name
 

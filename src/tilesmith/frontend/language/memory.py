@@ -18,7 +18,7 @@ from tilesmith.frontend.language.jagged import access_mask
 from tilesmith.frontend.tracing.emission import apply, as_tile, broadcast_to, expand_dims
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer
 from tilesmith.frontend.tracing.values import TileValue, TorchOperand, dispatch
 from tilesmith.ir.ops.memory import MEMORY_ORDERS, Atomic, AtomicKind, Load, Store
 from tilesmith.ir.types import TileType
@@ -77,19 +77,18 @@ def stacktensor_like(example: Any, ptrs: Any) -> StackTensor:
     if find_tracer() is None:
         _reject_host()
     if isinstance(example, TileValue):
-        raise errors.StackTensorExampleOnDevice(loc=locate())
+        raise errors.StackTensorExampleOnDevice()
     example, ptrs = _reference(example), _reference(ptrs)
     if not isinstance(example, TensorRef):
         raise errors.InvalidArgumentKind(
             function="hl.stacktensor_like",
             problem=f"the example is {kind_of(example)}, expected a host tensor",
-            loc=locate(),
         )
     if isinstance(ptrs, TensorRef):
-        raise errors.StackTensorDevPtrOnHost(tensor=ptrs.source, loc=locate())
+        raise errors.StackTensorDevPtrOnHost(tensor=ptrs.source)
     if not isinstance(ptrs, TileValue) or ptrs.tile.dtype != U64:
         found = ptrs.dtype if isinstance(ptrs, TileValue) else kind_of(ptrs)
-        raise errors.StackTensorDevPtrDtype(dtype=str(found), loc=locate())
+        raise errors.StackTensorDevPtrDtype(dtype=str(found))
     return StackTensor(example, ptrs)
 
 
@@ -97,7 +96,7 @@ def _reject_host() -> None:
     try:
         current_tracer("hl.stacktensor_like")
     except errors.DeviceAPIOnHost:
-        raise errors.StackTensorcOnHost(loc=locate()) from None
+        raise errors.StackTensorcOnHost() from None
 
 
 def _reference(tensor: Any) -> Any:
@@ -114,9 +113,7 @@ def host_tensor(target: Any, function: str) -> TensorRef:
         return reference_of_unknown(target)
     if isinstance(target, TensorRef):
         return target
-    raise errors.NonTensorSubscriptAssign(
-        target=f"the target of {function}", kind=kind_of(target), loc=locate()
-    )
+    raise errors.NonTensorSubscriptAssign(target=f"the target of {function}", kind=kind_of(target))
 
 
 def _resolve(tensor: Any, index: Any, function: str) -> tuple[TensorRef, Access, Value | None]:
@@ -150,7 +147,6 @@ def load(
         raise errors.InvalidArgumentValue(
             function="hl.load",
             problem=f"eviction_policy={eviction_policy!r} is none of evict_first, evict_last",
-            loc=locate(),
         )
     ref, access, bases = _resolve(tensor, index, "hl.load")
     value = tracer.create(
@@ -168,9 +164,7 @@ def load(
 def reject_stored_value(value: Any, ref: TensorRef) -> None:
     """An error unless the value can be stored: a device value or a number."""
     if isinstance(value, Tile) or not isinstance(value, (TileValue, int, float)):
-        raise errors.RequiresTensorInAssignment(
-            kind=kind_of(value), tensor=ref.source, loc=locate()
-        )
+        raise errors.RequiresTensorInAssignment(kind=kind_of(value), tensor=ref.source)
 
 
 def store(tensor: Any, index: Any, value: Any, extra_mask: Any = None) -> None:
@@ -182,7 +176,7 @@ def store(tensor: Any, index: Any, value: Any, extra_mask: Any = None) -> None:
     tracer = current_tracer("hl.store")
     if isinstance(tensor, TileValue):
         raise errors.DeviceTensorSubscriptAssignmentNotAllowed(
-            name=tensor.value.name or "the value", loc=locate()
+            name=tensor.value.name or "the value"
         )
     if isinstance(value, torch.Tensor):
         value = reference_of_unknown(value)
@@ -211,9 +205,7 @@ _NUMERIC = (AtomicKind.ADD, AtomicKind.MAX, AtomicKind.MIN)
 def _check(name: str, kind: AtomicKind, dtype: DType, sem: Any) -> None:
     if sem not in MEMORY_ORDERS:
         raise errors.InvalidArgumentValue(
-            function=name,
-            problem=f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}",
-            loc=locate(),
+            function=name, problem=f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}"
         )
     if kind in _NUMERIC:
         is_possible, expected = not dtype.is_bool, "numbers"
@@ -223,9 +215,7 @@ def _check(name: str, kind: AtomicKind, dtype: DType, sem: Any) -> None:
         is_possible, expected = kind is AtomicKind.XCHG or dtype.is_integer, "integers"
     if not is_possible:
         raise errors.InvalidArgumentKind(
-            function=name,
-            problem=f"the target has elements of {dtype.name}, expected {expected}",
-            loc=locate(),
+            function=name, problem=f"the target has elements of {dtype.name}, expected {expected}"
         )
 
 
@@ -235,12 +225,10 @@ def _update(
     name = f"hl.atomic_{kind.value}"
     tracer = current_tracer(name)
     if isinstance(target, TileValue):
-        raise errors.AtomicOnDeviceTensor(
-            function=name, target=target.value.name or "the operand", loc=locate()
-        )
+        raise errors.AtomicOnDeviceTensor(function=name, target=target.value.name or "the operand")
     if isinstance(target, StackTensor):
         raise errors.InvalidArgumentKind(
-            function=name, problem="the target is a stack of tensors, expected one", loc=locate()
+            function=name, problem="the target is a stack of tensors, expected one"
         )
     ref = host_tensor(target, name)
     _check(name, kind, ref.type.dtype, sem)

@@ -12,7 +12,7 @@ from tilesmith.dtypes import BF16, F16, F32, I32, U8, U16, U32, U64, DType
 from tilesmith.frontend.language.memory import host_tensor, load
 from tilesmith.frontend.tracing.emission import apply, cast
 from tilesmith.frontend.tracing.tensors import TensorRef, reference
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.ops.elementwise import Cast
 
@@ -63,7 +63,7 @@ def float4_e2m1fn_x2_to_float32(v: Any) -> tuple[TileValue, TileValue]:
     if not isinstance(v, TileValue) or v.tile.dtype != U8:
         found = v.tile.dtype.name if isinstance(v, TileValue) else kind_of(v)
         raise errors.InvalidArgumentKind(
-            function=name, problem=f"the value is {found}, expected bytes (uint8)", loc=locate()
+            function=name, problem=f"the value is {found}, expected bytes (uint8)"
         )
     low, high = decode_pair(v)
     return cast(low, F32), cast(high, F32)
@@ -119,4 +119,4 @@ def _words_of(name: str, storage: Any, dtype: torch.dtype) -> TensorRef:
         if not problem:
             words = tensor.view(-1).view(torch.int64)
             return reference(tracer, words, f"{ref.source}.view(-1).view(torch.int64)")
-    raise errors.InvalidArgumentKind(function=name, problem=problem, loc=locate())
+    raise errors.InvalidArgumentKind(function=name, problem=problem)

@@ -12,7 +12,7 @@ from typing import Any
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, Cast, Elementwise, ResultKind
 from tilesmith.ir.ops.indexing import Arange, Full
@@ -48,9 +48,7 @@ def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
     """A proxy for the operand, converted to ``dtype`` if given."""
     if not isinstance(operand, TileValue):
         if not hasattr(type(operand), "__index__") and not isinstance(operand, float):
-            raise errors.TypeInferenceError(
-                problem=f"{kind_of(operand)} cannot be computed with", loc=locate()
-            )
+            raise errors.TypeInferenceError(problem=f"{kind_of(operand)} cannot be computed with")
         return full(operand, dtype or number_dtype(operand))
     if dtype is F64 and isinstance(operand, Scalar) and operand.double is not None:
         return operand.double()
@@ -131,7 +129,7 @@ def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
         if size is not None and any(dim.constant is not None for dim in pair):
             source = tracer.source_of(size)
             fix = {"fix": f"make the size a constant on the host: hl.specialize({source})"}
-    return errors.ShapeMismatch(left=shape_text(left), right=shape_text(right), loc=locate(), **fix)
+    return errors.ShapeMismatch(left=shape_text(left), right=shape_text(right), **fix)
 
 
 def expand_dims(operand: TileValue, axes: tuple[int, ...]) -> TileValue:

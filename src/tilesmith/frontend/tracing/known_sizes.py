@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
-from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import to_torch
@@ -129,7 +129,7 @@ def _evaluate(tracer: Tracer, value: Value) -> torch.Tensor:
         return _evaluate(tracer, op.x).to(dtype)
     if isinstance(op, Elementwise):
         return SCALAR_FUNCTIONS_TORCH[op.fn](*(_evaluate(tracer, arg) for arg in op.args))
-    raise errors.ShapeSpecializingCall(value="the argument of hl.constexpr", loc=locate())
+    raise errors.ShapeSpecializingCall(value="the argument of hl.constexpr")
 
 
 def _block_size(tracer: Tracer, name: str) -> int:
@@ -189,5 +189,4 @@ def _not_known(x: TileValue, axis: int, function: str, found: str) -> errors.Bas
         found=found,
         fix="load the whole axis with `:`, or in one tile: "
         "hl.tile(n, block_size=helion.next_power_of_2(n))",
-        loc=locate(),
     )

@@ -21,7 +21,6 @@ from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.tracing.emission import cast, full
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import locate
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.ir.values import Value
 
@@ -40,7 +39,7 @@ class Unbound:
 
     def fail(self, *_: Any, **__: Any) -> Any:
         """Raise the error."""
-        raise self._error(name=self._name, loc=locate())
+        raise self._error(name=self._name)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = fail
     __rtruediv__ = __matmul__ = __rmatmul__ = __getitem__ = __call__ = __bool__ = __iter__ = fail
@@ -94,7 +93,7 @@ def cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
     texts: dict[str, Any] = {"before": _describe(before), "after": _describe(now)}
     if isinstance(before, list) and isinstance(now, list):
         texts["fix"] = "give the list all its items before, or unroll: hl.static_range(...)"
-    return error(name=name, loc=locate(), **texts)
+    return error(name=name, **texts)
 
 
 def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
@@ -106,7 +105,6 @@ def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
         **({"fix": f"start `{name}` with the shape it ends with"} if is_reshaped else {}),
         before=str(before.tile),
         after=str(now.tile),
-        loc=locate(),
         related={label: loc for label, loc in places.items() if loc.line},
     )
 
@@ -266,7 +264,6 @@ def check_captures(others: dict[str, Any], state: State) -> None:
             raise errors.StatementNotSupported(
                 statement=f"calling `{name}`, made before a name that it reads is changed here,",
                 fix="hand the value to the function as an argument",
-                loc=locate(),
             )
 
 
@@ -287,7 +284,6 @@ def _changed_object(problem: str) -> errors.BaseError:
     return errors.StatementNotSupported(
         statement=f"{problem} in a runtime loop or branch",
         fix="have the call return new values, and assign them to names",
-        loc=locate(),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.tracing.emission import integer
-from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TorchOperand, dispatch
 from tilesmith.ir.function import Size
 from tilesmith.ir.types import Dim, Extent, TensorType
@@ -90,10 +90,10 @@ class TensorRef(TorchOperand):
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        raise errors.HostTensorAsCondition(name=self.source, loc=locate())
+        raise errors.HostTensorAsCondition(name=self.source)
 
     def __iter__(self) -> Any:
-        raise errors.InvalidDeviceForLoop(iterable=f"the host tensor `{self.source}`", loc=locate())
+        raise errors.InvalidDeviceForLoop(iterable=f"the host tensor `{self.source}`")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -101,7 +101,7 @@ class TensorRef(TorchOperand):
         if name.startswith("new_"):
             return lambda *args, **kwargs: dispatch(name, (self, *args), kwargs)
         if name == "item":
-            raise errors.NotAllowedOnDevice(statement="`.item()`", loc=locate())
+            raise errors.NotAllowedOnDevice(statement="`.item()`")
         raise self._direct_usage(f".{name}")
 
     def _direct_usage(self, use: str) -> errors.BaseError:
@@ -109,7 +109,7 @@ class TensorRef(TorchOperand):
         if use in _VIEWS:
             view = f"`v = {self.source}{use}(...)`"
             texts["fix"] = f"take the view on the host, before the loop: {view}"
-        return errors.HostTensorDirectUsage(loc=locate(), **texts)
+        return errors.HostTensorDirectUsage(**texts)
 
     def _operator(self, *_: Any) -> Any:
         raise self._direct_usage("an operator")

@@ -12,7 +12,7 @@ from typing import Any
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.tracing.emission import apply, integer
-from tilesmith.frontend.tracing.tracer import current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, TorchOperand, dispatch, size_of_dim
 from tilesmith.ir.ops.indexing import TileIndex
 from tilesmith.ir.types import ONE, Dim, TileType
@@ -23,7 +23,7 @@ Operator = Callable[..., Any]
 
 def no_arithmetic(form: str) -> errors.TileArithmetic:
     """The error about an expression, e.g. ``tile * 2``."""
-    return errors.TileArithmetic(form=form, loc=locate())
+    return errors.TileArithmetic(form=form)
 
 
 def _shown(operand: Any) -> str:
@@ -226,6 +226,5 @@ def _checked(tile: Any, function: str) -> Tile:
         raise errors.IncorrectTileUsage(
             problem=f"hl.{function} takes a tile, not {kind_of(tile)}",
             fix="pass the variable of a `for ... in hl.tile(...)` loop",
-            loc=locate(),
         )
     return tile

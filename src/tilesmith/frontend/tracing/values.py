@@ -103,8 +103,8 @@ class TileValue(TorchOperand):
 
     def __bool__(self) -> bool:
         if self.tile.rank:
-            raise errors.MultiElementCondition(shape=str(self.tile), loc=locate())
-        raise errors.DataDependentCondition(loc=locate())
+            raise errors.MultiElementCondition(shape=str(self.tile))
+        raise errors.DataDependentCondition()
 
     def __index__(self) -> int:
         loc = locate()
@@ -112,7 +112,7 @@ class TileValue(TorchOperand):
             raise errors.InvalidSequenceSubscription(
                 sequence=loc.text.rpartition("[")[0] or "the sequence", index=self.user_name
             )
-        raise errors.ShapeSpecializingCall(value=self._value.name or str(self.tile), loc=locate())
+        raise errors.ShapeSpecializingCall(value=self._value.name or str(self.tile))
 
     __int__ = __index__
 
@@ -120,16 +120,13 @@ class TileValue(TorchOperand):
         raise errors.ShapeSpecializingCall(
             value=self._value.name or str(self.tile),
             fix="use torch's functions on it, such as torch.exp for math.exp",
-            loc=locate(),
         )
 
     def __iter__(self) -> Any:
-        raise errors.InvalidDeviceForLoop(iterable=f"a device tensor {self.tile}", loc=locate())
+        raise errors.InvalidDeviceForLoop(iterable=f"a device tensor {self.tile}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise errors.DeviceTensorSubscriptAssignmentNotAllowed(
-            name=self._value.name or "the value", loc=locate()
-        )
+        raise errors.DeviceTensorSubscriptAssignmentNotAllowed(name=self._value.name or "the value")
 
     def __hash__(self) -> int:
         return id(self)
@@ -205,7 +202,7 @@ def size_of_dim(dim: Dim) -> Any:
 
     def make() -> Value:
         if symbol is None:
-            raise errors.ShapeSpecializingCall(value=str(dim), loc=locate())
+            raise errors.ShapeSpecializingCall(value=str(dim))
         size = tracer.sizes.get(symbol)
         if size is not None:
             parameter = next(p for p in tracer.parameters.values() if p.value.name == symbol)
