@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.diagnostics.catalogue import Base, WrappingError
+from tilesmith.diagnostics.catalogue import Base, BaseError, BaseWarning, WrappingError
 from tilesmith.diagnostics.errors import (
     AssignmentMultipleTargets,
     AtomicOnDeviceTensor,
@@ -14,10 +14,6 @@ from tilesmith.diagnostics.errors import (
     BackendUnsupported,
     BarrierOnlyAllowedAtTopLevel,
     BarrierRequiresPersistent,
-    BaseError,
-    BaseWarning,
-    BlockPtrIndexingUnavailable,
-    BlockSizeIgnoredInInterpretMode,
     BreakpointInDeviceLoopRequiresInterpret,
     CacheAssertionError,
     CannotModifyHostVariableOnDevice,
@@ -27,7 +23,6 @@ from tilesmith.diagnostics.errors import (
     CapturedListMutation,
     ClosureMutation,
     ClosuresNotSupported,
-    ConfigReplaced,
     ConfigSpecFragmentWithSymInt,
     ConflictingArguments,
     ControlFlowTensorMismatch,
@@ -86,7 +81,6 @@ from tilesmith.diagnostics.errors import (
     NestedDeviceLoopsConflict,
     NestedGridLoop,
     NestedKernelCallsNotSupported,
-    NoAOTHeuristicWarning,
     NoConfigFound,
     NoDeviceLoopsInKernel,
     NondeterministicKernel,
@@ -100,11 +94,9 @@ from tilesmith.diagnostics.errors import (
     NumberChangedInControlFlow,
     OutOfBoundsAccess,
     OverpackedTile,
-    ProcessGroupNameNotFound,
     RaceDetected,
     RankMismatch,
     RecursiveHelper,
-    ReduceIdentityNotGiven,
     ReductionDimInvalidForShape,
     ReductionOnNonTile,
     RefEagerModeCodePrintError,
@@ -126,14 +118,10 @@ from tilesmith.diagnostics.errors import (
     StatementNotSupported,
     StaticLoopTooLong,
     StaticRangeBound,
-    StoredConfigUnusable,
     StoredRankMismatch,
-    TensorOperationInWrapper,
-    TensorOperationsInHostCall,
     TensorSliceBound,
     TensorsOnDifferentDevices,
     TileArithmetic,
-    TiledKMatmulAccumulationWarning,
     TileOfTile,
     TopLevelStatementBetweenLoops,
     TorchOpTracingError,
@@ -142,7 +130,6 @@ from tilesmith.diagnostics.errors import (
     TritonUnrecoverableRuntimeError,
     TunableNameConflict,
     TunableTypeNotSupported,
-    TuningFailed,
     TypeInferenceError,
     UnboundAfterLoop,
     UnboundInBranch,
@@ -159,6 +146,19 @@ from tilesmith.diagnostics.errors import (
     UnsupportedTorchFunction,
     UsedBeforeAssignment,
     WrongArguments,
+)
+from tilesmith.diagnostics.kernel_warnings import (
+    BlockPtrIndexingUnavailable,
+    BlockSizeIgnoredInInterpretMode,
+    ConfigReplaced,
+    NoAOTHeuristicWarning,
+    ProcessGroupNameNotFound,
+    ReduceIdentityNotGiven,
+    StoredConfigUnusable,
+    TensorOperationInWrapper,
+    TensorOperationsInHostCall,
+    TiledKMatmulAccumulationWarning,
+    TuningFailed,
     WrongDevice,
 )
 

@@ -20,7 +20,7 @@ from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.row import INTERPRETED, Row, Status
 from tilesmith.bench.trial import Setting, Trial
 from tilesmith.diagnostics import errors
-from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.jit.launchers import LauncherMaker
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_the_default_is_no_fallback() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("ignored", [(), (errors.ConfigReplaced,)])
+@pytest.mark.parametrize("ignored", [(), (ConfigReplaced,)])
 def test_a_fallback_config_is_named_with_the_reason(
     count: int, ignored: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

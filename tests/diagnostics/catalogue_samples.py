@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.diagnostics.catalogue import Base
-from tilesmith.diagnostics.errors import ALL_ERRORS, ALL_WARNINGS
+from tilesmith.diagnostics.errors import ALL_ERRORS
+from tilesmith.diagnostics.kernel_warnings import ALL_WARNINGS
 
 SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "InternalError": {"problem": "KeyError: 'tile_0'"},

@@ -20,7 +20,8 @@ from tilesmith.diagnostics.catalogue import (
     InternalError,
     placeholders,
 )
-from tilesmith.diagnostics.errors import ALL_ERRORS, ALL_WARNINGS
+from tilesmith.diagnostics.errors import ALL_ERRORS
+from tilesmith.diagnostics.kernel_warnings import ALL_WARNINGS
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 
 DIAGNOSTICS = Path(tilesmith.exc.__file__).parent / "diagnostics"

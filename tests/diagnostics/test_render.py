@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
+from tilesmith.diagnostics.catalogue import render_report
 from tilesmith.diagnostics.location import SourceLocation, location_of_node
-from tilesmith.diagnostics.render import render_report
 from tilesmith.exc import ControlFlowTensorMismatch, ShapeMismatch
 
 KERNEL = """\

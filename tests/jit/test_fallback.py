@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tilesmith.diagnostics import errors
-from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.jit.fallback import Fallback
 from tilesmith.runtime.arguments import Launcher, compile_choice
 from tilesmith.schedule.config import Config

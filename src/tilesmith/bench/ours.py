@@ -11,9 +11,8 @@ from typing import Any
 from tilesmith.bench.progress import Stage
 from tilesmith.bench.row import INTERPRETED
 from tilesmith.diagnostics.catalogue import BaseWarning
-from tilesmith.diagnostics.errors import ConfigReplaced
+from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.kernel import Kernel

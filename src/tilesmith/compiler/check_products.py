@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.diagnostics import errors
-from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.diagnostics.kernel_warnings import TiledKMatmulAccumulationWarning, WarningLog
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
@@ -39,9 +38,7 @@ def _check_sum(carried: Value, yielded: Value, defined_by: Definitions, log: War
         return
     added = op.args[1 - sources.index(carried)]
     if _has_rounded_product(added, defined_by):
-        log.warn(
-            errors.TiledKMatmulAccumulationWarning, loc=op.loc, name=carried.name or "accumulator"
-        )
+        log.warn(TiledKMatmulAccumulationWarning, loc=op.loc, name=carried.name or "accumulator")
 
 
 def _behind_casts(value: Value, defined_by: Definitions) -> Operation | None:

@@ -1,15 +1,11 @@
-"""The complete catalogue: every error and warning class, in one list per kind.
+"""The complete catalogue of errors, in one list.
 
 Compiler code imports the classes from here, users from ``tilesmith.exc``.
 """
 
 from __future__ import annotations
 
-from tilesmith.diagnostics.catalogue import (
-    BaseError,
-    BaseWarning,
-    InternalError,
-)
+from tilesmith.diagnostics.catalogue import BaseError, InternalError
 from tilesmith.diagnostics.config_errors import (
     AutotuneError,
     AutotuningDisallowedInEnvironment,
@@ -33,28 +29,6 @@ from tilesmith.diagnostics.config_errors import (
     TunableNameConflict,
     TunableTypeNotSupported,
     UnsupportedConfigKeys,
-)
-from tilesmith.diagnostics.indexing_errors import (
-    AtomicOnDeviceTensor,
-    DataDependentOutputShapeNotSupported,
-    DuplicateStoreIndicesError,
-    IndexOffsetOutOfRangeForInt32,
-    IndexOutOfRange,
-    InputTensorNumelExceedsIndexType,
-    InvalidIndexingType,
-    InvalidSliceStep,
-    NonTensorSubscriptAssign,
-    OutOfBoundsAccess,
-    OverpackedTile,
-    RaceDetected,
-    RankMismatch,
-    RequiresTensorInAssignment,
-    StackTensorcOnHost,
-    StackTensorDevPtrDtype,
-    StackTensorDevPtrOnHost,
-    StackTensorExampleOnDevice,
-    StoredRankMismatch,
-    TensorSliceBound,
 )
 from tilesmith.diagnostics.kernel_errors import (
     BackendImplementationMissing,
@@ -82,20 +56,6 @@ from tilesmith.diagnostics.kernel_errors import (
     UnsupportedArgumentType,
     UnsupportedSignature,
     WrongArguments,
-)
-from tilesmith.diagnostics.kernel_warnings import (
-    BlockPtrIndexingUnavailable,
-    BlockSizeIgnoredInInterpretMode,
-    ConfigReplaced,
-    NoAOTHeuristicWarning,
-    ProcessGroupNameNotFound,
-    ReduceIdentityNotGiven,
-    StoredConfigUnusable,
-    TensorOperationInWrapper,
-    TensorOperationsInHostCall,
-    TiledKMatmulAccumulationWarning,
-    TuningFailed,
-    WrongDevice,
 )
 from tilesmith.diagnostics.loop_errors import (
     BarrierOnlyAllowedAtTopLevel,
@@ -125,22 +85,42 @@ from tilesmith.diagnostics.loop_errors import (
     TopLevelStatementBetweenLoops,
 )
 from tilesmith.diagnostics.operation_errors import (
+    AtomicOnDeviceTensor,
     AutodiffKernelNotCalled,
     AutodiffNotSupported,
+    DataDependentOutputShapeNotSupported,
     DotBatchDimensionMismatch,
     DotShapeMismatch,
+    DuplicateStoreIndicesError,
+    IndexOffsetOutOfRangeForInt32,
+    IndexOutOfRange,
     InductorLoweringError,
+    InputTensorNumelExceedsIndexType,
     InvalidAPIUsage,
     InvalidArgumentKind,
     InvalidArgumentValue,
+    InvalidIndexingType,
     InvalidReductionDim,
+    InvalidSliceStep,
     MultipleReductionDims,
+    NonTensorSubscriptAssign,
     NotAllowedInHelperFunction,
+    OutOfBoundsAccess,
+    OverpackedTile,
+    RaceDetected,
+    RankMismatch,
     ReductionDimInvalidForShape,
     ReductionOnNonTile,
+    RequiresTensorInAssignment,
     ShapeMismatch,
     ShapeSpecializingAllocation,
     ShapeSpecializingCall,
+    StackTensorcOnHost,
+    StackTensorDevPtrDtype,
+    StackTensorDevPtrOnHost,
+    StackTensorExampleOnDevice,
+    StoredRankMismatch,
+    TensorSliceBound,
     UnknownLanguageFunction,
     UnsupportedDotDtype,
     UnsupportedIndexRemapping,
@@ -321,18 +301,4 @@ ALL_ERRORS: tuple[type[BaseError], ...] = (
     InconsistantConfigsAcrossRanks,
     TritonError,
     TritonUnrecoverableRuntimeError,
-)
-ALL_WARNINGS: tuple[type[BaseWarning], ...] = (
-    TensorOperationInWrapper,
-    TensorOperationsInHostCall,
-    TiledKMatmulAccumulationWarning,
-    WrongDevice,
-    BlockSizeIgnoredInInterpretMode,
-    ReduceIdentityNotGiven,
-    BlockPtrIndexingUnavailable,
-    ProcessGroupNameNotFound,
-    NoAOTHeuristicWarning,
-    ConfigReplaced,
-    TuningFailed,
-    StoredConfigUnusable,
 )

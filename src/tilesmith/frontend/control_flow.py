@@ -345,7 +345,7 @@ def _combine(thunks: Sequence[Callable[[], Any]], fn: str, *, deciding: bool) ->
 
 
 def negate(operand: Any) -> Any:
-    """``not``."""
+    """``not``, as a scalar bool where the operand is known only at run time."""
     if not isinstance(operand, TileValue):
         return not operand
     if operand.tile.rank:
@@ -354,7 +354,7 @@ def negate(operand: Any) -> Any:
 
 
 def choose(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-    """A ternary."""
+    """A ternary: one arm where the condition is known, else a choice between both."""
     if not isinstance(condition, TileValue):
         return then() if condition else otherwise()
     arms = (then(), otherwise())

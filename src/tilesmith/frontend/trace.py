@@ -14,12 +14,12 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseError
+from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
-from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.dtypes import I64, DType
 from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CaptureBorder
-from tilesmith.frontend.containers import items_of, rebuilt
+from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.language.host_functions import constexpr
@@ -181,7 +181,7 @@ def _index_dtype(options: TraceOptions, values: tuple[Any, ...]) -> DType | None
 
 def _span(value: Any) -> int:
     """How far apart elements of the tensors in a host value lie."""
-    return max(map(span_of, _tensors(value)), default=0)
+    return max(map(span_of, tensors_in(value)), default=0)
 
 
 def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
@@ -204,17 +204,8 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
         tracer.guards.require(f"({left}) == ({right})", value=True)
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
-    aliases = tuple(frozenset(map(tracer.alias_of, _tensors(a))) for a in request.arguments)
+    aliases = tuple(frozenset(map(tracer.alias_of, tensors_in(a))) for a in request.arguments)
     return Trace(function, session, guards, constants, equal_sizes, tracer.observed, aliases)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a host value."""
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    for item in items_of(value) or ():
-        yield from _tensors(item.value)
 
 
 def _wrap(border: CaptureBorder, kernel: SplitKernel, name: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilesmith.diagnostics import errors
-from tilesmith.diagnostics.warning_log import WarningLog, find_warnings
+from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.language.host_functions import constexpr

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import UNKNOWN
-from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.runtime.arguments import Launcher
 from tilesmith.schedule.config import Config
 
@@ -67,7 +67,7 @@ class Fallback:
 
     def _warn(self, failed: Config, problem: errors.BaseError) -> None:
         self._log.warn(
-            errors.ConfigReplaced,
+            ConfigReplaced,
             loc=UNKNOWN,
             failed=failed,
             problem=str(problem).splitlines()[0],

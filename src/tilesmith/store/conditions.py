@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import tilesmith.schedule
-from tilesmith.diagnostics.warning_log import WarningLog
+from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -72,7 +73,7 @@ def usable_config(
         return bound.config_spec.normalize(winner.config)
     except errors.InvalidConfig as error:
         definition.warnings.warn(
-            errors.StoredConfigUnusable,
+            StoredConfigUnusable,
             loc=UNKNOWN,
             function=definition.name,
             problem=str(error).splitlines()[0],

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
@@ -179,7 +180,7 @@ def settle(bound: BoundKernel, result: TuneResult) -> Config | None:
     if result.failures and result.stop is not StopReason.NO_RUNNER:
         config = _find_safe(bound, result)
     bound.definition.warnings.warn(
-        errors.TuningFailed,
+        TuningFailed,
         loc=UNKNOWN,
         function=bound.definition.name,
         problem=first_line(result.problem).rstrip(":") or result.stop.value,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.kernel_warnings import ReduceIdentityNotGiven
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32, I64, DType
 from tilesmith.frontend.functions.combine_functions import (
@@ -19,19 +20,21 @@ from tilesmith.frontend.functions.combine_functions import (
     CombineCall,
     trace_combination,
 )
-from tilesmith.frontend.functions.promotion import Rule, compute_dtype
+from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis
 from tilesmith.frontend.functions.special_functions import log_sum
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.tracing.emission import (
     Number,
+    Rule,
     apply,
-    arange,
     broadcast_shapes,
     broadcast_to,
     cast,
+    device_value,
     expand_dims,
     full,
+    positions_in,
 )
 from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
@@ -79,9 +82,7 @@ def _cumulative_extreme(kind: ReduceKind) -> Rule:
         is_new = apply("eq", x, values)
         if x.tile.dtype.is_float:
             is_new = apply("or", is_new, apply("isnan", cast(x, compute_dtype(x.tile.dtype))))
-        size, rank = x.tile.shape[axis], x.tile.rank
-        line = full(0, I32, (size,)) if size.is_one else arange(size)
-        index = expand_dims(line, tuple(other for other in range(rank) if other != axis))
+        index = positions_in(x.tile.shape, axis)
         positions = scan(apply("where", is_new, index, 0, dtype=I32), axis, ReduceKind.MAX)
         return ValuesAndIndices(values, cast(positions, I64))
 
@@ -94,7 +95,7 @@ def cumsum(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
     Example:
         ``out[t, :] = hl.cumsum(x[t, :], dim=1, reverse=True)``
     """
-    return scan(_device_value(x, "hl.cumsum"), dim, ReduceKind.SUM, reverse=reverse)
+    return scan(_summable(x, "hl.cumsum"), dim, ReduceKind.SUM, reverse=reverse)
 
 
 def cumprod(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
@@ -103,16 +104,13 @@ def cumprod(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
     Example:
         ``out[t, :] = hl.cumprod(x[t, :], dim=1)``
     """
-    return scan(_device_value(x, "hl.cumprod"), dim, ReduceKind.PROD, reverse=reverse)
+    return scan(_summable(x, "hl.cumprod"), dim, ReduceKind.PROD, reverse=reverse)
 
 
-def _device_value(x: Any, function: str) -> TileValue:
+def _summable(x: Any, function: str) -> TileValue:
     current_tracer(function)
-    if not isinstance(x, TileValue):
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"{kind_of(x)} is no device value"
-        )
-    return cast(x, I64) if x.tile.dtype.is_bool else x
+    tile = device_value(x, function)
+    return cast(tile, I64) if tile.tile.dtype.is_bool else tile
 
 
 SCANS: dict[str, Rule] = {
@@ -216,10 +214,7 @@ def _checked(input: Any, function: str) -> Tiles:
     current_tracer(function)
     items: list[Any] = list(input) if isinstance(input, (tuple, list)) else [input]  # pyright: ignore[reportUnknownArgumentType]
     for item in items:
-        if not isinstance(item, TileValue):
-            raise errors.InvalidArgumentKind(
-                function=function, problem=f"{kind_of(item)} is no device value"
-            )
+        device_value(item, function)
     if not items:
         raise errors.InvalidArgumentValue(function=function, problem="an empty tuple of tensors")
     shape = broadcast_shapes(items)
@@ -302,7 +297,7 @@ def _lanes_within_lengths(tiles: Tiles, axis: int) -> TileValue | None:
 
 def _warn_unless_sum(found: Combination, dtypes: tuple[DType, ...]) -> None:
     if not found.captured and not found.is_identity(tuple(_typed(0, d) for d in dtypes)):
-        current_tracer(REDUCE).warn(errors.ReduceIdentityNotGiven, function=found.name)
+        current_tracer(REDUCE).warn(ReduceIdentityNotGiven, function=found.name)
 
 
 def _kind_of(found: Combination, dtype: DType) -> ReduceKind | None:

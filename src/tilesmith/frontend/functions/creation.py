@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.shape import as_shape, new_shape
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     apply,
     as_tile,
     broadcast_to,
@@ -29,7 +29,6 @@ from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.types import Dim, Shape
 
-Rule = Callable[..., Any]
 MOST_NUMBERS = 64
 """Of a list in device code: each costs a comparison in each lane."""
 
@@ -123,7 +122,7 @@ def like(value: Any) -> Rule:
 
 
 def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-    """``torch.full_like``."""
+    """``torch.full_like``: shape and type of a device value or a host tensor."""
     element = _dtype_of(x, dtype)
     shape = as_shape(tuple(x.shape), "full_like")
     return _filled(fill_value, element, shape)
@@ -157,7 +156,7 @@ def new(value: Any) -> Rule:
 def new_full(
     x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any
 ) -> TileValue:
-    """``x.new_full``."""
+    """``x.new_full``: the type of ``x`` unless another is given."""
     return _filled(fill_value, _dtype_of(x, dtype), new_shape((size,), "new_full"))
 
 

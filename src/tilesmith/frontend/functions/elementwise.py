@@ -6,7 +6,6 @@ fp32 for half types and are rounded back, as eager does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,14 +13,18 @@ import torch
 from tilesmith.diagnostics import errors
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
-from tilesmith.frontend.tracing.emission import Operand, apply, as_tile, cast, full
-from tilesmith.frontend.tracing.tracer import current_tracer
+from tilesmith.frontend.tracing.emission import (
+    Operand,
+    Rule,
+    apply,
+    as_tile,
+    cast,
+    full,
+    reinterpret,
+)
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
-from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.types import Dim
-
-Rule = Callable[..., Any]
 
 _FLOAT_UNARY = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
@@ -116,13 +119,13 @@ def logical(fn: str) -> Rule:
 
 
 def truth(x: Operand) -> TileValue:
-    """Nonzero test."""
+    """Bools as they are; of numbers, whether they are not zero."""
     tile = as_tile(x)
     return tile if tile.tile.dtype == BOOL else apply("ne", tile, 0)
 
 
 def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
-    """``torch.add``."""
+    """``torch.add``; a sum of scalars remembers its summands for slices."""
     if not _is_number(alpha, 1):
         return _add_scaled("add", left, right, alpha)
     result = binary("add", "add", is_exact=True)(left, right)
@@ -132,7 +135,7 @@ def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
 
 
 def subtract(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
-    """``torch.sub``."""
+    """``torch.sub``, with ``alpha`` in one rounding."""
     if not _is_number(alpha, 1):
         return _add_scaled("sub", left, right, -alpha)
     return binary("sub", "sub", is_exact=True)(left, right)
@@ -240,7 +243,7 @@ def clamp(x: TileValue, min: Any = None, max: Any = None) -> TileValue:
 
 
 def reciprocal(x: TileValue) -> TileValue:
-    """``1 / x``."""
+    """``1 / x``, a float for integers too."""
     return divide(1.0, x)
 
 
@@ -255,7 +258,7 @@ def bitwise(name: str, fn: str) -> Rule:
 
 
 def bitwise_not(x: TileValue) -> TileValue:
-    """``~``."""
+    """``~`` of integers and bools."""
     _check_bits("bitwise_not", x)
     return apply("not", x)
 
@@ -274,7 +277,7 @@ def _check_bits(name: str, *operands: Operand) -> None:
 
 
 def logical_not(x: Operand) -> TileValue:
-    """``torch.logical_not``."""
+    """``torch.logical_not``: whether an element is zero."""
     return apply("not", truth(x))
 
 
@@ -311,10 +314,7 @@ def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
         raise errors.UnsupportedTorchArgument(
             name="Tensor.view", argument=f"dtype of another width ({dtype})"
         )
-    if target == x.tile.dtype:
-        return x
-    value = current_tracer("view").create(Cast, x.tile.with_dtype(target), x=x.value, bitcast=True)
-    return TileValue(value)
+    return reinterpret(x, target)
 
 
 def identity(x: TileValue, *_: Any, **__: Any) -> TileValue:

@@ -10,10 +10,10 @@ from tilesmith.diagnostics import errors
 from tilesmith.dtypes import DType
 from tilesmith.frontend.functions.elementwise import where
 from tilesmith.frontend.functions.norms import pairwise_distance
-from tilesmith.frontend.functions.promotion import Rule, common_dtype, compute_dtype, float_dtype
+from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype, float_dtype, widened
 from tilesmith.frontend.functions.reduction import mean, sum_
 from tilesmith.frontend.functions.special_functions import times_log
-from tilesmith.frontend.tracing.emission import apply, as_tile, cast
+from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, cast
 from tilesmith.frontend.tracing.values import TileValue
 
 Terms = Callable[..., TileValue]
@@ -153,11 +153,8 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> TileValue:
-    """``F.gaussian_nll_loss``."""
-    dtype = float_dtype(input, target, var)
-    x, wide_target, variance = (
-        as_tile(operand, compute_dtype(dtype)) for operand in (input, target, var)
-    )
+    """The likelihood of a target under a normal distribution, as ``F.gaussian_nll_loss`` has it."""
+    dtype, (x, wide_target, variance) = widened(input, target, var)
     if variance.tile.rank == x.tile.rank - 1 and variance.tile.shape == x.tile.shape[:-1]:
         raise errors.UnsupportedTorchArgument(
             name="F.gaussian_nll_loss", argument="a variance of lower rank"
@@ -175,8 +172,7 @@ def margin_ranking_loss(
 ) -> TileValue:
     """``max(0, -target * (input1 - input2) + margin)``."""
     reduction, _ = _reduction("margin_ranking_loss", options)
-    dtype = float_dtype(input1, input2, target)
-    x, y, sign = (as_tile(o, compute_dtype(dtype)) for o in (input1, input2, target))
+    dtype, (x, y, sign) = widened(input1, input2, target)
     signed = apply("mul", apply("neg", sign), apply("sub", x, y))
     terms = apply("maximum", apply("add", signed, margin), 0.0)
     return cast(_reduced("margin_ranking_loss", terms, reduction), dtype)
@@ -187,8 +183,7 @@ def cosine_embedding_loss(
 ) -> TileValue:
     """Distance of directions for targets of 1, nearness beyond a margin for -1."""
     reduction, _ = _reduction("cosine_embedding_loss", options)
-    dtype = float_dtype(input1, input2)
-    x, y = (as_tile(o, compute_dtype(dtype)) for o in (input1, input2))
+    dtype, (x, y) = widened(input1, input2)
     lengths = [apply("add", sum_(_square(tile), -1), 1e-12) for tile in (x, y)]
     nearness = apply("div", sum_(apply("mul", x, y), -1), apply("sqrt", apply("mul", *lengths)))
     apart = apply("maximum", apply("sub", nearness, margin), 0.0)
@@ -211,8 +206,7 @@ def triplet_margin_loss(
     """Nearer to the positive than to the negative, by a margin."""
     eps, swap = options.pop("eps", 1e-6), options.pop("swap", False)
     reduction, _ = _reduction("triplet_margin_loss", options)
-    dtype = float_dtype(anchor, positive, negative)
-    a, b, c = (as_tile(o, compute_dtype(dtype)) for o in (anchor, positive, negative))
+    dtype, (a, b, c) = widened(anchor, positive, negative)
     near, far = pairwise_distance(a, b, p, eps), pairwise_distance(a, c, p, eps)
     if swap:
         far = apply("minimum", far, pairwise_distance(b, c, p, eps))

@@ -16,14 +16,16 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
 from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.language.jagged import keep_lanes, reset_lanes
-from tilesmith.frontend.language.packed_formats import decode_e8m0, decode_pair, reinterpret
+from tilesmith.frontend.language.packed_formats import decode_e8m0, decode_pair
 from tilesmith.frontend.tracing.emission import (
     apply,
     broadcast_to,
     cast,
+    device_value,
     expand_dims,
     join_pair,
     permute,
+    reinterpret,
     reshape,
     unify_dims,
 )
@@ -161,10 +163,7 @@ def dot(
     """
     current_tracer("hl.dot")
     for operand in (mat1, mat2):
-        if not isinstance(operand, TileValue):
-            raise errors.InvalidArgumentKind(
-                function="hl.dot", problem=f"{kind_of(operand)} is no device value"
-            )
+        device_value(operand, "hl.dot")
     dtypes = (mat1.tile.dtype, mat2.tile.dtype)
     if any(not (dtype.is_float or dtype == I8) for dtype in dtypes):
         raise errors.UnsupportedDotDtype(left=str(mat1.dtype), right=str(mat2.dtype))

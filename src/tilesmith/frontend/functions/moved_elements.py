@@ -6,13 +6,13 @@ tensor that it was loaded from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, normalise
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     along,
     apply,
     as_tile,
@@ -20,6 +20,7 @@ from tilesmith.frontend.tracing.emission import (
     expand_dims,
     full,
     gather,
+    one_by_one,
     pick,
     positions_in,
     reshape,
@@ -29,8 +30,6 @@ from tilesmith.frontend.tracing.emission import (
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.types import ONE, Dim
-
-Rule = Callable[..., Any]
 
 
 def _moved_size(x: TileValue, axis: int, function: str) -> int:
@@ -44,9 +43,7 @@ def _moved_size(x: TileValue, axis: int, function: str) -> int:
 
 
 def _axes(x: TileValue, dims: tuple[Any, ...], function: str) -> list[int]:
-    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
-        dims = tuple(dims[0])
-    return [normalise(dim, x.tile.rank, function, x) for dim in dims]
+    return [normalise(dim, x.tile.rank, function, x) for dim in one_by_one(dims)]
 
 
 def subscript(x: TileValue, index: Any) -> TileValue:
@@ -195,8 +192,7 @@ def _pad_axis(x: TileValue, axis: int, counts: tuple[int, int], value: Any) -> T
 
 def repeat(x: TileValue, *sizes: Any) -> TileValue:
     """``Tensor.repeat``: the whole value, side by side as often as asked along each axis."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
+    sizes = one_by_one(sizes)
     if len(sizes) < x.tile.rank:
         raise errors.InvalidArgumentValue(
             function="repeat",
@@ -222,8 +218,7 @@ def _repeat_axis(x: TileValue, axis: int, count: int) -> TileValue:
 
 def tile(x: TileValue, *dims: Any) -> TileValue:
     """``torch.tile``: like ``repeat``; counts for leading axes may be left out."""
-    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
-        dims = tuple(dims[0])
+    dims = one_by_one(dims)
     return repeat(x, *[1] * (x.tile.rank - len(dims)), *dims)
 
 
@@ -255,8 +250,7 @@ def unfold(x: TileValue, dimension: int, size: int, step: int) -> TileValue:
     windows = (Dim.of(count), Dim.of(size))
     first, inner = (positions_in(windows, i) for i in (0, 1))
     positions = flatten(apply("add", apply("mul", first, step), inner))
-    others = tuple(other for other in range(x.tile.rank) if other != axis)
-    taken = gather(x, expand_dims(positions, others), axis)
+    taken = gather(x, along(positions, axis, x.tile.rank), axis)
     shape = (*x.tile.shape[:axis], *windows, *x.tile.shape[axis + 1 :])
     return move_axes(reshape(taken, shape), axis + 1, -1)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.dtypes import DType
 from tilesmith.frontend.functions.elementwise import divide, multiply, truth
-from tilesmith.frontend.functions.promotion import Rule, compute_dtype, float_dtype
+from tilesmith.frontend.functions.promotion import compute_dtype, widened
 from tilesmith.frontend.functions.reduction import extremum, mean, sum_, var_mean
-from tilesmith.frontend.tracing.emission import apply, as_tile, cast, expand_dims
+from tilesmith.frontend.tracing.emission import Rule, apply, cast, expand_dims
 from tilesmith.frontend.tracing.values import TileValue, dispatch
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -91,19 +90,14 @@ def norm(
 
 
 def normalize(x: TileValue, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> TileValue:
-    """``F.normalize``."""
+    """``F.normalize``: divided by the norm, which counts as ``eps`` at least."""
     length = norm(cast(x, compute_dtype(x.tile.dtype)), p, dim, keepdim=True)
     return cast(divide(cast(x, length.tile.dtype), apply("maximum", length, eps)), x.tile.dtype)
 
 
-def _wide(*operands: TileValue) -> tuple[DType, list[TileValue]]:
-    dtype = float_dtype(*operands)
-    return dtype, [as_tile(operand, compute_dtype(dtype)) for operand in operands]
-
-
 def cosine_similarity(x1: TileValue, x2: TileValue, dim: int = 1, eps: float = 1e-8) -> TileValue:
     """The cosine of the angle between two vectors."""
-    dtype, (x, y) = _wide(x1, x2)
+    dtype, (x, y) = widened(x1, x2)
     left = apply("maximum", _length(x, 2, dim, True), eps)
     right = apply("maximum", _length(y, 2, dim, True), eps)
     return cast(sum_(apply("mul", apply("div", x, left), apply("div", y, right)), dim), dtype)
@@ -113,13 +107,13 @@ def pairwise_distance(
     x1: TileValue, x2: TileValue, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> TileValue:
     """The length of the difference along the last axis."""
-    dtype, (x, y) = _wide(x1, x2)
+    dtype, (x, y) = widened(x1, x2)
     return cast(_length(apply("add", apply("sub", x, y), eps), p, -1, keepdim), dtype)
 
 
 def dist(x1: TileValue, x2: TileValue, p: float = 2) -> TileValue:
     """The length of the difference of all elements."""
-    dtype, (x, y) = _wide(x1, x2)
+    dtype, (x, y) = widened(x1, x2)
     return cast(_length(apply("sub", x, y), p, None, False), dtype)
 
 
@@ -136,9 +130,7 @@ def layer_norm(
     """``F.layer_norm`` over the trailing axes."""
     axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
     wide = cast(x, compute_dtype(x.tile.dtype))
-    variance, average = var_mean(wide, axes, correction=0, keepdim=True)
-    scale = apply("rsqrt", apply("add", variance, eps))
-    return _affine(apply("mul", apply("sub", wide, average), scale), weight, bias, x)
+    return _affine(_normalized(wide, axes, eps), weight, bias, x)
 
 
 def rms_norm(

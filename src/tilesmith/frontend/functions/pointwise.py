@@ -14,7 +14,6 @@ from tilesmith.diagnostics import errors
 from tilesmith.dtypes import BOOL, F64
 from tilesmith.frontend.functions.elementwise import clamp, identity, where
 from tilesmith.frontend.functions.promotion import (
-    Rule,
     common_dtype,
     compute_dtype,
     float_dtype,
@@ -24,6 +23,7 @@ from tilesmith.frontend.functions.promotion import (
 )
 from tilesmith.frontend.tracing.emission import (
     Operand,
+    Rule,
     apply,
     as_tile,
     broadcast_shapes,
@@ -41,7 +41,7 @@ TANH_SCALE = math.sqrt(2 / math.pi)
 
 
 def relu(x: TileValue) -> TileValue:
-    """``max(x, 0)``."""
+    """``max(x, 0)``; NaN stays."""
     return apply("maximum", x, 0)
 
 
@@ -59,7 +59,7 @@ def gelu(x: TileValue, approximate: str = "none") -> TileValue:
 
 
 def silu(x: TileValue) -> TileValue:
-    """``x * sigmoid(x)``."""
+    """``x * sigmoid(x)``, also called swish."""
     return apply("mul", x, apply("sigmoid", x))
 
 
@@ -77,17 +77,17 @@ def logsigmoid(x: TileValue) -> TileValue:
 
 
 def leaky_relu(x: TileValue, negative_slope: float = 0.01) -> TileValue:
-    """Slope below zero."""
+    """``x`` above zero, ``negative_slope * x`` below."""
     return where(apply("gt", x, 0.0), x, apply("mul", x, negative_slope))
 
 
 def elu(x: TileValue, alpha: float = 1.0) -> TileValue:
-    """Exponential below zero."""
+    """``x`` above zero, ``alpha * (exp(x) - 1)`` below."""
     return where(apply("gt", x, 0.0), x, apply("mul", apply("expm1", x), alpha))
 
 
 def mish(x: TileValue) -> TileValue:
-    """``x * tanh(softplus(x))``."""
+    """``x * tanh(softplus(x))`` with the plain softplus."""
     return apply("mul", x, apply("tanh", softplus(x)))
 
 
@@ -148,7 +148,7 @@ def hardsigmoid(x: TileValue) -> TileValue:
 
 
 def hardswish(x: TileValue) -> TileValue:
-    """``x * hardsigmoid(x)``."""
+    """``x * hardsigmoid(x)``, divided by 6 last."""
     return apply("mul", apply("mul", x, clamp(apply("add", x, 3.0), 0.0, 6.0)), 1 / 6)
 
 
@@ -291,7 +291,7 @@ def isclose(
 
 
 def float_power(base: Operand, exponent: Operand) -> TileValue:
-    """``**`` in fp64."""
+    """``**`` in fp64, whatever the types of the operands."""
     return apply("pow", as_tile(base, F64), as_tile(exponent, F64))
 
 
@@ -315,7 +315,7 @@ def round_to_decimals(x: TileValue, *, decimals: int = 0) -> TileValue:
 
 
 def fill(x: TileValue, value: Operand) -> TileValue:
-    """``value`` everywhere."""
+    """``value`` everywhere, in the type of ``x``."""
     shape = broadcast_shapes([x])
     if isinstance(value, TileValue):
         return apply("where", full(True, BOOL, shape), value, x, dtype=x.tile.dtype)

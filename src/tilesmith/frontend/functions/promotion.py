@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tilesmith.dtypes import F32, DType
-from tilesmith.frontend.tracing.emission import apply, as_tile, cast
+from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, cast
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
@@ -27,14 +27,11 @@ def _describe(operand: Any) -> _Descriptor:
     Element type and whether it has dimensions; the kind of a number.
     """
     if not isinstance(operand, TileValue):
-        return ("number", type(operand) if isinstance(operand, bool) else _number_kind(operand))
+        kinds = (kind for kind in (bool, float) if isinstance(operand, kind))
+        return ("number", next(kinds, int))
     if operand.is_weak:
         return ("number", float if operand.tile.dtype.is_float else int)
     return ("tensor", operand.tile.dtype, operand.tile.rank > 0)
-
-
-def _number_kind(value: Any) -> type:
-    return float if isinstance(value, float) else int
 
 
 def _sample(descriptor: _Descriptor, device: str = "meta") -> Any:
@@ -83,7 +80,6 @@ def compute_dtype(dtype: DType) -> DType:
     return F32 if dtype.is_low_precision_float else dtype
 
 
-Rule = Callable[..., Any]
 Composition = Callable[..., TileValue]
 
 
@@ -115,8 +111,7 @@ def in_float_type(function: Composition, num_operands: int = 1) -> Rule:
     """
 
     def rule(*args: Any, **kwargs: Any) -> TileValue:
-        dtype = float_dtype(*args[:num_operands])
-        wide = [as_tile(operand, compute_dtype(dtype)) for operand in args[:num_operands]]
+        dtype, wide = widened(*args[:num_operands])
         return cast(function(*wide, *args[num_operands:], **kwargs), dtype)
 
     return rule
@@ -126,6 +121,12 @@ def float_dtype(*operands: Any) -> DType:
     """What operands promote to, integers and bools counting as fp32."""
     dtype = common_dtype(*operands)
     return dtype if dtype.is_float else F32
+
+
+def widened(*operands: Any) -> tuple[DType, list[TileValue]]:
+    """The float type of a result, and its operands in the type that it is computed in."""
+    dtype = float_dtype(*operands)
+    return dtype, [as_tile(operand, compute_dtype(dtype)) for operand in operands]
 
 
 def polynomial(x: TileValue, coefficients: tuple[float, ...]) -> TileValue:

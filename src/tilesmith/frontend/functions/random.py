@@ -22,12 +22,12 @@ from tilesmith.dtypes import F32, I32, I64, U32, DType
 from tilesmith.frontend.functions.creation import shape_of
 from tilesmith.frontend.language.memory import load
 from tilesmith.frontend.tracing.emission import (
+    along,
     apply,
     arange,
     as_tile,
     broadcast_to,
     cast,
-    expand_dims,
     full,
     reshape,
 )
@@ -244,8 +244,7 @@ def _position(axes: list[_Axis]) -> TileValue:
     dtype = _position_dtype(axes)
     position: TileValue | None = None
     for place, axis in enumerate(axes):
-        others = tuple(other for other in range(len(axes)) if other != place)
-        index = expand_dims(axis.index, others)
+        index = along(axis.index, place, len(axes))
         if position is not None:
             size = axis.size if axis.known_size is None else axis.known_size
             index = apply("add", apply("mul", position, size, dtype=dtype), index, dtype=dtype)

@@ -5,22 +5,22 @@ Axes that are cut or lengthened must have a constant size; tile axes may only be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.functions.moved_elements import check_gathered
 from tilesmith.frontend.functions.promotion import common_dtype
 from tilesmith.frontend.functions.shape import constant_size, flatten, normalise
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     along,
     apply,
-    as_tile,
     broadcast_shapes,
     broadcast_to,
     cast,
+    device_value,
     expand_dims,
     gather,
     join_pair,
@@ -35,8 +35,6 @@ from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import Dim
-
-Rule = Callable[..., Any]
 
 
 def join(tensor0: Any, tensor1: Any) -> TileValue:
@@ -75,11 +73,7 @@ def split(tensor: Any) -> tuple[TileValue, TileValue]:
 def _device_value(x: Any, function: str) -> TileValue:
     if isinstance(x, TensorRef):
         raise errors.HostTensorDirectUsage(name=x.source)
-    if not isinstance(x, TileValue):
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"{kind_of(x)} is no device value"
-        )
-    return as_tile(x)
+    return device_value(x, function)
 
 
 def _parts(tensors: Any, function: str) -> list[TileValue]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tilesmith.diagnostics import errors
@@ -11,6 +10,7 @@ from tilesmith.frontend.functions.elementwise import multiply, subtract, truth
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     apply,
     as_tile,
     cast,
@@ -26,8 +26,6 @@ from tilesmith.frontend.tracing.values import TileValue, shape_text, size_of_dim
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import ReduceKind
-
-Rule = Callable[..., Any]
 
 
 def resolve_axis(x: TileValue, dim: Any, name: str) -> int:
@@ -63,11 +61,20 @@ def _reduce_axes(x: TileValue, axes: tuple[int, ...], kind: ReduceKind, keepdim:
     return expand_dims(x, tuple(sorted(axes))) if keepdim else x
 
 
-def sum_(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
-    """``torch.sum``: integers and bools sum in int64."""
-    result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
-    wide = cast(x, compute_dtype(result))
-    return cast(_reduce_axes(wide, _axes(x, dim, "sum"), ReduceKind.SUM, keepdim), result)
+def _accumulation(kind: ReduceKind) -> Rule:
+    """``torch.sum``/``torch.prod``: integers and bools in int64, half types in fp32."""
+
+    def rule(
+        x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    ) -> TileValue:
+        result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
+        wide = cast(x, compute_dtype(result))
+        return cast(_reduce_axes(wide, _axes(x, dim, kind.value), kind, keepdim), result)
+
+    return rule
+
+
+sum_ = _accumulation(ReduceKind.SUM)
 
 
 def _sum_dtype(dtype: DType) -> DType:
@@ -122,7 +129,7 @@ def _keep_flag(result: TileValue, source: TileValue) -> TileValue:
 
 
 def extremum(kind: ReduceKind) -> Rule:
-    """``amax``/``amin``."""
+    """``amax``/``amin`` over any axes."""
 
     def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
         return _reduce_axes(x, _axes(x, dim, kind.value), kind, keepdim)
@@ -189,15 +196,8 @@ def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
     return rule
 
 
-def prod(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
-    """``torch.prod``."""
-    result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
-    wide = cast(x, compute_dtype(result))
-    return cast(_reduce_axes(wide, _axes(x, dim, "prod"), ReduceKind.PROD, keepdim), result)
-
-
 def truth_reduction(kind: ReduceKind) -> Rule:
-    """``any``/``all``."""
+    """``any``/``all``: numbers count as whether they are not zero."""
 
     def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
         tile = cast(truth(x), BOOL)
@@ -237,21 +237,21 @@ def _degrees(count: Any, correction: float, total: TileValue) -> Any:
 
 
 def std_mean(x: TileValue, *args: Any, **kwargs: Any) -> tuple[TileValue, TileValue]:
-    """``torch.std_mean``."""
+    """``torch.std_mean``: the root is taken before the variance is rounded."""
     dtype = x.tile.dtype
     variance, average = var_mean(cast(x, compute_dtype(dtype)), *args, **kwargs)
     return cast(apply("sqrt", variance), dtype), cast(average, dtype)
 
 
 class MinAndMax(NamedTuple):
-    """What ``torch.aminmax`` gives."""
+    """The two results of ``torch.aminmax``."""
 
     min: TileValue
     max: TileValue
 
 
 def aminmax(x: TileValue, *, dim: Any = None, keepdim: bool = False) -> MinAndMax:
-    """``torch.aminmax``."""
+    """``torch.aminmax``: two reductions of one value."""
     smallest, largest = extremum(ReduceKind.MIN), extremum(ReduceKind.MAX)
     return MinAndMax(smallest(x, dim, keepdim), largest(x, dim, keepdim))
 
@@ -318,8 +318,8 @@ def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
 
 
 REDUCTIONS: dict[str, Rule] = {
-    "sum": sum_, "mean": mean, "prod": prod, "amax": extremum(ReduceKind.MAX),
-    "amin": extremum(ReduceKind.MIN),
+    "sum": sum_, "mean": mean, "prod": _accumulation(ReduceKind.PROD),
+    "amax": extremum(ReduceKind.MAX), "amin": extremum(ReduceKind.MIN),
     "max": max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum"),
     "min": max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum"),
     "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),

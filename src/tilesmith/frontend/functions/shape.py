@@ -7,16 +7,18 @@ the same on every backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     as_tile,
     broadcast_to,
     expand_dims,
+    one_by_one,
     permute,
     reshape,
 )
@@ -25,8 +27,6 @@ from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text, size_of_dim
 from tilesmith.ir.types import ONE, Dim, Shape
-
-Rule = Callable[..., Any]
 
 
 def as_dim(size: Any, operation: str) -> Dim:
@@ -49,9 +49,7 @@ def as_dim(size: Any, operation: str) -> Dim:
 
 def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
     """Sizes given one by one or as one sequence."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(as_dim(size, operation) for size in sizes)
+    return tuple(as_dim(size, operation) for size in one_by_one(sizes))
 
 
 def _factors(dim: Dim) -> tuple[str, ...]:
@@ -96,7 +94,7 @@ def normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:
 
 
 def unsqueeze(x: TileValue, dim: int) -> TileValue:
-    """Insert one axis."""
+    """Insert one axis of size 1."""
     return expand_dims(x, (normalise(dim, x.tile.rank + 1, "unsqueeze", x),))
 
 
@@ -124,10 +122,9 @@ def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
 
 def view(x: TileValue, *sizes: Any) -> TileValue:
     """``reshape``/``view`` with sizes that may be tiles, block sizes, ints or one ``-1``."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
     wanted = [
-        None if isinstance(size, int) and size == -1 else as_dim(size, "reshape") for size in sizes
+        None if isinstance(size, int) and size == -1 else as_dim(size, "reshape")
+        for size in one_by_one(sizes)
     ]
     shape = divide_axes(x.tile.shape, wanted) if wanted.count(None) < 2 else None
     if shape is None:
@@ -143,7 +140,7 @@ def _merged(x: TileValue, shape: Shape) -> TileValue:
 
 
 def transpose(x: TileValue, dim0: int, dim1: int) -> TileValue:
-    """Swap two axes."""
+    """The value with two axes swapped."""
     rank = x.tile.rank
     order = list(range(rank))
     first, second = (normalise(d, rank, "transpose", x) for d in (dim0, dim1))
@@ -152,14 +149,13 @@ def transpose(x: TileValue, dim0: int, dim1: int) -> TileValue:
 
 
 def reverse_axes(x: TileValue) -> TileValue:
-    """``.T``/``.t()``."""
+    """``.T``/``.t()``: the axes in reverse order."""
     return permute(x, tuple(reversed(range(x.tile.rank))))
 
 
 def permute_axes(x: TileValue, *dims: Any) -> TileValue:
-    """``permute``."""
-    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):
-        dims = tuple(dims[0])
+    """``permute``: the axes in the order given."""
+    dims = one_by_one(dims)
     order = tuple(normalise(d, x.tile.rank, "permute", x) for d in dims)
     if sorted(order) != list(range(x.tile.rank)):
         raise errors.InvalidArgumentValue(
@@ -170,8 +166,7 @@ def permute_axes(x: TileValue, *dims: Any) -> TileValue:
 
 def expand(x: TileValue, *sizes: Any) -> TileValue:
     """``expand``: -1 keeps a size."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
+    sizes = one_by_one(sizes)
     extra = len(sizes) - x.tile.rank
     shape = tuple(
         x.tile.shape[i - extra] if isinstance(size, int) and size == -1 else as_dim(size, "expand")
@@ -181,7 +176,7 @@ def expand(x: TileValue, *sizes: Any) -> TileValue:
 
 
 def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
-    """Merge neighbouring axes."""
+    """Merge neighbouring axes into one."""
     rank = x.tile.rank
     first, last = (normalise(d, rank, "flatten", x) for d in (start_dim, end_dim))
     merged = ONE
@@ -193,13 +188,8 @@ def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
 def unflatten(x: TileValue, dim: int, sizes: Any) -> TileValue:
     """Split one axis into several."""
     axis = normalise(dim, x.tile.rank, "unflatten", x)
-    before, after = ([size_of_dim(d) for d in part] for part in split_at(x.tile.shape, axis))
-    return view(x, *before, *sizes, *after)
-
-
-def split_at(shape: Shape, axis: int) -> tuple[Shape, Shape]:
-    """The axes before and after one."""
-    return shape[:axis], shape[axis + 1 :]
+    kept = [size_of_dim(dim) for dim in x.tile.shape]
+    return view(x, *kept[:axis], *sizes, *kept[axis + 1 :])
 
 
 def move_axes(x: TileValue, source: Any, destination: Any) -> TileValue:

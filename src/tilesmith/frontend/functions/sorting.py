@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
-import torch
-
 from tilesmith.diagnostics import errors
-from tilesmith.dtypes import F32, I32, I64, Kind
-from tilesmith.frontend.functions.elementwise import bitcast
+from tilesmith.dtypes import F32, I16, I32, I64, Kind
 from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis, valid_count
 from tilesmith.frontend.functions.shape import flatten
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     apply,
     as_tile,
     broadcast_to,
@@ -31,6 +29,7 @@ from tilesmith.frontend.tracing.emission import (
     pick,
     positions_in,
     reduce,
+    reinterpret,
     sort_integers,
     take_range,
     with_dim,
@@ -41,8 +40,7 @@ from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Dim
 
-Rule = Callable[..., Any]
-_INTEGER_OF_BITS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+_INTEGER_OF_BITS = {16: I16, 32: I32, 64: I64}
 _HALF = 32
 
 
@@ -55,7 +53,7 @@ class _Order:
     shift: int
 
     def first(self, count: int) -> _Order:
-        """The first ones."""
+        """The first ``count`` of them, which every tile must have."""
         return _Order(_first(self.packed, self.axis, count), self.axis, self.shift)
 
     def positions(self) -> TileValue:
@@ -115,14 +113,14 @@ def _ordered_integer(x: TileValue) -> TileValue:
         return cast(x, I32) if dtype.bits < 32 else x
     if dtype.bits == 16:
         return apply("sub", cast(x, I32), 1 << 15)
-    signed = bitcast(x, _INTEGER_OF_BITS[dtype.bits])
+    signed = reinterpret(x, _INTEGER_OF_BITS[dtype.bits])
     return apply("xor", signed, int(signed.tile.dtype.lowest))
 
 
 def _of_float(x: TileValue) -> TileValue:
     """Sign and magnitude as one number; zeros are equal, and so are NaNs."""
     bits = x.tile.dtype.bits
-    held = bitcast(x, _INTEGER_OF_BITS[bits])
+    held = reinterpret(x, _INTEGER_OF_BITS[bits])
     held = cast(held, I32) if bits < 32 else held
     greatest = (1 << (bits - 1)) - 1
     mirrored = apply("xor", held, greatest)
@@ -183,7 +181,7 @@ def sort(
 def argsort(
     x: TileValue, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> TileValue:
-    """``torch.argsort``."""
+    """``torch.argsort``; equal elements always keep their order."""
     axis = resolve_axis(x, dim, "argsort")
     return cast(_order(x, axis, descending=descending).positions(), I64)
 

@@ -11,19 +11,25 @@ import math
 from typing import Any, NamedTuple
 
 from tilesmith.dtypes import BOOL, F64, I16, I32, I64, DType
-from tilesmith.frontend.functions.elementwise import bitcast, where
+from tilesmith.frontend.functions.elementwise import where
 from tilesmith.frontend.functions.promotion import (
     Composition,
-    Rule,
     common_dtype,
     compute_dtype,
     in_float_type,
     polynomial,
     result_dtype,
 )
-from tilesmith.frontend.tracing.emission import Operand, apply, as_tile, cast, full
+from tilesmith.frontend.tracing.emission import (
+    Operand,
+    Rule,
+    apply,
+    as_tile,
+    cast,
+    full,
+    reinterpret,
+)
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.interpreter.torch_dtypes import to_torch
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -297,14 +303,14 @@ _INTEGERS = {16: I16, 32: I32, 64: I64}
 
 
 class MantissaAndExponent(NamedTuple):
-    """What ``torch.frexp`` gives."""
+    """The two results of ``torch.frexp``."""
 
     mantissa: TileValue
     exponent: TileValue
 
 
 def _bits(x: TileValue) -> TileValue:
-    return bitcast(x, to_torch(_INTEGERS[x.tile.dtype.bits]))
+    return reinterpret(x, _INTEGERS[x.tile.dtype.bits])
 
 
 def signbit(x: TileValue) -> TileValue:
@@ -323,7 +329,7 @@ def copysign(x: Operand, sign: Operand) -> TileValue:
 
 
 def ldexp(x: Operand, exponent: Operand) -> TileValue:
-    """``x * 2**exponent``."""
+    """``x * 2**exponent``, rounded once."""
     dtype = result_dtype("ldexp", x, exponent)
     wide = compute_dtype(dtype)
     return cast(apply("mul", x, apply("exp2", as_tile(exponent, wide)), dtype=wide), dtype)
@@ -342,7 +348,7 @@ def frexp(x: TileValue) -> MantissaAndExponent:
     field = apply("and", apply("shr", bits, fraction_bits), field_mask)
     half_field = (field_mask >> 1) - 1
     kept = apply("and", bits, ~(field_mask << fraction_bits))
-    mantissa = bitcast(apply("or", kept, half_field << fraction_bits), to_torch(wide.tile.dtype))
+    mantissa = reinterpret(apply("or", kept, half_field << fraction_bits), wide.tile.dtype)
     exponent = cast(apply("sub", field, half_field), I32)
     shift = where(is_tiny, full(fraction_bits + 1, I32), full(0, I32))
     is_plain = apply("or", apply("eq", wide, 0), apply("eq", field, field_mask))
@@ -363,8 +369,8 @@ def nextafter(x: TileValue, towards: TileValue) -> TileValue:
     bits = _bits(x)
     grows = apply("eq", apply("lt", x, towards), apply("gt", x, 0))
     step = apply("where", grows, 1, -1, dtype=bits.tile.dtype)
-    neighbour = bitcast(apply("add", bits, step), to_torch(dtype))
-    smallest = bitcast(full(1, bits.tile.dtype), to_torch(dtype))
+    neighbour = reinterpret(apply("add", bits, step), dtype)
+    smallest = reinterpret(full(1, bits.tile.dtype), dtype)
     from_zero = copysign(smallest, towards)
     result = where(apply("eq", x, 0), from_zero, neighbour)
     result = where(apply("eq", x, towards), towards, result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import reduce as fold
 from operator import mul
 from typing import Any
@@ -14,14 +13,17 @@ from tilesmith.diagnostics import errors
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.elementwise import add
 from tilesmith.frontend.functions.matmul import mismatch, product
+from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.shape import reverse_axes
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     apply,
     as_tile,
     broadcast_shapes,
     broadcast_to,
     cast,
     expand_dims,
+    one_by_one,
     permute,
     reduce,
     reshape,
@@ -31,8 +33,6 @@ from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import ONE, Dim, Shape
-
-Rule = Callable[..., Any]
 
 
 def same_dtype(name: str, lhs: TileValue, rhs: TileValue) -> DType:
@@ -47,7 +47,7 @@ def same_dtype(name: str, lhs: TileValue, rhs: TileValue) -> DType:
 def sum_of_products(name: str, lhs: TileValue, rhs: TileValue, axis: int) -> TileValue:
     """``sum(lhs * rhs)`` along an axis, accumulated in fp32 and rounded once."""
     dtype = same_dtype(name, lhs, rhs)
-    wide = F32 if dtype.is_low_precision_float else dtype
+    wide = compute_dtype(dtype)
     lhs, rhs = cast(lhs, wide), cast(rhs, wide)
     return cast(reduce(apply("mul", lhs, rhs), axis, ReduceKind.SUM), dtype)
 
@@ -72,7 +72,7 @@ def _check_inner(lhs: TileValue, rhs: TileValue, axis: int, name: str) -> None:
 
 
 def mv(matrix: Any, vector: Any) -> TileValue:
-    """``torch.mv``."""
+    """``torch.mv``: a matrix times a vector."""
     return matrix_vector("mv", as_tile(matrix), as_tile(vector))
 
 
@@ -94,7 +94,7 @@ def vector_matrix(name: str, vector: TileValue, matrix: TileValue) -> TileValue:
 
 
 def outer(lhs: Any, rhs: Any) -> TileValue:
-    """``torch.outer``."""
+    """``torch.outer``: every product of two vectors' elements."""
     lhs, rhs = as_tile(lhs), as_tile(rhs)
     if lhs.tile.rank != 1 or rhs.tile.rank != 1:
         raise mismatch(lhs, rhs, "torch.outer")
@@ -103,7 +103,7 @@ def outer(lhs: Any, rhs: Any) -> TileValue:
 
 
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> TileValue:
-    """``torch.linalg.vecdot``."""
+    """``torch.linalg.vecdot``: sums of products along one axis."""
     lhs, rhs = as_tile(x), as_tile(y)
     shape = broadcast_shapes([lhs, rhs])
     if not -len(shape) <= dim < len(shape):
@@ -152,7 +152,7 @@ def accumulated_product(name: str) -> Rule:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> TileValue:
-    """``F.linear``."""
+    """``F.linear``: ``x @ weight.T + bias``."""
     x, weight = as_tile(x), reverse_axes(as_tile(weight))
     if x.tile.rank == 3:
         weight = expand_dims(weight, (0,))
@@ -175,8 +175,7 @@ MATMULS: dict[str, Rule] = {
 
 def einsum(equation: Any, *operands: Any) -> TileValue:
     """``torch.einsum`` of two operands, each letter at most once in each."""
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
+    operands = one_by_one(operands)
     text = re.sub(r"\s", "", equation) if isinstance(equation, str) else ""
     match = re.fullmatch(r"([A-Za-z]*),([A-Za-z]*)(?:->([A-Za-z]*))?", text)
     if match is None or len(operands) != 2:
@@ -252,7 +251,7 @@ class _Einsum:
         self, left: tuple[str, TileValue], right: tuple[str, TileValue], dtype: DType
     ) -> tuple[TileValue, str]:
         order = self._result + self._inner
-        wide = F32 if dtype.is_low_precision_float else dtype
+        wide = compute_dtype(dtype)
         parts: list[TileValue] = []
         for letters, value in (left, right):
             kept = "".join(letter for letter in order if letter in letters)
@@ -269,7 +268,7 @@ def _summed(letters: str, value: TileValue, wanted: str) -> tuple[str, TileValue
     for axis in reversed(range(len(letters))):
         if letters[axis] not in wanted:
             dtype = value.tile.dtype
-            wide = F32 if dtype.is_low_precision_float else dtype
+            wide = compute_dtype(dtype)
             value = cast(reduce(cast(value, wide), axis, ReduceKind.SUM), dtype)
             letters = letters[:axis] + letters[axis + 1 :]
     return letters, value

@@ -15,14 +15,13 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I64, DType
 from tilesmith.frontend.functions.random import key_of, random_words, uniform, whole_numbers
-from tilesmith.frontend.tracing.emission import apply, as_tile, cast, full
+from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, cast, full, one_by_one
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.types import scalar
 
-Rule = Callable[..., Any]
 _SEED = f"torch.randint({2**63 - 1}, (), device='cpu').item()"
 _TWO_PI = 6.283185307179586
 _SMALLEST = 2.0**-24
@@ -58,18 +57,13 @@ def _float_dtype(function: str, dtype: torch.dtype | None, default: DType) -> DT
     return found
 
 
-def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
-    is_list = len(size) == 1 and isinstance(size[0], (list, tuple))
-    return tuple(size[0]) if is_list else size
-
-
 def _factory(name: str, make: Callable[[tuple[TileValue, ...]], TileValue]) -> Rule:
     def rule(
         *size: Any, dtype: torch.dtype | None = None, generator: Any = None, **_: Any
     ) -> TileValue:
         _reject_generator(name, generator)
         element = _float_dtype(name, dtype, F32)
-        return cast(make(_words(name, _sizes(size))), element)
+        return cast(make(_words(name, one_by_one(size))), element)
 
     return rule
 
@@ -98,7 +92,7 @@ def _reject_generator(name: str, generator: Any) -> None:
 
 
 def randint(*args: Any, dtype: torch.dtype | None = None, **others: Any) -> TileValue:
-    """``torch.randint(low=0, high, size)``."""
+    """``torch.randint(low=0, high, size)``, in int64 unless another type is asked for."""
     name = "torch.randint"
     _reject_generator(name, others.get("generator"))
     bounds = args if isinstance(args[-1], (list, tuple)) else (*args, others.get("size", ()))

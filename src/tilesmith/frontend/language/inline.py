@@ -280,7 +280,7 @@ class _Collector:
         self._texts: dict[str, str] = {}
 
     def text(self) -> str:
-        """All of them."""
+        """All definitions, constants first."""
         constants = [text for text in self._texts.values() if "\n" not in text]
         functions = [text for text in self._texts.values() if "\n" in text]
         return "\n\n\n".join(["\n".join(constants), *functions] if constants else functions)

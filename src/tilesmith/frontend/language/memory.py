@@ -15,7 +15,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, U64, DType
 from tilesmith.frontend.language.indexing import Access, broadcast_value, resolve_access
 from tilesmith.frontend.language.jagged import access_mask
-from tilesmith.frontend.tracing.emission import apply, as_tile, broadcast_to, expand_dims
+from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, broadcast_to, expand_dims
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer
@@ -36,7 +36,7 @@ class StackTensor(TorchOperand):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The element type."""
+        """The element type of every tensor of the stack."""
         return self.example.dtype
 
     @property
@@ -103,7 +103,6 @@ def _reference(tensor: Any) -> Any:
     return reference_of_unknown(tensor) if isinstance(tensor, torch.Tensor) else tensor
 
 
-Rule = Callable[..., Any]
 EVICTION_POLICIES = ("", "evict_first", "evict_last")
 
 

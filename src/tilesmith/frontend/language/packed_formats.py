@@ -8,24 +8,15 @@ import torch
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.dtypes import BF16, F16, F32, I32, U8, U16, U32, U64, DType
+from tilesmith.dtypes import BF16, F16, F32, I32, U8, U16, U32, U64
 from tilesmith.frontend.language.memory import host_tensor, load
-from tilesmith.frontend.tracing.emission import apply, cast
+from tilesmith.frontend.tracing.emission import apply, cast, reinterpret
 from tilesmith.frontend.tracing.tensors import TensorRef, reference
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.ir.ops.elementwise import Cast
 
 _GROUP = 16
 _WORD_BYTES = 8
-
-
-def reinterpret(x: TileValue, dtype: DType) -> TileValue:
-    """The same bits as another type of the same width."""
-    if x.tile.dtype == dtype:
-        return x
-    created = current_tracer("view").create(Cast, x.tile.with_dtype(dtype), x=x.value, bitcast=True)
-    return TileValue(created)
 
 
 def decode_e2m1(nibbles: TileValue) -> TileValue:

@@ -56,7 +56,7 @@ class KernelSource:
 
     @property
     def file(self) -> str:
-        """The user's file."""
+        """The file that the function was defined in."""
         return self.function.__code__.co_filename
 
     def location(self, node: ast.AST) -> SourceLocation:

@@ -7,6 +7,7 @@ own axis. Axes are counted from 0 and positions lie within them; the rules above
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -23,6 +24,8 @@ from tilesmith.ir.types import ONE, Dim, Shape, TileType
 
 Number = int | float | bool
 Operand = TileValue | int | float | bool
+Rule = Callable[..., Any]
+"""What the table of torch functions holds: a function of device values and numbers."""
 
 
 def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
@@ -53,6 +56,29 @@ def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
     if dtype is F64 and isinstance(operand, Scalar) and operand.double is not None:
         return operand.double()
     return cast(operand, dtype) if dtype is not None else operand
+
+
+def device_value(operand: Any, function: str) -> TileValue:
+    """The operand of a function of the language that takes device values only."""
+    if not isinstance(operand, TileValue):
+        raise errors.InvalidArgumentKind(
+            function=function, problem=f"{kind_of(operand)} is no device value"
+        )
+    return operand
+
+
+def one_by_one(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sizes or axes that a user gives one by one or, as torch allows, as one sequence."""
+    is_sequence = len(given) == 1 and isinstance(given[0], (tuple, list))
+    return tuple(given[0]) if is_sequence else given
+
+
+def reinterpret(x: TileValue, dtype: DType) -> TileValue:
+    """The same bits as another type of the same width."""
+    if x.tile.dtype == dtype:
+        return x
+    created = current_tracer("view").create(Cast, x.tile.with_dtype(dtype), x=x.value, bitcast=True)
+    return TileValue(created)
 
 
 def cast(operand: TileValue, dtype: DType) -> TileValue:
@@ -187,7 +213,7 @@ def reshape(operand: TileValue, shape: Shape) -> TileValue:
 
 
 def permute(operand: TileValue, order: tuple[int, ...]) -> TileValue:
-    """Reorder axes."""
+    """The axes of a value in another order."""
     if order == tuple(range(len(order))):
         return operand
     shape = tuple(operand.tile.shape[axis] for axis in order)

@@ -15,11 +15,15 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.kernel_warnings import (
+    TensorOperationInWrapper,
+    TensorOperationsInHostCall,
+    WarningLog,
+    WrongDevice,
+)
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.diagnostics.warning_log import WarningLog
-from tilesmith.frontend.containers import items_of, rebuilt
+from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
@@ -64,7 +68,7 @@ class HostWatch(TorchFunctionMode):
 
     def _look_at(self, func: Any, given: Any, result: Any) -> None:
         name = getattr(func, "__name__", "")
-        made = list(_tensors(result))
+        made = list(tensors_in(result))
         if not made or name == "__get__":
             return
         loc = locate()
@@ -72,18 +76,18 @@ class HostWatch(TorchFunctionMode):
             return
         for tensor in made:
             if self._device is not None and tensor.device != self._device:
-                self._warn(errors.WrongDevice, loc, _spelling(func), tensor.device)
-        if _computes(name, list(_tensors(given)), made):
+                self._warn(WrongDevice, loc, _spelling(func), tensor.device)
+        if _computes(name, list(tensors_in(given)), made):
             self._warn_of_operation(_spelling(func), loc)
 
     def _warn_of_operation(self, operation: str, loc: SourceLocation) -> None:
         if loc.code is self._host:
-            self._warn(errors.TensorOperationInWrapper, loc, operation, None)
+            self._warn(TensorOperationInWrapper, loc, operation, None)
             return
         chain = list(_with_callers(loc))
         position = next(n for n, place in enumerate(chain) if place.code is self._host)
         called = chain[position - 1].function
-        self._warn(errors.TensorOperationsInHostCall, chain[position], called, None)
+        self._warn(TensorOperationsInHostCall, chain[position], called, None)
 
     def _warn(
         self, warning: type[BaseWarning], loc: SourceLocation, operation: str, device: Any
@@ -124,16 +128,6 @@ def _with_callers(loc: SourceLocation | None) -> Iterator[SourceLocation]:
 def _spelling(func: Any) -> str:
     name = getattr(func, "__name__", str(func))
     return f"torch.{name}" if hasattr(torch, name) else f"Tensor.{name}"
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
 
 
 def _computes(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:

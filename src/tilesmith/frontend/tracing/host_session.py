@@ -34,7 +34,7 @@ class RuntimeInt(int):
 
     @classmethod
     def make(cls, value: int, origin: Callable[..., int] | None = None) -> RuntimeInt:
-        """A marked integer."""
+        """An integer with the mark, and how to recompute it."""
         number = cls(value)
         number.origin = origin
         return number

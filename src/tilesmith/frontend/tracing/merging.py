@@ -38,7 +38,7 @@ class Unbound:
         self._name, self._error = name, error
 
     def fail(self, *_: Any, **__: Any) -> Any:
-        """Raise the error."""
+        """Raise the error that says why the name has no value."""
         raise self._error(name=self._name)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = fail
@@ -99,10 +99,12 @@ def cannot_combine(name: str, before: Any, now: Any) -> errors.BaseError:
 def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
     """A tensor that is not what it was; both values may know the line that made them."""
     places = {f"{value.tile} comes from": value._value.loc for value in (before, now)}
-    is_reshaped = before.tile.shape != now.tile.shape
+    texts: dict[str, Any] = {}
+    if before.tile.shape != now.tile.shape:
+        texts["fix"] = f"start `{name}` with the shape it ends with"
     return errors.ControlFlowTensorMismatch(
         name=name,
-        **({"fix": f"start `{name}` with the shape it ends with"} if is_reshaped else {}),
+        **texts,
         before=str(before.tile),
         after=str(now.tile),
         related={label: loc for label, loc in places.items() if loc.line},

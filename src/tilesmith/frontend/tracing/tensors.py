@@ -32,22 +32,22 @@ class TensorRef(TorchOperand):
 
     @property
     def type(self) -> TensorType:
-        """The IR type."""
+        """The IR type: element type, sizes, strides."""
         return self.value.tensor
 
     @property
     def dtype(self) -> torch.dtype:
-        """The element type."""
+        """The element type, as torch has it."""
         return self.host_tensor.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where it lives."""
+        """Where the tensor lives."""
         return self.host_tensor.device
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return self.type.rank
 
     @property
@@ -65,11 +65,11 @@ class TensorRef(TorchOperand):
         return strides if dim is None else strides[dim]
 
     def dim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions, as a method."""
         return self.ndim
 
     def numel(self) -> Any:
-        """Number of elements."""
+        """The number of elements."""
         total: Any = 1
         for size in self.shape:
             is_constant = isinstance(total, int) and isinstance(size, int)

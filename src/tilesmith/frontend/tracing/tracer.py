@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import torch
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, capture_location
-from tilesmith.diagnostics.warning_log import WarningLog
 from tilesmith.dtypes import I32, I64, DType
 from tilesmith.frontend.tracing.guards import GuardList
 from tilesmith.frontend.tracing.host_session import HostSession
@@ -114,7 +115,7 @@ class Tracer:
         finally:
             self.is_eager = before
 
-    def warn(self, warning: type[errors.BaseWarning], **details: object) -> None:
+    def warn(self, warning: type[BaseWarning], **details: object) -> None:
         """Remark on the user's line that runs right now; printed once for each place."""
         self.warnings.warn(warning, loc=locate(), **details)
 

@@ -63,7 +63,7 @@ class TileValue(TorchOperand):
 
     @property
     def tile(self) -> TileType:
-        """The IR type."""
+        """The IR type: element type and dimensions."""
         return self._value.tile
 
     @property
@@ -83,7 +83,7 @@ class TileValue(TorchOperand):
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return self.tile.rank
 
     def size(self, dim: int | None = None) -> Any:
@@ -91,7 +91,7 @@ class TileValue(TorchOperand):
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions, as a method."""
         return self.tile.rank
 
     def __getattr__(self, name: str) -> Any:

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tilesmith import exc
+from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
-from tilesmith.diagnostics.warning_log import WarningLog, find_warnings
 
 HERE = SourceLocation("kernel.py", 3, "add")
 THERE = SourceLocation("kernel.py", 4, "add")
