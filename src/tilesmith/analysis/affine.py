@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tilesmith.ir.axis_roles import AxisForm, Inserted, Numbered, Permuted, Repeated, Reshaped
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.values import Value
 
 Term = tuple[Value, int]
 """A scalar value and its coefficient."""
@@ -51,8 +51,10 @@ def find_affine(value: Value, definitions: Mapping[Value, Operation]) -> AffineI
     if not value.tile.dtype.is_integer:
         return None
     op = definitions.get(value)
-    rule = _RULES.get(type(op)) if op is not None else None
-    found = rule(op, definitions) if rule else None
+    found = None
+    if op is not None:
+        rule = _VALUE_RULES.get(type(op)) or _RULES.get(type(op.form))
+        found = rule(op, definitions) if rule else None
     if found is None and value.tile.rank == 0:
         return AffineIndex(base=((value, 1),))
     return found
@@ -117,41 +119,30 @@ def _of_cast(op: Cast, definitions: Mapping[Value, Operation]) -> AffineIndex | 
 
 
 def _of_full(op: Full, definitions: Mapping[Value, Operation]) -> AffineIndex:
-    value: Constant = op.value
-    return AffineIndex(offset=int(value))
+    return AffineIndex(offset=int(op.value))
 
 
-def _of_tile_index(op: TileIndex, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+def _of_numbered(op: Operation, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+    (first,) = op.of_one_lane()
     lanes = AffineIndex(axis=0, dim=op.result.tile.shape[0], scale=1)
-    begin = find_affine(op.begin, definitions)
+    if not isinstance(first, Value):
+        return replace(lanes, offset=int(first))
+    begin = find_affine(first, definitions)
     return _add(begin, lanes) if begin is not None else None
 
 
-def _of_arange(op: Arange, definitions: Mapping[Value, Operation]) -> AffineIndex:
-    return AffineIndex(axis=0, dim=op.result.tile.shape[0], scale=1)
-
-
-def _move_axis(index: AffineIndex | None, position: Callable[[int], int]) -> AffineIndex | None:
+def _of_view(op: Operation, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+    (x,) = op.operand_values()
+    index = find_affine(x, definitions)
     if index is None or index.axis is None:
         return index
-    return replace(index, axis=position(index.axis))
+    to = op.axis_roles()[0][index.axis].to
+    return index if to is None else replace(index, axis=to)
 
 
-def _of_expand_dims(op: ExpandDims, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
-    kept = [axis for axis in range(op.result.tile.rank) if axis not in op.axes]
-    return _move_axis(find_affine(op.x, definitions), kept.__getitem__)
-
-
-def _of_broadcast(op: Broadcast, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
-    return find_affine(op.x, definitions)
-
-
-def _of_permute(op: Permute, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
-    return _move_axis(find_affine(op.x, definitions), op.order.index)
-
-
-def _of_reshape(op: Reshape, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
-    index = find_affine(op.x, definitions)
+def _of_reshape(op: Operation, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+    (x,) = op.operand_values()
+    index = find_affine(x, definitions)
     if index is None or index.axis is None:
         return index
     # Where only ones come or go, the axis is the one that is not 1.
@@ -160,14 +151,14 @@ def _of_reshape(op: Reshape, definitions: Mapping[Value, Operation]) -> AffineIn
     return replace(index, axis=wide[0]) if is_same else None
 
 
-_RULES: dict[type[Operation], Callable[..., AffineIndex | None]] = {
+_RULES: dict[type[AxisForm], Callable[..., AffineIndex | None]] = {
+    Numbered: _of_numbered,
+    **dict.fromkeys((Inserted, Repeated, Permuted), _of_view),
+    Reshaped: _of_reshape,
+}
+_VALUE_RULES: dict[type[Operation], Callable[..., AffineIndex | None]] = {
     Elementwise: _of_elementwise,
     Cast: _of_cast,
     Full: _of_full,
-    TileIndex: _of_tile_index,
-    Arange: _of_arange,
-    ExpandDims: _of_expand_dims,
-    Broadcast: _of_broadcast,
-    Permute: _of_permute,
-    Reshape: _of_reshape,
 }
+"""Ops that compute something: axis roles cannot say what."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant
+from tilesmith.ir.axis_roles import Gathered, Inserted, Permuted, Picked, Repeated, Reshaped
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
-from tilesmith.ir.ops.rearrangement import Gather, Select
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import Definitions, Replacement, Rule, Substitution, apply_rules
 from tilesmith.ir.values import Constant, Value
+
+_MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
+"""Forms in which every element of the result is one of the first operand."""
 
 
 def fold_constants(function: Function) -> Function:
@@ -71,9 +73,9 @@ def _fold_cast(op: Operation, defined_by: Definitions) -> Replacement | None:
 
 
 def _fold_view(op: Operation, defined_by: Definitions) -> Replacement | None:
-    if not isinstance(op, (Broadcast, ExpandDims, Reshape, Permute, Select, Gather)):
+    if not isinstance(op.form, _MOVING_FORMS):
         return None
-    return _full(op, find_constant(op.x, defined_by))
+    return _full(op, find_constant(next(op.operand_values()), defined_by))
 
 
 def _fold_mask(op: Operation, defined_by: Definitions) -> Replacement | None:
