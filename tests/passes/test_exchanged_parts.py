@@ -1,4 +1,4 @@
-"""Rows of a product reduced by several programs together: when they meet, and what they get."""
+"""Rows of a product reduced by several programs: when they exchange parts, and what they get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from examples.matmul_layernorm import matmul_layernorm
 from examples.matmul_row_reduction import matmul_softmax
-from tests.passes import row_meeting_kernels
+from tests.passes import row_exchange_kernels
 from tests.passes import row_product_kernels as kernels
 from tests.passes.kernel_texts import results_of
 from tests.passes.test_split_rows import (
@@ -46,14 +46,14 @@ def exchanged(kernel: Any, named: Named) -> Function:
     return split(function_of(kernel, tuple(named.values())), Form.EXCHANGE)
 
 
-def meetings(function: Function) -> list[GroupBarrier]:
+def group_barriers(function: Function) -> list[GroupBarrier]:
     return [op for op in walk_function(function) if isinstance(op, GroupBarrier)]
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_norms_and_powers_meet_once(name: str) -> None:
+def test_norms_and_powers_need_one_exchange(name: str) -> None:
     kernel, _, make = FAMILY[name]
-    assert len(meetings(exchanged(kernel, make(37, 29, 45)))) == 1
+    assert len(group_barriers(exchanged(kernel, make(37, 29, 45)))) == 1
 
 
 def test_the_product_stays_where_it_is() -> None:
@@ -114,7 +114,7 @@ def test_a_row_has_no_more_parts_than_there_is_room_for(
 def test_what_needs_a_whole_row_first_waits_twice(run: Any, shape: tuple[int, int, int]) -> None:
     named = plain(*shape)
     function = exchanged(kernels.around_the_maximum, named)
-    first, second = meetings(function)
+    first, second = group_barriers(function)
     assert first.counts is second.counts
     product = named["x"].double() @ named["y"].double()
     below = product - product.amax(-1, keepdim=True)
@@ -127,10 +127,10 @@ def test_what_needs_a_whole_row_first_waits_twice(run: Any, shape: tuple[int, in
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_several_reductions_meet_together(run: Any) -> None:
+def test_several_reductions_share_an_exchange(run: Any) -> None:
     named = plain(37, 29, 45)
     function = exchanged(kernels.two_statistics, named)
-    assert len(meetings(function)) == 1
+    assert len(group_barriers(function)) == 1
     product = named["x"].double() @ named["y"].double()
     exact = torch.logsumexp(product, -1) + product.var(-1)
     for blocks in BLOCKS:
@@ -142,8 +142,8 @@ def test_several_reductions_meet_together(run: Any) -> None:
 @pytest.mark.parametrize("run", RUNS)
 def test_a_mean_without_its_axis_is_one_to_sum_squares_around(run: Any) -> None:
     named = plain(37, 29, 45)
-    function = exchanged(row_meeting_kernels.layernorm_with_statistics, named)
-    assert len(meetings(function)) == 1
+    function = exchanged(row_exchange_kernels.layernorm_with_statistics, named)
+    assert len(group_barriers(function)) == 1
     product = named["x"].double() @ named["y"].double()
     exact = {
         "out": torch.nn.functional.layer_norm(product, [45], eps=1e-5),
@@ -206,9 +206,9 @@ def test_results_of_rows_are_stored_by_one_program() -> None:
 REFUSED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "positions": (kernels.largest_product, XY),
     "numbered_columns": (kernels.some_columns, (*XY, 21)),
-    "three_meetings": (kernels.three_in_a_row, XY),
-    "reduced_before": (row_meeting_kernels.reduced_before_the_loop, (*XY, normal(37, 45))),
-    "stored_over": (row_meeting_kernels.stored_over, XY),
+    "three_exchanges": (kernels.three_in_a_row, XY),
+    "reduced_before": (row_exchange_kernels.reduced_before_the_loop, (*XY, normal(37, 45))),
+    "stored_over": (row_exchange_kernels.stored_over, XY),
     "overwrites_an_operand": (kernels.in_place, (normal(37, 45), normal(45, 45))),
     "long_rows": (
         matmul_softmax,
