@@ -13,6 +13,8 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
 
 Definitions = Mapping[Value, Operation]
+LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32
+"""Elements that fill an instruction of a GPU: of two bytes and more, and of one byte."""
 
 
 def loads_behind(value: Value, definitions: Definitions) -> Iterator[Load]:
@@ -39,9 +41,6 @@ def has_loaded_bounds_inside(loop: Grid | Loop, definitions: Definitions) -> boo
     inner = [op for op in walk(loop.body) if isinstance(op, Loop)]
     bounds = [bound for op in inner for bound in (*op.begins, *op.ends)]
     return any(any(loads_behind(bound, definitions)) for bound in bounds)
-
-
-LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32
 
 
 def least_contracted(dot: Dot, definitions: Definitions) -> int:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from tilesmith.ir.function import Block, Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Loop, While
-from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Shape, TileType
 
@@ -25,8 +24,6 @@ HOST_WORK_BYTES, DEVICE_WORK_BYTES = 1 << 29, 1 << 33
 FEWEST_PROGRAMS, MOST_PROGRAMS = 8, 64
 MAX_BYTES = 2 << 30
 """Tiles shrink until they take no more."""
-_FREE = (Full, TileIndex, Arange, BlockSize, Mask, Broadcast, ExpandDims, Permute)
-"""Ops whose results are views, or known without being stored."""
 _WIDEST = 8
 
 
@@ -155,8 +152,13 @@ def _largest(block: Block) -> int:
 
 
 def _stored_shapes(ops: Iterable[Operation]) -> list[Shape]:
-    types = [value.type for op in ops if not isinstance(op, _FREE) for value in op.results]
+    types = [value.type for op in ops if not _is_free(op) for value in op.results]
     return [found.shape for found in types if isinstance(found, TileType)]
+
+
+def _is_free(op: Operation) -> bool:
+    """Whether results are views, or known without being stored; a reshape may copy."""
+    return op.form.is_lane_wise and (Trait.VIEW in op.traits or not op.form.roles)
 
 
 def _elements(function: Function, shape: Shape, lengths: Mapping[str, int]) -> int:
