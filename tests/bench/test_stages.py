@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 import torch
 
+import tilesmith
 from tests.bench.hanging_suite import NAME as HANGING
 from tests.bench.hanging_suite import suite as hanging_suite
 from tests.bench.test_trial import make_trial
-from tests.bench.tiny_suite import NAME, double_operator, suite
+from tests.bench.tiny_suite import NAME, double, double_operator, suite
 from tilesmith.bench import ours
 from tilesmith.bench.case import Input
 from tilesmith.bench.job_rows import blank_row, died
@@ -22,7 +23,10 @@ from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import run_plan
 from tilesmith.bench.trial import Trial
 from tilesmith.bench.worker import make_arguments
-from tilesmith.tune.processes.failures import ChildDied, ChildTimeout
+from tilesmith.jit.tuner import TuneRequest
+from tilesmith.lab.processes.failures import ChildDied, ChildTimeout
+from tilesmith.schedule.config import Config
+from tilesmith.tune.result import StopReason, TuneResult
 
 TIMEOUT_S = 3.0
 
@@ -106,20 +110,23 @@ def test_stages_are_announced_before_they_begin(monkeypatch: pytest.MonkeyPatch)
     assert list(dict.fromkeys(during)) == [Stage.BUILD, Stage.CALL, Stage.MEASURE]
 
 
-def test_a_search_is_a_stage_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_is_a_stage_of_its_own() -> None:
     stages: list[Stage] = []
 
     class Searching:
-        def __init__(self, listeners: object) -> None:
-            pass
-
-        def tune(self, *_: object) -> None:
+        def tune(self, bound: object, args: object, request: TuneRequest) -> None:
             assert stages == [Stage.TUNE]
+            assert request.on_end is not None
+            request.on_end(TuneResult(Config(), StopReason.FINISHED, num_tried=7))
 
-    monkeypatch.setattr(ours, "Autotuner", Searching)
+    kernel = tilesmith.kernel(double.fn)
+    kernel.definition.tuner = cast("Any", Searching())
     tuner = ours.ObservedTuner(1.0, announce=stages.append)
-    tuner.tune(None, (), None)  # type: ignore[arg-type]
+    tuner.observe(kernel.definition)
+    bound = kernel.bind((torch.ones(4),))
+    bound.definition.find_tuner().tune(bound, (torch.ones(4),), TuneRequest())
     assert stages == [Stage.TUNE, Stage.BUILD]
+    assert tuner.facts()["num_configs"] == 7
 
 
 def test_a_stage_that_cannot_be_announced_is_the_harnesss_failure(

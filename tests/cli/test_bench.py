@@ -320,7 +320,7 @@ def test_a_closed_pipe_of_the_lines_does_not_end_a_run(runs):
             raise SystemExit(1)  # as rich's console does
 
     jobs = make_plan(SUITE, Options(device="cpu"))
-    listener = SafeListener(Closed({}, Console(file=io.StringIO())))
+    listener = SafeListener([Closed({}, Console(file=io.StringIO()))])
     for job in jobs[:2]:
         listener.started(job)
     assert told == [jobs[0]]

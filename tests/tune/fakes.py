@@ -8,9 +8,10 @@ from math import inf
 from random import Random
 
 from tilesmith.artifacts import Artifact
+from tilesmith.lab.workload.binding import Binding
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.jobs import Binding, BuildReply, CheckReply, Program
+from tilesmith.tune.jobs import BuildReply, CheckReply, Program
 from tilesmith.tune.listener import Generation, Progress, SearchStart
 from tilesmith.tune.result import Final, TuneResult
 from tilesmith.tune.stations import BenchLostError, Entrant, NoTimeError, TrialFailedError

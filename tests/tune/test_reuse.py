@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.lab.processes.living import children, eventually, is_alive
 from tests.tune.kernels import make_add
-from tests.tune.processes.living import children, eventually, is_alive
 from tests.tune.test_faults import block, faults, own_cache, search
+from tilesmith.lab.processes.idle import idle_processes
 from tilesmith.runtime.native.machine_code import CodeMaker
-from tilesmith.tune.processes.standby import process_standby
 
 __all__ = ["faults", "own_cache"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -23,7 +23,7 @@ X, Y = torch.randn(1000), torch.randn(1000)
 SCRIPT = """
 import os, torch
 from tests.tune.kernels import config, make_add
-from tests.tune.processes.living import children
+from tests.lab.processes.living import children
 x = torch.randn(1000)
 configs = [config(64), config(8)]
 make_add().autotune((x, x), budget=60, method="FiniteSearch", configs=configs)
@@ -33,9 +33,9 @@ print("left", *children(os.getpid()))
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    process_standby().close()
+    idle_processes().close()
     yield
-    process_standby().close()
+    idle_processes().close()
 
 
 def test_a_second_search_uses_the_processes_of_the_first():
@@ -48,7 +48,7 @@ def test_a_second_search_uses_the_processes_of_the_first():
     assert set(children(os.getpid())) - others == kept
     assert second.timeline.seconds["runner"] == 0.0
     assert [trial.outcome.verdict.is_timed for trial in history.trials] == [True, True]
-    process_standby().close()
+    idle_processes().close()
     assert eventually(lambda: not set(children(os.getpid())) & kept)
 
 

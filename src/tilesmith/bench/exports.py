@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.bench.averages import Average, average_speedups, by_operator
 from tilesmith.bench.row import Row
-from tilesmith.tune.report.tables import json_line
+from tilesmith.lab.report.line_file import json_line
 
 CSV_FIELDS = tuple(item.name for item in fields(Row) if item.name != "environment")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from tilesmith.bench.plan import Job
 from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row, Status
+from tilesmith.lab.failures import classify
+from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout
 from tilesmith.store.outcome import Verdict
-from tilesmith.tune.processes.failures import ChildDied, ChildError, ChildTimeout
-from tilesmith.tune.runner.failures import classify
 
 MAX_FRAMES = 4
 HERE = Path(__file__).parent

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from tilesmith.bench.plan import Job
 from tilesmith.bench.row import Row
-
-LOG = logging.getLogger("tilesmith.bench")
+from tilesmith.lab.listeners import SafeListeners
 
 
 class Listener(Protocol):
@@ -28,30 +27,22 @@ class Listener(Protocol):
         ...
 
 
-class SafeListener:
-    """Passes everything on until the listener behind it raises: a report must not end a run."""
+class SafeListener(SafeListeners[Listener]):
+    """A progress display must not end a run."""
 
-    def __init__(self, listener: Listener | None) -> None:
-        self._listener = listener
+    log = logging.getLogger("tilesmith.bench")
+    failure = "the progress display failed and is left out"
+    # A console whose pipe has been closed asks for the end of the program.
+    caught = (Exception, SystemExit)
 
     def started(self, job: Job) -> None:
         """Pass on."""
-        self._tell(lambda listener: listener.started(job))
+        self.tell(lambda listener: listener.started(job))
 
     def finished(self, row: Row) -> None:
         """Pass on."""
-        self._tell(lambda listener: listener.finished(row))
+        self.tell(lambda listener: listener.finished(row))
 
     def done(self, rows: Sequence[Row]) -> None:
         """Pass on."""
-        self._tell(lambda listener: listener.done(rows))
-
-    def _tell(self, say: Callable[[Listener], Any]) -> None:
-        if self._listener is None:
-            return
-        try:
-            say(self._listener)
-        except (Exception, SystemExit):
-            # A console whose pipe has been closed asks for the end of the program.
-            self._listener = None
-            LOG.warning("the progress display failed and is left out", exc_info=True)
+        self.tell(lambda listener: listener.done(rows))

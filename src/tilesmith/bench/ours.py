@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -17,11 +18,8 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
-from tilesmith.jit.tuner import MultiRequest, TuneRequest
+from tilesmith.jit.tuner import MultiRequest, SearchEnd, Tuner, TuneRequest
 from tilesmith.schedule.config import Config
-from tilesmith.tune.autotune import Autotuner
-from tilesmith.tune.report.history import History
-from tilesmith.tune.result import TuneResult
 
 
 class NoConfigWorksError(RuntimeError):
@@ -44,7 +42,10 @@ class ObservedTuner:
         self._configs: dict[str, Config] = {}
         self._fallbacks: dict[str, str] = {}
         self.tune_s = 0.0
-        self.results: list[TuneResult] = []
+        self.ends: list[SearchEnd] = []
+        """Of searches, in order."""
+        self.tuners: dict[KernelDefinition, Tuner] = {}
+        """What kernels were given when they were made."""
 
     def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         """None for the decorator's or the default config, else the winner of a search."""
@@ -64,21 +65,34 @@ class ObservedTuner:
         self, bound: BoundKernel, args: tuple[Any, ...], request: TuneRequest
     ) -> Config | None:
         """Search, and remember what it took."""
-        history = History()
+        search = self._own_tuner(bound).tune
         self._announce(Stage.TUNE)
         start = perf_counter()
         try:
-            return Autotuner([history]).tune(bound, args, request)
+            return search(bound, args, replace(request, on_end=self.ends.append))
         finally:
             self.tune_s += perf_counter() - start
-            self.results += [history.result] if history.result is not None else []
             self._announce(Stage.BUILD)
 
     def tune_multi(
         self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
     ) -> Config | None:
         """As any kernel does."""
-        return Autotuner().tune_multi(cases, request)
+        return self._own_tuner(cases[0][0]).tune_multi(cases, request)
+
+    def observe(self, definition: KernelDefinition) -> None:
+        """Stand between a kernel and its tuner."""
+        given = definition.tuner
+        own = given.tuners.get(definition) if isinstance(given, ObservedTuner) else given
+        if own is not None:
+            self.tuners[definition] = own
+        definition.tuner = self
+        definition.warnings = ReplacementLog(definition, self)
+
+    def _own_tuner(self, bound: BoundKernel) -> Tuner:
+        if bound.definition not in self.tuners:
+            raise NoConfigWorksError(f"{bound.definition.name} was made without a tuner")
+        return self.tuners[bound.definition]
 
     def replaced(self, name: str, problem: object, used: Config) -> None:
         """The default of a kernel does not build, and another config runs."""
@@ -90,8 +104,8 @@ class ObservedTuner:
         found: dict[str, Any] = {"config": self._text(), "fallback": self._fallback_text()}
         if self._budget_s is not None:
             found["tune_s"] = self.tune_s
-            found["num_configs"] = sum(result.num_tried for result in self.results)
-            if not all(result.is_measured for result in self.results):
+            found["num_configs"] = sum(end.num_tried for end in self.ends)
+            if not all(end.is_measured for end in self.ends):
                 found["reason"] = "the search measured nothing; the default config was used"
         return found
 
@@ -129,8 +143,7 @@ class ReplacementLog(WarningLog):
 def observe_kernels(tuner: ObservedTuner) -> None:
     """Have all kernels of all loaded modules ask this tuner: a function may call any of them."""
     for kernel in _loaded_kernels():
-        kernel.definition.tuner = tuner
-        kernel.definition.warnings = ReplacementLog(kernel.definition, tuner)
+        tuner.observe(kernel.definition)
 
 
 def _loaded_kernels() -> Iterator[Kernel]:

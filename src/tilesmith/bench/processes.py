@@ -14,7 +14,7 @@ import torch
 from typing_extensions import Self
 
 from tilesmith.bench.plan import Options
-from tilesmith.tune.processes.build_pool import BuildOutcome, BuildPool
+from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 
 FUNCTION = "tilesmith.bench.worker:answer"
 WAIT_S = 60.0

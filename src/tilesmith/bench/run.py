@@ -22,7 +22,7 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
     is a row; Ctrl-C ends the run, and what has a row stays on disk.
     """
     rows = kept_rows(jobs, options)
-    told = SafeListener(listener)
+    told = SafeListener([] if listener is None else [listener])
     with _file_of_rows(options) as write, _supervisor(options) as supervisor:
         for job in jobs:
             if job.key in rows:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.bench.case import Operator, Suite
 from tilesmith.bench.plan import DEFAULT_SUITE, PlanError, is_dotted_name
-from tilesmith.tune.runner.failures import one_line
+from tilesmith.lab.failures import one_line
 
 CHECKOUT = Path(__file__).parents[3]
 

@@ -15,8 +15,8 @@ from tilesmith.bench.processes import WorkerProcesses
 from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row
 from tilesmith.bench.worker import MakeReference, Measure
-from tilesmith.tune.processes.failures import ChildError
-from tilesmith.tune.processes.messages import ErrorReply
+from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.failures import ChildError
 
 TUNING_FACTOR = 3
 """A search may take so many times its budget before it is called a hang."""

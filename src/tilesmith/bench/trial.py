@@ -30,8 +30,8 @@ from tilesmith.bench.row import Cause, Owner, Row, Status
 from tilesmith.bench.tensors import fingerprint
 from tilesmith.bench.timing import TimingOptions, time_in_turns
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.lab.failures import one_line
 from tilesmith.measure.timer import Work
-from tilesmith.tune.runner.failures import one_line
 
 NO_TRITON_DRIVER = "active drivers"
 """From what Triton says where there is no GPU."""

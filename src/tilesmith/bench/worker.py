@@ -24,7 +24,7 @@ from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Setting, Trial
-from tilesmith.tune.workload.results import synchronize
+from tilesmith.lab.workload.results import synchronize
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from tilesmith.cli.forms import KERNEL_ERROR, KernelForm, UsageError, add_comman
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
+from tilesmith.lab.report.canvas import PictureError
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.findings import AS_WRITTEN, OURS, Scope
 from tilesmith.numerics.doctor.options import DiagnoseOptions
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.runs import compiled
 from tilesmith.numerics.doctor.subject import ReferenceFormError
-from tilesmith.tune.report.canvas import PictureError
 
 EAGER, COMPILE = "eager", "compile"
 

@@ -30,7 +30,7 @@ from tilesmith.cli.bench_progress import BarListener, make_listener
 from tilesmith.cli.forms import UsageError, add_command
 from tilesmith.cli.output import SideConsole, is_shown, tell
 from tilesmith.diagnostics.wording import counted
-from tilesmith.tune.report.canvas import PictureError
+from tilesmith.lab.report.canvas import PictureError
 
 BUDGET_S, TIMEOUT_S = Options.tune_budget_s, Options.timeout_s
 EXPECTED = "expected a file as tilesmith bench --out writes it"

@@ -22,7 +22,7 @@ from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.diagnostics.wording import counted, number_text
-from tilesmith.tune.report.tables import json_line
+from tilesmith.lab.report.line_file import json_line
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilesmith.lab.report.canvas import LIGHT, Theme, legend, new_figure, png
 from tilesmith.numerics.doctor.findings import ErrorStatistics
 from tilesmith.numerics.doctor.histogram import LOWEST, WRONG
-from tilesmith.tune.report.canvas import LIGHT, Theme, legend, new_figure, png
 
 SIZE = (9.0, 5.0)
 HALF_AN_ULP = -1

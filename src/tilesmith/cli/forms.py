@@ -16,14 +16,14 @@ from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
-from tilesmith.settings import SettingError
-from tilesmith.targets import parse_target
-from tilesmith.tune.workload.argument_text import (
+from tilesmith.lab.workload.argument_text import (
     Arguments,
     ArgumentTextError,
     default_device,
     parse_arguments,
 )
+from tilesmith.settings import SettingError
+from tilesmith.targets import parse_target
 
 Form = TypeVar("Form")
 PACKAGE = str(Path(__file__).parents[1])

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tilesmith.schedule.config import Config
+
+
+class SearchEnd(Protocol):
+    """What callers may ask of a search that is over."""
+
+    @property
+    def num_tried(self) -> int:
+        """Candidates that have an outcome."""
+        ...
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the Config has a time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -18,6 +32,8 @@ class TuneRequest:
     budget_s: float | None = None
     keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings for this search, and options of its method."""
+    on_end: Callable[[SearchEnd], object] | None = None
+    """Told how the search ended; also when a stored winner was taken instead."""
 
 
 @dataclass(frozen=True)

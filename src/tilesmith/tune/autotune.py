@@ -28,13 +28,13 @@ from tilesmith.tune.benches import AGGREGATIONS
 from tilesmith.tune.case import Case
 from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
-from tilesmith.tune.listener import Listener
+from tilesmith.tune.listener import Listener, SafeListener
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.options_from_settings import options_from_settings, wants_search
 from tilesmith.tune.report.choose import choose_listeners
+from tilesmith.tune.report.history import EndListener
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
-from tilesmith.tune.safe_listener import SafeListener
 from tilesmith.tune.search.registry import find_method
 from tilesmith.tune.search_run import SearchPlan, run_search
 from tilesmith.tune.seeds import make_seeds
@@ -75,7 +75,9 @@ class Autotuner:
     ) -> Config | None:
         """The best Config that a search finds; None if no candidate works."""
         options = options_from_settings(bound.settings, request.keywords, request.budget_s)
-        return self._find([Case(bound, args)], options, is_forced=request.is_forced)
+        told = [] if request.on_end is None else [EndListener(request.on_end)]
+        tuner = Autotuner([*self._watchers, *told])
+        return tuner._find([Case(bound, args)], options, is_forced=request.is_forced)
 
     def tune_multi(
         self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest

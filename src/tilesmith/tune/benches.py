@@ -8,6 +8,15 @@ from dataclasses import replace
 from math import exp, log
 from typing import Any
 
+from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.child import RunnerClient
+from tilesmith.lab.processes.failures import (
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    RunnerUnavailable,
+)
+from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.deadline import Deadline
@@ -21,15 +30,6 @@ from tilesmith.tune.jobs import (
     TimeJob,
     TimeReply,
 )
-from tilesmith.tune.processes.failures import (
-    ChildDied,
-    ChildError,
-    ChildTimeout,
-    RunnerUnavailable,
-)
-from tilesmith.tune.processes.messages import ErrorReply
-from tilesmith.tune.processes.runner_client import RunnerClient
-from tilesmith.tune.processes.standby import origin_of, process_standby
 from tilesmith.tune.stations import (
     BenchLostError,
     Entrant,
@@ -68,8 +68,8 @@ class RunnerBench:
         self.disturbances: list[bool] = []
         """Of each request for times, whether others had the cores meanwhile."""
         arguments = () if device == "cpu" else (device,)
-        self._origin = origin_of("runner", (RUNNER_MODULE, arguments), environment)
-        self._client: RunnerClient = process_standby().take(self._origin) or RunnerClient(
+        self._parameters = start_parameters("runner", (RUNNER_MODULE, arguments), environment)
+        self._client: RunnerClient = idle_processes().take(self._parameters) or RunnerClient(
             RUNNER_MODULE, environment=environment, is_bare=True, arguments=arguments
         )
         self._client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
@@ -129,7 +129,7 @@ class RunnerBench:
     def close(self) -> None:
         """End the process, or keep it for the next search if it is as good as new."""
         if self._is_trusted and self._client.num_starts == self._first_start and self._release():
-            process_standby().park(self._origin, self._client)
+            idle_processes().park(self._parameters, self._client)
         else:
             self._client.close()
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
+from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.failures import ChildTimeout
+from tilesmith.lab.processes.idle import StartParameters, idle_processes, start_parameters
 from tilesmith.store.outcome import Resources, Verdict
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.processes.build_pool import BuildOutcome, BuildPool
-from tilesmith.tune.processes.failures import ChildTimeout
-from tilesmith.tune.processes.messages import ErrorReply
-from tilesmith.tune.processes.standby import Origin, origin_of, process_standby
 from tilesmith.tune.stations import Entrant
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
@@ -40,10 +40,10 @@ class _Pending:
 class PoolBuilder:
     """A builder that works through a pool of processes."""
 
-    def __init__(self, pool: BuildPool, num_jobs: int, origin: Origin) -> None:
+    def __init__(self, pool: BuildPool, num_jobs: int, parameters: StartParameters) -> None:
         self._pool = pool
         self._num_jobs = num_jobs
-        self._origin = origin
+        self._parameters = parameters
         self.first_done_at: float | None = None
         """When the first program was built, by ``time.monotonic``."""
         self._pending: dict[str, _Pending] = {}
@@ -82,7 +82,7 @@ class PoolBuilder:
         """Drop what is pending; the server is kept for the next search, or ends."""
         self._pending.clear()
         self._pool.cancel_all()
-        process_standby().park(self._origin, self._pool)
+        idle_processes().park(self._parameters, self._pool)
 
 
 def start_builder(
@@ -90,15 +90,15 @@ def start_builder(
 ) -> PoolBuilder:
     """A builder whose server starts in the background now, or was kept from before."""
     jobs = num_jobs or max(1, num_cores() - 1)
-    origin = origin_of("builder", (BUILD_FUNCTION, jobs, timeout_s, is_gpu), environment)
-    pool = process_standby().take(origin) or BuildPool(
+    parameters = start_parameters("builder", (BUILD_FUNCTION, jobs, timeout_s, is_gpu), environment)
+    pool = idle_processes().take(parameters) or BuildPool(
         BUILD_FUNCTION,
         jobs=jobs,
         timeout_s=timeout_s,
         preload=PRELOADED[is_gpu],
         environment=environment,
     )
-    return PoolBuilder(pool, jobs, origin)
+    return PoolBuilder(pool, jobs, parameters)
 
 
 def num_cores() -> int:

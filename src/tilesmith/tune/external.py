@@ -13,6 +13,13 @@ from math import inf
 from typing import Any, cast
 
 from tilesmith.diagnostics import errors
+from tilesmith.lab.workload.results import (
+    copy_arguments,
+    find_device,
+    find_difference,
+    synchronize,
+    time_calls,
+)
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.spec import ConfigSpec
@@ -21,24 +28,16 @@ from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.deadline import Deadline
 from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import BuildReply, CheckReply
-from tilesmith.tune.listener import SearchStart
+from tilesmith.tune.listener import SafeListener, SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.options_from_settings import options_from_settings
 from tilesmith.tune.plain_space import PlainSpace
 from tilesmith.tune.report.choose import choose_listeners
 from tilesmith.tune.result import Final, StopReason, TuneResult
-from tilesmith.tune.safe_listener import SafeListener
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.registry import make_method
 from tilesmith.tune.stations import Entrant, Samples, Stations
 from tilesmith.tune.tuner import Tuner
-from tilesmith.tune.workload.results import (
-    copy_arguments,
-    find_device,
-    find_difference,
-    synchronize,
-    time_calls,
-)
 
 CompileFunction = Callable[[Config], Callable[..., Any]]
 

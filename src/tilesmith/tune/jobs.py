@@ -12,34 +12,8 @@ from pathlib import Path
 
 from tilesmith.artifacts import Artifact
 from tilesmith.ir.function import Function
+from tilesmith.lab.workload.binding import Binding
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
-
-
-@dataclass(frozen=True)
-class TensorRef:
-    """A tensor of a workload: a view of one of its storages."""
-
-    storage: int
-    dtype: str
-    """As torch spells it without the module: ``bfloat16``."""
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    """In elements."""
-
-
-Number = int | float | bool
-Argument = TensorRef | Number
-
-
-@dataclass(frozen=True)
-class Binding:
-    """The launch arguments of one artifact (or of the IR function), by parameter name."""
-
-    arguments: tuple[tuple[str, Argument], ...]
-    extra_storages: Path | None = None
-    """Storages that only this candidate has (host code that looks at the Config made them); they
-    are numbered after those of the workload."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ of a listener is logged and ends the listening, never the search.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
+from tilesmith.lab.listeners import SafeListeners
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, TuneResult
 from tilesmith.tune.search.interface import Best
@@ -99,3 +101,30 @@ class Listener(Protocol):
     def on_end(self, result: TuneResult) -> None:
         """At the end, however it came; also when a stored winner was found (then only this)."""
         ...
+
+
+class SafeListener(SafeListeners[Listener]):
+    """A report must never end a search."""
+
+    log = logging.getLogger("tilesmith.autotune")
+    failure = "a report of the search failed and is left out"
+
+    def on_start(self, start: SearchStart) -> None:
+        """Pass on."""
+        self.tell(lambda listener: listener.on_start(start))
+
+    def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
+        """Pass on."""
+        self.tell(lambda listener: listener.on_outcome(outcome, progress))
+
+    def on_generation(self, generation: Generation) -> None:
+        """Pass on."""
+        self.tell(lambda listener: listener.on_generation(generation))
+
+    def on_finals(self, final: Final) -> None:
+        """Pass on."""
+        self.tell(lambda listener: listener.on_finals(final))
+
+    def on_end(self, result: TuneResult) -> None:
+        """Pass on."""
+        self.tell(lambda listener: listener.on_end(result))

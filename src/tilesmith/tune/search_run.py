@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.lab.workload.memory import CaptureError
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
@@ -28,8 +29,7 @@ from tilesmith.tune.search.registry import make_method
 from tilesmith.tune.simplicity import complexity
 from tilesmith.tune.stations import BenchLostError, Records, Stations
 from tilesmith.tune.tuner import Tuner
-from tilesmith.tune.workload.memory import CaptureError
-from tilesmith.tune.workload.user_check import make_user_check
+from tilesmith.tune.user_functions import make_user_check
 from tilesmith.tune.workspace import SINGLE, Goal, Workspace
 
 LOG = logging.getLogger("tilesmith.autotune")

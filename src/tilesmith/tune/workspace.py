@@ -5,33 +5,37 @@ The files are gone when the workspace is left; the processes are the crew's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from typing_extensions import Self
 
+from tilesmith.artifacts import Artifact
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.lab.workload.binding import Binding, TensorRef
+from tilesmith.lab.workload.capture import Captured, capture
+from tilesmith.lab.workload.results import time_function
+from tilesmith.lab.workload.saving import save, workload_folder
+from tilesmith.numerics.reference_tiles import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
 from tilesmith.tune.benches import AGGREGATIONS, JointBench, RunnerBench
 from tilesmith.tune.case import Case
 from tilesmith.tune.crew import Crew
 from tilesmith.tune.deadline import Deadline
-from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob, TensorRef
+from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.stations import BenchLostError, Entrant, TrialFailedError
 from tilesmith.tune.timeline import Timeline
-from tilesmith.tune.workload.baseline import save_baseline
-from tilesmith.tune.workload.candidates import Candidates
-from tilesmith.tune.workload.capture import capture
-from tilesmith.tune.workload.results import time_function
-from tilesmith.tune.workload.saving import save, workload_folder
+from tilesmith.tune.user_functions import save_baseline
 
 REFERENCE_SHARE = 0.3
 """Of the budget, at most, for the interpreter."""
@@ -242,3 +246,55 @@ def _adds_floats_atomically(function: Function) -> bool:
 def _sizes(job: ReferenceJob) -> list[tuple[str, tuple[int, ...]]]:
     arguments = job.binding.arguments
     return [(name, value.size) for name, value in arguments if isinstance(value, TensorRef)]
+
+
+class Candidates:
+    """Binds artifacts of one kernel call, whose first capture is saved in ``folder``."""
+
+    def __init__(
+        self, bound: BoundKernel, args: tuple[Any, ...], basis: Captured, folder: Path
+    ) -> None:
+        self._bound = bound
+        self._args = args
+        self._basis = basis
+        self._folder = folder
+
+    @property
+    def depends_on_config(self) -> bool:
+        """Whether host code looks at Configs."""
+        return self._basis.depends_on_config
+
+    def bind(self, config: Config, artifact: Artifact) -> Binding:
+        """The launch arguments of the artifact of a Config."""
+        captured, extra = self._capture(config)
+        return captured.bind_artifact(artifact, extra)
+
+    def reference(self, config: Config, *, seed: int = 0) -> ReferenceJob:
+        """How to find out what the kernel gives under a Config (and, as a rule, under all)."""
+        captured, extra = self._capture(config)
+        blocks = config.get("block_sizes", [])
+        is_fixed = captured.depends_on_config
+        sizes = reference_sizes(captured.function, blocks, may_grow=not is_fixed)
+        is_on_host = captured.launch.device.type == "cpu"
+        return ReferenceJob(
+            captured.function,
+            _as_pairs(sizes),
+            captured.bind_function(extra),
+            choose_num_programs(captured.function, sizes, is_on_host=is_on_host),
+            seed,
+        )
+
+    def release(self, binding: Binding) -> None:
+        """Remove what was saved for this binding alone."""
+        if binding.extra_storages is not None:
+            binding.extra_storages.unlink(missing_ok=True)
+
+    def _capture(self, config: Config) -> tuple[Captured, Path | None]:
+        if not self._basis.depends_on_config:
+            return self._basis, None
+        captured = capture(self._bound, self._args, config, self._basis)
+        return captured, save(captured, self._folder)
+
+
+def _as_pairs(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(sizes.items()))

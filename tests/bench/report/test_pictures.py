@@ -9,9 +9,9 @@ from tilesmith.bench.report.bars import colours_of, draw_geomeans, draw_inputs, 
 from tilesmith.bench.report.limits import find_limits
 from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline, intensity_of
 from tilesmith.bench.row import Cause, Owner
+from tilesmith.lab.report.canvas import DARK
 from tilesmith.schedule.device_model import device_of
 from tilesmith.targets import parse_target
-from tilesmith.tune.report.canvas import DARK
 
 pytest.importorskip("matplotlib")
 

@@ -12,11 +12,11 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.lab.workload.capture import capture
+from tilesmith.lab.workload.saving import save
 from tilesmith.schedule.config import Config
 from tilesmith.tune.jobs import PrepareJob, Program
-from tilesmith.tune.workload.candidates import Candidates
-from tilesmith.tune.workload.capture import capture
-from tilesmith.tune.workload.saving import save
+from tilesmith.tune.workspace import Candidates
 
 
 @tilesmith.kernel()

@@ -16,13 +16,14 @@ from tests.backends.triton.test_build_kernel import TensorAt, fake_driver, launc
 from tests.tune.runner.cases import matmul_case, with_llvm
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.triton.build import Pointer, build_launcher
+from tilesmith.lab.failures import classify
+from tilesmith.lab.processes.build_pool import BuildPool
+from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 from tilesmith.tune.builds import PRELOADED
-from tilesmith.tune.jobs import Binding, Program, TensorRef
-from tilesmith.tune.processes.build_pool import BuildPool
+from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program
-from tilesmith.tune.runner.failures import classify
 from tilesmith.tune.runner.folders import triton_dir
 
 __all__ = ["fake_driver"]

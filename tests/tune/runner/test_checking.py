@@ -10,12 +10,12 @@ import torch
 
 from tests.tune.runner.cases import CASES, Case, in_place_case, matmul_case, with_llvm
 from tests.tune.runner.faulty_runner import AT_ONCE, spoil
+from tilesmith.lab.workload.loading import Workload
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
 from tilesmith.tune.runner import checking
 from tilesmith.tune.runner.checking import Checker, is_device_lost
 from tilesmith.tune.runner.launching import Place, make_launch
-from tilesmith.tune.workload.loading import Workload
 
 
 def make_checker(case: Case, folder: Path, *, may_differ: bool = False) -> Checker:

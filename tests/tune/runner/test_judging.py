@@ -10,6 +10,7 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from tests.tune.runner.cases import CASES, make_case, matmul_case, softmax_case, with_llvm
+from tilesmith.lab.workload.saving import save_expected
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
@@ -17,7 +18,6 @@ from tilesmith.tune.jobs import CheckJob
 from tilesmith.tune.runner import judging
 from tilesmith.tune.runner.judging import match_results
 from tilesmith.tune.runner.state import RunnerState
-from tilesmith.tune.workload.saving import save_expected
 
 
 @pytest.mark.parametrize("name", CASES)

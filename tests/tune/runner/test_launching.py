@@ -10,11 +10,11 @@ import torch
 
 from tests.tune.runner.cases import in_place_case
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.lab.workload.loading import Workload
 from tilesmith.store.outcome import Resources
 from tilesmith.targets import parse_target
 from tilesmith.tune.runner import launching
 from tilesmith.tune.runner.launching import Place, make_launch
-from tilesmith.tune.workload.loading import Workload
 
 COUNTER = "torch.zeros(1, dtype=torch.int32, device=x.device)"
 

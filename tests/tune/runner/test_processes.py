@@ -6,13 +6,12 @@ import pytest
 
 from tests.tune.runner.cases import in_place_case, with_llvm
 from tests.tune.runner.faulty_runner import fault_environment
+from tilesmith.lab.processes.build_pool import BuildPool
+from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.child import ChildProcess, RunnerClient
+from tilesmith.lab.processes.failures import ChildDied, ChildTimeout
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, TimeJob
-from tilesmith.tune.processes.build_pool import BuildPool
-from tilesmith.tune.processes.child import ChildProcess
-from tilesmith.tune.processes.failures import ChildDied, ChildTimeout
-from tilesmith.tune.processes.messages import ErrorReply
-from tilesmith.tune.processes.runner_client import RunnerClient
 
 FAULTS = (
     "wrong",

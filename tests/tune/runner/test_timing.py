@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from tests.tune.runner.cases import histogram_case, in_place_case, matmul_case
+from tilesmith.lab.processes.channel import LastReply
+from tilesmith.lab.workload.loading import Workload
 from tilesmith.measure import timer
 from tilesmith.measure.disturbance import Reading
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob, ForgetJob, TimeJob
-from tilesmith.tune.processes.messages import LastReply
 from tilesmith.tune.runner import state, timing
 from tilesmith.tune.runner.launching import Place, make_launch
 from tilesmith.tune.runner.state import RunnerState
 from tilesmith.tune.runner.timing import TimedWork, time_works
-from tilesmith.tune.workload.loading import Workload
 
 HERE = Place(torch.device("cpu"), None)  # type: ignore[arg-type]
 

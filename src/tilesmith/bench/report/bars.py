@@ -16,7 +16,7 @@ from tilesmith.bench.averages import (
 from tilesmith.bench.columns import COLUMNS, DISTURBED, speedup_text
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.row import Row, Status
-from tilesmith.tune.report.canvas import LIGHT, Theme, legend, new_figure, png
+from tilesmith.lab.report.canvas import LIGHT, Theme, legend, new_figure, png
 
 WIDTH = 9.6
 BAR_INCHES = 0.21

@@ -17,7 +17,7 @@ from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.summary import disturbance_text, ending_text
 from tilesmith.diagnostics.wording import counted, first_line
-from tilesmith.tune.report.page import (
+from tilesmith.lab.report.page import (
     code_cell,
     document,
     facts_table,

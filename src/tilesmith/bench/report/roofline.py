@@ -9,7 +9,7 @@ from tilesmith.bench.report.bars import WIDTH, colours_of
 from tilesmith.bench.report.limits import Limits
 from tilesmith.bench.row import Row, Status
 from tilesmith.diagnostics.wording import number_text
-from tilesmith.tune.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
+from tilesmith.lab.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
 
 HEIGHT = 5.4
 MARKERS = "osD^vPX*"

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from tilesmith.lab.report.canvas import PictureError
+from tilesmith.lab.report.line_file import with_suffix
 from tilesmith.store.search_log import LOGGER_NAME
-from tilesmith.tune.report.canvas import PictureError
 from tilesmith.tune.report.history import History
 from tilesmith.tune.report.html import make_page
 from tilesmith.tune.report.picture import draw_predictions, draw_search
-from tilesmith.tune.report.tables import with_suffix
 from tilesmith.tune.result import TuneResult
 
 

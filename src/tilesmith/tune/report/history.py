@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -86,6 +87,18 @@ class History:
     def failed(self) -> list[Trial]:
         """Trials without one."""
         return [trial for trial in self.trials if trial.outcome.time_ms == inf]
+
+
+class EndListener(History):
+    """Tells one function how a search has ended."""
+
+    def __init__(self, tell: Callable[[TuneResult], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def on_end(self, result: TuneResult) -> None:
+        """Tell it."""
+        self._tell(result)
 
 
 def default_of(start: SearchStart) -> Config | None:

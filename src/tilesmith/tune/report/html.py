@@ -7,15 +7,8 @@ from html import escape
 from math import inf
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
-from tilesmith.schedule.config import Config
-from tilesmith.store.config_text import config_text, differences
-from tilesmith.store.outcome import Outcome
-from tilesmith.tune.failure_summary import rejections
-from tilesmith.tune.report.canvas import Theme
-from tilesmith.tune.report.environment import describe_environment
-from tilesmith.tune.report.history import History
-from tilesmith.tune.report.log import roofline_text
-from tilesmith.tune.report.page import (
+from tilesmith.lab.report.canvas import Theme
+from tilesmith.lab.report.page import (
     code_cell,
     document,
     facts_table,
@@ -29,6 +22,13 @@ from tilesmith.tune.report.page import (
     table,
     text_cell,
 )
+from tilesmith.schedule.config import Config
+from tilesmith.store.config_text import config_text, differences
+from tilesmith.store.outcome import Outcome
+from tilesmith.tune.failure_summary import rejections
+from tilesmith.tune.report.environment import describe_environment
+from tilesmith.tune.report.history import History
+from tilesmith.tune.report.log import roofline_text
 from tilesmith.tune.report.picture import draw_predictions, draw_search
 from tilesmith.tune.result import TuneResult
 

@@ -7,7 +7,7 @@ from math import inf, log10
 from typing import Any
 
 from tilesmith.diagnostics.wording import number_text
-from tilesmith.tune.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
+from tilesmith.lab.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
 from tilesmith.tune.report.history import History
 from tilesmith.tune.report.log import roofline_text
 

@@ -20,11 +20,12 @@ from tilesmith.backends.triton.build import (
     use_cache_dir,
 )
 from tilesmith.dtypes import DTYPES_BY_NAME
+from tilesmith.lab.failures import classify, shared_memory_reason
+from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.native.object_cache import compile_artifact
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
-from tilesmith.tune.jobs import Argument, Binding, BuildReply, Program, TensorRef
-from tilesmith.tune.runner.failures import classify, shared_memory_reason
+from tilesmith.tune.jobs import BuildReply, Program
 from tilesmith.tune.runner.folders import cache_dir, triton_dir
 
 

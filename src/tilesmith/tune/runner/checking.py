@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
+from tilesmith.lab.failures import classify, one_line
+from tilesmith.lab.workload.loading import Snapshot, Workload
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob, CheckReply
-from tilesmith.tune.runner.failures import classify, one_line
 from tilesmith.tune.runner.launching import Launch, Place, make_launch
-from tilesmith.tune.workload.loading import Snapshot, Workload
 
 FindFault = Callable[[CheckJob], str]
 """What is wrong with the results in the workload's memory, in one line; "" where they are right."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tilesmith.lab.failures import one_line
+from tilesmith.lab.workload.loading import Workload, load_expected
 from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.judge_report import Tolerance
 from tilesmith.numerics.oracle import (
@@ -21,8 +23,6 @@ from tilesmith.numerics.oracle import (
 )
 from tilesmith.tune.jobs import CheckJob, PrepareJob, PrepareReply, Program, ReferenceJob
 from tilesmith.tune.runner.checking import FindFault
-from tilesmith.tune.runner.failures import one_line
-from tilesmith.tune.workload.loading import Workload, load_expected
 
 OWN_TIME_LIMIT_S = 5.0
 """For the reference of a single candidate."""

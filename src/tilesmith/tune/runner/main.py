@@ -9,7 +9,7 @@ import gc
 import sys
 from importlib import import_module
 
-from tilesmith.tune.processes.serve import Handler, serve
+from tilesmith.lab.processes.serve import Handler, serve
 
 
 def main(handler: Handler) -> None:

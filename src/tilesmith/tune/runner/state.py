@@ -13,8 +13,10 @@ import torch
 from tilesmith.backends.triton.build import use_cache_dir
 from tilesmith.ir.ops.memory import Atomic, AtomicKind
 from tilesmith.ir.traversal import walk_function
+from tilesmith.lab.processes.channel import LastReply, describe_error
+from tilesmith.lab.workload.binding import Binding
+from tilesmith.lab.workload.loading import Workload
 from tilesmith.tune.jobs import (
-    Binding,
     CheckJob,
     CheckReply,
     ForgetJob,
@@ -25,13 +27,11 @@ from tilesmith.tune.jobs import (
     TimeJob,
     TimeReply,
 )
-from tilesmith.tune.processes.messages import LastReply, describe_error
 from tilesmith.tune.runner.checking import Checked, Checker, is_device_lost
 from tilesmith.tune.runner.folders import cache_dir, triton_dir
 from tilesmith.tune.runner.judging import make_judge
 from tilesmith.tune.runner.launching import Launch, Place
 from tilesmith.tune.runner.timing import TimedWork, time_works
-from tilesmith.tune.workload.loading import Workload
 
 
 @dataclass(frozen=True)

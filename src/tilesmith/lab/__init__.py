@@ -1,0 +1,1 @@
+"""What tuning and benchmarking share: child processes, captured workloads, failures, reports."""

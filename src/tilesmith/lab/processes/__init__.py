@@ -1,0 +1,1 @@
+"""Child processes that may crash or hang without harm to their parent."""

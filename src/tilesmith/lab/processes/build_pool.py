@@ -1,0 +1,199 @@
+"""Builds in the background: jobs go in with a key, outcomes come out as they finish.
+
+A build that crashes, hangs or runs out of memory is an outcome; so is one that the build server
+was lost with twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, ClassVar, NamedTuple
+
+from typing_extensions import Self
+
+from tilesmith.lab.processes.channel import (
+    BuildRequest,
+    BuildResult,
+    BuildSetup,
+    CancelBuilds,
+    decode,
+    encode,
+    read_reply,
+)
+from tilesmith.lab.processes.child import ChildProcess
+from tilesmith.lab.processes.failures import ChildError
+
+SERVER = "tilesmith.lab.processes.build_server"
+MAX_ATTEMPTS = 2
+SILENCE_GRACE_S = 30.0
+CLOSE_GRACE_S = 1.0
+SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""A library's idle threads would not survive the server's forks."""
+
+
+class BuildOutcome(NamedTuple):
+    """What became of a job."""
+
+    key: str
+    reply: Any
+    """What the function returned, an ErrorReply if it raised, else ChildDied or ChildTimeout."""
+    seconds: float
+    moment: float = 0.0
+    """When it was done, by ``time.monotonic``."""
+
+
+@dataclass
+class _Waiting:
+    key: str
+    payload: bytes
+    num_attempts: int = 0
+
+
+class BuildPool:
+    """Runs ``function`` (``module:name``, from job to reply) in up to ``jobs`` processes.
+
+    The server starts in the background at once. ``preload`` names modules that it imports before
+    the first build. ``is_bare`` is as of ChildProcess.
+    """
+
+    can_fork: ClassVar[bool] = sys.platform not in ("win32", "darwin")
+    """Elsewhere system libraries do not survive a fork, and each build is a fresh process."""
+
+    def __init__(
+        self,
+        function: str,
+        *,
+        jobs: int,
+        timeout_s: float,
+        preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        is_bare: bool = True,
+    ) -> None:
+        self._setup = BuildSetup(
+            function, max(1, jobs), timeout_s, tuple(preload), can_fork=self.can_fork
+        )
+        changes = {**SINGLE_THREAD, **(environment or {})}
+        self._server = ChildProcess(SERVER, environment=changes, is_bare=is_bare)
+        self._waiting: dict[int, _Waiting] = {}
+        self._done: list[BuildOutcome] = []
+        self._next_ticket = 0
+        self._heard = monotonic()
+        self._begin()
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The keys of jobs whose outcome has not been handed out."""
+        return (*(done.key for done in self._done), *(job.key for job in self._waiting.values()))
+
+    @property
+    def num_restarts(self) -> int:
+        """How often the server had to be started again."""
+        return max(0, self._server.num_starts - 1)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server runs and has said that it is up."""
+        return self._server.is_ready
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server while it runs."""
+        return self._server.pid
+
+    def submit(self, key: str, job: object) -> None:
+        """Have a job done. It is pickled now; an object that cannot be is the caller's error."""
+        self._waiting[self._next_ticket] = _Waiting(key, encode(job))
+        self._next_ticket += 1
+        if len(self._waiting) == 1:
+            self._heard = monotonic()
+        if self._server.is_alive:
+            self._post(self._next_ticket - 1)
+        elif len(self._waiting) == 1:
+            self._begin()  # with others waiting, its loss is still to be noticed
+
+    def wait(self, timeout_s: float) -> list[BuildOutcome]:
+        """The jobs done since the last call; waits for one at most so long, if there is any."""
+        deadline = monotonic() + timeout_s
+        while self._waiting:
+            # What has arrived is taken together; waiting ends with the first.
+            remaining = 0.0 if self._done else deadline - monotonic()
+            if not self._receive(remaining) and (self._done or monotonic() >= deadline):
+                break
+        done, self._done = self._done, []
+        return done
+
+    def cancel_all(self) -> None:
+        """Forget all jobs; what runs is killed."""
+        self._waiting.clear()
+        self._done.clear()
+        if self._server.is_alive:
+            self._server.channel.post(encode(CancelBuilds()))
+
+    def close(self) -> None:
+        """End the server and its builds."""
+        self._waiting.clear()
+        self._done.clear()
+        self._server.close(CLOSE_GRACE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        try:
+            self._server.start()
+        except ChildError as failure:
+            self._fail(list(self._waiting), failure)
+            return
+        self._heard = monotonic()
+        self._server.channel.post(encode(self._setup))
+        for ticket in self._waiting:
+            self._post(ticket)
+
+    def _post(self, ticket: int) -> None:
+        job = self._waiting[ticket]
+        job.num_attempts += 1
+        self._server.channel.post(encode(BuildRequest(ticket, job.payload)))
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Take one outcome, or cope with the loss of the server; False if nothing came."""
+        try:
+            payload = self._server.poll(timeout_s)
+        except ChildError as failure:
+            self._lose_server(failure)
+            return True
+        if payload is None:
+            if self._is_silent():
+                self._server.kill()
+            return False
+        self._heard = monotonic()
+        self._accept(decode(payload))
+        return True
+
+    def _accept(self, result: BuildResult) -> None:
+        job = self._waiting.pop(result.ticket, None)
+        if job is None:
+            return  # it was cancelled meanwhile
+        outcome = result.outcome
+        reply = read_reply(outcome) if isinstance(outcome, bytes) else outcome
+        self._done.append(BuildOutcome(job.key, reply, result.seconds, result.moment))
+
+    def _is_silent(self) -> bool:
+        """Whether the server should have answered long ago."""
+        limit = self._setup.timeout_s + SILENCE_GRACE_S
+        return self._server.is_ready and monotonic() - self._heard > limit
+
+    def _lose_server(self, failure: ChildError) -> None:
+        jobs = self._waiting.items()
+        self._fail([t for t, job in jobs if job.num_attempts >= MAX_ATTEMPTS], failure)
+        if self._waiting:
+            self._begin()
+
+    def _fail(self, tickets: list[int], failure: ChildError) -> None:
+        keys = [self._waiting.pop(ticket).key for ticket in tickets]
+        self._done += [BuildOutcome(key, failure, 0.0) for key in keys]

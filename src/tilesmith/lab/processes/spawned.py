@@ -1,0 +1,221 @@
+"""One child process from its start to its end, and the log of what it writes.
+
+The log is a nameless file that keeps only the end of the text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from time import sleep
+from typing import BinaryIO, NamedTuple, cast
+
+from tilesmith.lab.processes.channel import (
+    Channel,
+)
+from tilesmith.lab.processes.failures import ChildError
+from tilesmith.lab.processes.start import StartInfo
+from tilesmith.settings import child_environment
+
+if sys.platform != "win32":
+    import fcntl
+
+LIMIT_BYTES = 1 << 20
+TAIL_BYTES = 1 << 14
+
+
+class OutputLog:
+    """A file to hand to a child; ``trim`` it now and then."""
+
+    def __init__(self) -> None:
+        self._file = _open_nameless()
+        self._earlier = b""
+
+    def fileno(self) -> int:
+        """The descriptor to write to."""
+        return self._file.fileno()
+
+    def trim(self) -> None:
+        """Drop all but the end of a long text."""
+        if not self._file.closed and self._size() > LIMIT_BYTES:
+            self._earlier = self._end()
+            os.ftruncate(self._file.fileno(), 0)
+
+    def tail(self) -> str:
+        """The end of what was written."""
+        if self._file.closed:
+            return ""
+        return (self._earlier + self._end())[-TAIL_BYTES:].decode(errors="replace")
+
+    def close(self) -> None:
+        """Drop the text."""
+        self._file.close()
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def _end(self) -> bytes:
+        # The child shares the file position and writes at the end all the same.
+        self._file.seek(max(0, self._size() - TAIL_BYTES))
+        return self._file.read(TAIL_BYTES)
+
+
+def _open_nameless() -> BinaryIO:
+    try:
+        file = _open_in_memory() or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        if sys.platform != "win32":
+            # Writes go to the end, wherever truncation has put it.
+            fcntl.fcntl(file.fileno(), fcntl.F_SETFL, os.O_APPEND)
+    except OSError:
+        # A full disk must not keep a search from starting; its messages are all that is lost.
+        file = FileIO(os.devnull, "r+")
+    return cast("BinaryIO", file)
+
+
+def _open_in_memory() -> FileIO | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        return FileIO(os.memfd_create("tilesmith-log"), "r+")
+    except OSError:
+        return None
+
+
+START = Path(__file__).with_name("start.py")
+
+
+KILL_GRACE_S = 10.0
+
+
+STACK_DUMP_S = 0.1
+
+
+class Command(NamedTuple):
+    """What a process runs."""
+
+    module: str
+    arguments: tuple[str, ...]
+    is_bare: bool
+
+
+class SpawnedProcess:
+    """One process, from its start to its end, with all that belongs to it."""
+
+    def __init__(self, command: Command, environment: Mapping[str, str]) -> None:
+        if not sys.executable:
+            raise ChildError("no child process can be started: sys.executable is not known")
+        self.log = OutputLog()
+        scratch = _make_scratch(environment.get("TMPDIR"))
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        changes = {**environment, **_scratch_variables(scratch), "PYTHONPATH": _python_path()}
+        try:
+            self.popen = _spawn(command, theirs, self.log, changes)
+        except OSError as error:
+            _release(self.channel, self.log, scratch)
+            raise ChildError(f"no child process can be started: {error}") from error
+        finally:
+            theirs.close()
+        # Runs at the latest when this interpreter ends, and only once.
+        self.end = weakref.finalize(
+            self, _end, os.getpid(), self.popen, self.channel, self.log, scratch
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was not ended and has not ended by itself."""
+        return self.end.alive and self.popen.poll() is None
+
+    def dump_stack(self) -> None:
+        """Have it write where it is to its log."""
+        if sys.platform != "win32":
+            with suppress(ProcessLookupError):
+                self.popen.send_signal(signal.SIGUSR1)
+                sleep(STACK_DUMP_S)
+
+
+def _spawn(
+    command: Command, theirs: socket.socket, log: OutputLog, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    is_main = threading.current_thread() is threading.main_thread()
+    info = StartInfo(theirs.fileno(), os.getpid(), is_main, command.is_bare)
+    is_windows = sys.platform == "win32"
+    process = subprocess.Popen(
+        [sys.executable, "-u", str(START), command.module, json.dumps(info), *command.arguments],
+        stdin=subprocess.PIPE if is_windows else subprocess.DEVNULL,
+        stdout=log.fileno(),
+        stderr=log.fileno(),
+        pass_fds=() if is_windows else (theirs.fileno(),),
+        start_new_session=not is_windows,
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        env=child_environment(environment),
+    )
+    if sys.platform == "win32" and process.stdin is not None:
+        with process.stdin as pipe:
+            pipe.write(theirs.share(process.pid))
+    return process
+
+
+def _end(
+    owner: int,
+    process: subprocess.Popen[bytes],
+    channel: Channel,
+    log: OutputLog,
+    scratch: str,
+) -> None:
+    if owner != os.getpid():
+        return  # in a fork of the parent: the child is not its own
+    _kill_group(process)
+    with suppress(subprocess.TimeoutExpired):
+        # A process stuck in a driver cannot be killed; it must not hold up its parent.
+        process.wait(KILL_GRACE_S)
+    _release(channel, log, scratch)
+
+
+def _release(channel: Channel, log: OutputLog, scratch: str) -> None:
+    channel.close()
+    log.close()
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and those it has started, even when it has just ended itself."""
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _python_path() -> str:
+    """This process's import path, so that the child finds what was found here."""
+    folders: list[str] = []
+    for entry in sys.path:
+        with suppress(OSError, TypeError):
+            folders.append(os.fspath(entry) or str(Path.cwd()))
+    return os.pathsep.join(folders)
+
+
+def _make_scratch(parent: str | None) -> str:
+    try:
+        return tempfile.mkdtemp(prefix="tilesmith_", dir=parent)
+    except OSError:
+        return ""
+
+
+def _scratch_variables(scratch: str) -> dict[str, str]:
+    """Temporary files of a killed process go with its folder."""
+    return dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch) if scratch else {}

@@ -1,0 +1,1 @@
+"""What reports of searches and of benchmarks are made of: pictures, pages, files of lines."""

@@ -1,0 +1,187 @@
+"""Runs a kernel's host code up to the launch point: what a launch would get, without a launch.
+
+Tensors become views of numbered regions of memory, which ``saving`` writes and another process
+loads. Regions keep the captured tensors alive, so addresses stay theirs during a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilesmith.analysis.effects import is_elsewhere, tensors_read, tensors_written
+from tilesmith.artifacts import Artifact
+from tilesmith.frontend.containers import items_of
+from tilesmith.frontend.trace import HostReturnedError
+from tilesmith.ir.function import Function
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import TensorType
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.launch_capture import CapturedLaunch
+from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
+from tilesmith.lab.workload.memory import CaptureError, Memory, Region
+from tilesmith.schedule.config import Config
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a kernel does with a region of memory."""
+
+    is_read: bool
+    is_written: bool
+    is_fresh: bool
+    """Whether host code has allocated it, rather than the kernel's caller."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A launch that did not happen, and the memory that it would have used."""
+
+    launch: CapturedLaunch
+    memory: Memory
+    """All of it, or what this launch uses besides the memory of ``basis``."""
+    basis: Captured | None = None
+    """The capture of another Config, which has the memory that does not depend on Configs."""
+
+    @property
+    def function(self) -> Function:
+        """The IR of the trace that the values fit."""
+        return self.launch.variant.function
+
+    @property
+    def depends_on_config(self) -> bool:
+        """Whether each Config needs a capture of its own."""
+        return self.launch.depends_on_config
+
+    def bind_function(self, extra: Path | None = None) -> Binding:
+        """The arguments of the IR function."""
+        return self._bind(((p.value.name, p.source) for p in self.function.parameters), extra)
+
+    def bind_artifact(self, artifact: Artifact, extra: Path | None = None) -> Binding:
+        """The arguments of an artifact, made for the Config of this capture."""
+        own = (p for p in artifact.parameters if not p.is_made_at_launch)
+        return self._bind(((p.name, p.source) for p in own), extra)
+
+    def find(self, tensor: torch.Tensor) -> TensorRef | None:
+        """A tensor as a view of captured memory, if it is one."""
+        known = None if self.basis is None else self.basis.find(tensor)
+        return known or self.memory.reference(tensor)
+
+    @cached_property
+    def roles(self) -> tuple[Role, ...]:
+        """What the kernel does with each region of ``memory``, in order."""
+        read, written = set(tensors_read(self.function)), set(tensors_written(self.function))
+        touched = [(self._number(tensor), name) for name, tensor in self.tensors()]
+        foreign = list(map(self._number, _tensors_in(self._foreign_values())))
+        return tuple(
+            Role(
+                is_read=any(n == number and name in read for n, name in touched),
+                is_written=any(n == number and name in written for n, name in touched),
+                is_fresh=number not in foreign,
+            )
+            for number in range(len(self.memory.regions))
+        )
+
+    @property
+    def regions(self) -> Iterator[tuple[Region, Role]]:
+        """Each region with its role."""
+        return zip(self.memory.regions, self.roles)
+
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """The tensors among the parameters of the IR function."""
+        return list(_tensor_parameters(self.launch))
+
+    def _bind(self, parameters: Iterable[tuple[str, str]], extra: Path | None) -> Binding:
+        named = list(parameters)
+        values = self.launch.read([source for _, source in named])
+        arguments = ((name, self._argument(name, value)) for (name, _), value in zip(named, values))
+        return Binding(tuple(arguments), extra)
+
+    def _argument(self, name: str, value: Any) -> Argument:
+        if isinstance(value, torch.Tensor):
+            found = self.find(value)
+            if found is None:
+                raise CaptureError(f"`{name}` is not in captured memory")
+            return found
+        return _plain_number(name, value)
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        """Position among the regions of this capture; -1 for memory of the basis or elsewhere."""
+        is_known = self.basis is not None and self.basis.find(tensor) is not None
+        found = None if is_known else self.memory.reference(tensor)
+        return -1 if found is None else found.storage - self.first_number
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first region of ``memory``."""
+        return 0 if self.basis is None else len(self.basis.memory.regions)
+
+    def _foreign_values(self) -> tuple[Any, ...]:
+        constants = self.launch.variant.trace.constants
+        return (*self.launch.arguments, *(c for c in constants if isinstance(c, torch.Tensor)))
+
+
+def capture(
+    bound: BoundKernel, args: tuple[Any, ...], config: Config, basis: Captured | None = None
+) -> Captured:
+    """Capture a launch; with a ``basis``, only memory that it does not have already is new."""
+    try:
+        launch = bound.capture_launch(args, config)
+    except HostReturnedError:
+        raise CaptureError("host code returned before the first device loop") from None
+    _check_addresses(launch.variant.function)
+    if basis is not None and not launch.depends_on_config:
+        return basis
+    tensors = list(_checked_tensors(launch))
+    if basis is None:
+        return Captured(launch, Memory(tensors))
+    new = [tensor for tensor in tensors if basis.find(tensor) is None]
+    return Captured(launch, Memory(new, first=len(basis.memory.regions)), basis)
+
+
+def _check_addresses(function: Function) -> None:
+    if any(map(is_elsewhere, walk_function(function))):
+        raise CaptureError(
+            "the kernel reads addresses (hl.stacktensor_like), which mean nothing elsewhere"
+        )
+
+
+def _checked_tensors(launch: CapturedLaunch) -> Iterator[torch.Tensor]:
+    for name, tensor in _tensor_parameters(launch):
+        if tensor.device.type != launch.device.type:
+            raise CaptureError(f"`{name}` is on {tensor.device}, the kernel on {launch.device}")
+        yield tensor
+
+
+def _tensor_parameters(launch: CapturedLaunch) -> Iterator[tuple[str, torch.Tensor]]:
+    found = [p for p in launch.variant.function.parameters if isinstance(p.value.type, TensorType)]
+    values = launch.read([parameter.source for parameter in found])
+    for parameter, value in zip(found, values):
+        yield parameter.value.name, value.detach()
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided:
+            yield value
+        return
+    for item in items_of(value) or ():
+        yield from _tensors_in(item.value)
+
+
+def _plain_number(name: str, value: Any) -> Argument:
+    """Numbers of host code may be subclasses of Python's; they travel as plain ones."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise CaptureError(f"`{name}` is no number but {type(value).__name__}")

@@ -1,0 +1,203 @@
+"""The runner's side of a workload: saved memory on the device, launch arguments, results.
+
+Before each run ``restore`` gives written memory its initial state. Memory that the kernel writes
+and never reads is poisoned instead (every byte 0xff, NaN as a float), so that what a kernel forgets
+to write shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
+from tilesmith.lab.workload.memory import ALIGNMENT
+
+POISON = 0xFF
+_CHUNK = 1 << 24
+LaunchArgument = torch.Tensor | int | float | bool
+
+
+class _LoadedRegion:
+    """One region on the device, with what it takes to give it its initial state."""
+
+    def __init__(self, saved: dict[str, Any], device: torch.device) -> None:
+        self.is_read: bool = saved["is_read"]
+        self.is_written: bool = saved["is_written"]
+        self._fill: int | None = saved["fill"]
+        self.content = _aligned_bytes(saved["nbytes"], device)
+        self._initial: torch.Tensor | None = saved["content"]
+        self._put_initial()
+        if not self.is_written:
+            self._initial = None
+        elif self.is_read and self._initial is not None:
+            self._initial = self.content[: saved["nbytes"]].clone()
+
+    def restore(self, *, is_poisoned: bool) -> None:
+        if is_poisoned and not self.is_read:
+            self.content.fill_(POISON)
+        else:
+            self._put_initial()
+
+    def _put_initial(self) -> None:
+        if self._initial is not None:
+            self.content[: self._initial.numel()].copy_(self._initial)
+        elif self._fill is not None and self.content.numel():
+            self.content.view(torch.int64).fill_(self._fill)
+
+    def view(self, reference: TensorRef) -> torch.Tensor:
+        """A tensor over this memory."""
+        return _view(self.content.view(getattr(torch, reference.dtype)), reference)
+
+
+def _aligned_bytes(nbytes: int, device: torch.device) -> torch.Tensor:
+    """Memory at an address as aligned as on a GPU, a whole number of times ``ALIGNMENT`` long."""
+    length = -(-nbytes // ALIGNMENT) * ALIGNMENT
+    buffer = torch.empty(length + ALIGNMENT, dtype=torch.uint8, device=device)
+    shift = -buffer.data_ptr() % ALIGNMENT
+    return buffer[shift : shift + length]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The bytes of written memory at one time, by number of region."""
+
+    regions: dict[int, torch.Tensor]
+
+    def is_same(self, other: Snapshot) -> bool:
+        """Whether all bits are equal."""
+        return all(_same_bytes(self.regions[n], other.regions[n]) for n in self.regions)
+
+
+class Workload:
+    """What a launch needs, in this process, on its device."""
+
+    def __init__(self, regions: Iterable[dict[str, Any]], device: torch.device | str) -> None:
+        self.device = torch.device(device)
+        self._regions = dict(enumerate(_LoadedRegion(region, self.device) for region in regions))
+        self._extras: dict[Path, dict[int, _LoadedRegion]] = {}
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device | str) -> Workload:
+        """Put a saved workload onto a device."""
+        return cls(_read(path)["regions"], device)
+
+    def tensors(self, binding: Binding) -> list[LaunchArgument]:
+        """The launch arguments, in order."""
+        return [self._argument(argument, binding) for _, argument in binding.arguments]
+
+    def arguments(self, binding: Binding) -> dict[str, LaunchArgument]:
+        """The launch arguments by name."""
+        return {name: self._argument(argument, binding) for name, argument in binding.arguments}
+
+    def outputs(self, binding: Binding) -> dict[str, torch.Tensor]:
+        """The tensors in memory that the kernel writes, by name."""
+        return {
+            name: self._region(reference, binding).view(reference)
+            for name, reference in _references(binding)
+            if self._region(reference, binding).is_written
+        }
+
+    def restore(self, binding: Binding | None = None, *, is_poisoned: bool = True) -> None:
+        """Give written memory its initial state; all of it, or what a binding uses."""
+        for _, region in self._written(binding):
+            region.restore(is_poisoned=is_poisoned)
+
+    def restore_read(self, binding: Binding) -> None:
+        """The same for memory that the kernel also reads: all that a repeated run needs."""
+        for _, region in self._written(binding):
+            if region.is_read:
+                region.restore(is_poisoned=False)
+
+    def must_restore(self, binding: Binding) -> bool:
+        """Whether a second run without ``restore`` might give another result."""
+        return any(region.is_read for _, region in self._written(binding))
+
+    def snapshot(self, binding: Binding) -> Snapshot:
+        """A copy of the memory that a binding's kernel writes."""
+        return Snapshot({number: r.content.clone() for number, r in self._written(binding)})
+
+    def describe_difference(self, binding: Binding, before: Snapshot, after: Snapshot) -> str:
+        """Which elements of which tensor two snapshots differ in; "" where they do not."""
+        for name, reference in _references(binding):
+            if reference.storage not in before.regions:
+                continue
+            pair = [_bits(s.regions[reference.storage], reference) for s in (before, after)]
+            differs = pair[0] != pair[1]
+            count = int(differs.sum())
+            if count:
+                index = tuple(int(i) for i in differs.nonzero()[0])
+                return f"{count} of {differs.numel()} elements of `{name}`, first at {list(index)}"
+        return "" if before.is_same(after) else "memory beside the tensors"
+
+    def forget(self, binding: Binding) -> None:
+        """Drop the memory that only this binding has."""
+        if binding.extra_storages is not None:
+            self._extras.pop(binding.extra_storages, None)
+
+    def _argument(self, argument: Argument, binding: Binding) -> LaunchArgument:
+        if not isinstance(argument, TensorRef):
+            return argument
+        return self._region(argument, binding).view(argument)
+
+    def _region(self, reference: TensorRef, binding: Binding) -> _LoadedRegion:
+        own = self._regions.get(reference.storage)
+        return self._extra(binding)[reference.storage] if own is None else own
+
+    def _extra(self, binding: Binding) -> dict[int, _LoadedRegion]:
+        path = binding.extra_storages
+        if path is None:
+            raise ValueError("a binding refers to memory that the workload does not have")
+        if path not in self._extras:
+            saved = _read(path)
+            regions = (_LoadedRegion(region, self.device) for region in saved["regions"])
+            self._extras[path] = dict(enumerate(regions, saved["first"]))
+        return self._extras[path]
+
+    def _written(self, binding: Binding | None) -> Iterator[tuple[int, _LoadedRegion]]:
+        if binding is None:
+            every = [self._regions, *self._extras.values()]
+            found = [item for regions in every for item in regions.items()]
+        else:
+            references = [reference for _, reference in _references(binding)]
+            found = {r.storage: self._region(r, binding) for r in references}.items()
+        return ((number, region) for number, region in found if region.is_written)
+
+
+def load_expected(path: Path, device: torch.device | str) -> list[torch.Tensor]:
+    """What ``save_expected`` has written."""
+    return [tensor.to(device) for tensor in _read(path)["expected"]]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+
+
+def _references(binding: Binding) -> Iterator[tuple[str, TensorRef]]:
+    for name, argument in binding.arguments:
+        if isinstance(argument, TensorRef):
+            yield name, argument
+
+
+def _bits(content: torch.Tensor, reference: TensorRef) -> torch.Tensor:
+    """The elements of a tensor as integers."""
+    dtype: torch.dtype = getattr(torch, reference.dtype)
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    return _view(content.view(integers), reference)
+
+
+def _view(flat: torch.Tensor, reference: TensorRef) -> torch.Tensor:
+    # Torch counts offsets from the start of the storage.
+    offset = flat.storage_offset() + reference.offset
+    return flat.as_strided(reference.size, reference.stride, offset)
+
+
+def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.numel() != right.numel():
+        return False
+    pairs = zip(left.split(_CHUNK), right.split(_CHUNK))
+    return all(torch.equal(one, other) for one, other in pairs)

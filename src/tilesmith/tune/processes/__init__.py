@@ -1,1 +1,0 @@
-"""Child processes that are started as modules, asked over pipes, and may die at any time."""

@@ -1,0 +1,72 @@
+"""The user's own check of results, in the user's own process.
+
+Only candidates that a runner has run come here, so nothing unproven is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tilesmith.frontend.containers import tensors_in
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.lab.workload.results import copy_arguments
+from tilesmith.lab.workload.saving import save_expected
+from tilesmith.store.outcome import Candidate
+from tilesmith.tune.options import TuneOptions
+
+
+class CheckedCase(Protocol):
+    """A bound kernel with its arguments."""
+
+    @property
+    def bound(self) -> BoundKernel:
+        """The kernel."""
+        ...
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The arguments."""
+        ...
+
+
+def make_user_check(
+    cases: Sequence[CheckedCase], options: TuneOptions
+) -> Callable[[Candidate], str] | None:
+    """What finds faults by ``check(actual, expected)``; None if the user has no such function."""
+    check = options.accuracy_check_fn
+    if check is None:
+        return None
+    expected = [_expected(case, options) for case in cases]
+
+    def find_fault(candidate: Candidate) -> str:
+        for case, right in zip(cases, expected):
+            actual = case.bound.compile_config(candidate.config)(*copy_arguments(case.args))
+            fault = _ask(check, actual, right)
+            if fault:
+                return fault
+        return ""
+
+    return find_fault
+
+
+def _expected(case: CheckedCase, options: TuneOptions) -> Any:
+    copies = copy_arguments(case.args)
+    if options.baseline_fn is not None:
+        return options.baseline_fn(*copies)
+    return case.bound.run_ref(*copies)
+
+
+def _ask(check: Callable[[Any, Any], Any], actual: Any, expected: Any) -> str:
+    """A check says no by raising or by returning False."""
+    try:
+        answer = check(actual, expected)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "the accuracy check says no" if answer is False else ""
+
+
+def save_baseline(function: Callable[..., Any], args: tuple[Any, ...], folder: Path) -> Path:
+    """Run the function on copies of the arguments and save the tensors it returns."""
+    return save_expected(list(tensors_in(function(*copy_arguments(args)))), folder)

@@ -1,1 +1,0 @@
-"""What a kernel is measured on: its launch arguments, saved for another process."""
