@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.schedule.config import Config
     from tilesmith.schedule.schedule import next_power_of_2
     from tilesmith.settings import RefMode, Settings
-    from tilesmith.tune.decorator import kernel
+    from tilesmith.tune.autotune import kernel
 
     jit = kernel
 
@@ -42,14 +42,14 @@ _PLACES = {
     "Settings": "tilesmith.settings:Settings",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
-    "jit": "tilesmith.tune.decorator:kernel",
-    "kernel": "tilesmith.tune.decorator:kernel",
+    "jit": "tilesmith.tune.autotune:kernel",
+    "kernel": "tilesmith.tune.autotune:kernel",
     "language": "tilesmith.language",
     "next_power_of_2": "tilesmith.schedule.schedule:next_power_of_2",
     "runtime": "tilesmith.runtime",
 }
 """Where each public name is: a module, or a name in one."""
-_WHOLE = "tilesmith.tune.decorator"
+_WHOLE = "tilesmith.tune.autotune"
 """Loads every part that a kernel needs."""
 
 # Loading the folder of that name later would put it in the place of the decorator.

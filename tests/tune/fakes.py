@@ -1,4 +1,4 @@
-"""Stand-ins for builder, bench, journal and search: deterministic, on a clock of their own."""
+"""Stand-ins for builder, runner, journal and search: deterministic, on a clock of their own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tilesmith.artifacts import Artifact
 from tilesmith.lab.workload.binding import Binding
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
+from tilesmith.tune.context import EmittedCandidate, NoTimeError, RunnerLostError, TrialFailedError
 from tilesmith.tune.jobs import BuildReply, CheckReply, Program
 from tilesmith.tune.listener import Generation, Progress, SearchStart
 from tilesmith.tune.result import Final, TuneResult
-from tilesmith.tune.stations import BenchLostError, Entrant, NoTimeError, TrialFailedError
 
 
 def config(size: int, **more: object) -> Config:
     return Config(block_sizes=[size], **more)
 
 
-def emit(candidate: Candidate) -> Entrant:
+def emit(candidate: Candidate) -> EmittedCandidate:
     artifact = Artifact("k", "", (), (), ())
     key = str(candidate.config)
-    return Entrant(key, candidate, (Program(key, artifact, Binding(())),))
+    return EmittedCandidate(key, candidate, (Program(key, artifact, Binding(())),))
 
 
 class Clock:
@@ -43,20 +43,20 @@ class FakeBuilder:
     num_jobs: int = 2
     seconds: float = 0.1
     failures: dict[str, BuildReply] = field(default_factory=dict)
-    queue: list[Entrant] = field(default_factory=list)
+    queue: list[EmittedCandidate] = field(default_factory=list)
     most_pending: int = 0
 
-    def submit(self, entrant: Entrant) -> None:
-        self.queue.append(entrant)
+    def submit(self, emitted: EmittedCandidate) -> None:
+        self.queue.append(emitted)
         self.most_pending = max(self.most_pending, len(self.queue))
 
-    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
+    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
         if not timeout_s:
             return []
         done, self.queue = self.queue[: self.num_jobs], self.queue[self.num_jobs :]
         self.clock.now += self.seconds
         good = BuildReply(Verdict.OK, seconds=self.seconds)
-        return [(entrant, self.failures.get(entrant.key, good)) for entrant in done]
+        return [(emitted, self.failures.get(emitted.key, good)) for emitted in done]
 
     @property
     def num_pending(self) -> int:
@@ -67,7 +67,7 @@ class FakeBuilder:
 
 
 @dataclass
-class FakeBench:
+class FakeRunner:
     """Times come from ``times`` by key, with noise; ``verdicts`` holds what goes wrong."""
 
     clock: Clock
@@ -84,15 +84,15 @@ class FakeBench:
     before: Callable[[str], None] = lambda key: None
     rng: Random = field(default_factory=lambda: Random(0))
 
-    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
         if self.is_lost:
-            raise BenchLostError("no such device")
+            raise RunnerLostError("no such device")
         if self.ends_after is not None:
             if not self.ends_after:
                 raise NoTimeError("there is no time to start a runner again")
             self.ends_after -= 1
-        self.before(entrant.key)
-        verdict = self.verdicts.get(entrant.key, Verdict.OK)
+        self.before(emitted.key)
+        verdict = self.verdicts.get(emitted.key, Verdict.OK)
         if verdict in (Verdict.CRASHED, Verdict.HUNG):
             self.clock.now += timeout_s if verdict is Verdict.HUNG else 0.01
             self.known.clear()
@@ -100,14 +100,14 @@ class FakeBench:
             raise TrialFailedError(verdict, f"the runner {verdict.value}")
         self.clock.now += 0.01
         if verdict is Verdict.OK:
-            self.known.add(entrant.key)
+            self.known.add(emitted.key)
         reason = "" if verdict is Verdict.OK else "as told"
-        return CheckReply(verdict, reason, 1.5 * self.times(entrant.key))
+        return CheckReply(verdict, reason, 1.5 * self.times(emitted.key))
 
     def time(
         self, keys: Sequence[str], repeats: int, timeout_s: float
     ) -> tuple[tuple[float, ...], ...]:
-        assert set(keys) <= self.known, "a key was timed that the bench does not know"
+        assert set(keys) <= self.known, "a key was timed that the runner does not know"
         self.jobs.append(tuple(keys))
         self.num_samples += repeats * len(keys)
         rows = tuple(tuple(self._sample(key) for _ in range(repeats)) for key in keys)

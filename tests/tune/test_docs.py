@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilesmith.tune.options_from_settings import TABLE
+from tilesmith.tune.options import TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
 

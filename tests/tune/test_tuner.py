@@ -11,22 +11,22 @@ import pytest
 
 from tests.tune.fakes import (
     Clock,
-    FakeBench,
     FakeBuilder,
     FakeRecords,
+    FakeRunner,
     ListSearch,
     Spy,
     config,
     emit,
 )
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.context import EmittedCandidate, TuneContext
 from tilesmith.tune.failure_summary import summarize_rejected
 from tilesmith.tune.jobs import BuildReply
+from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import Final, StopReason, TuneResult
-from tilesmith.tune.stations import Entrant, Stations
 from tilesmith.tune.tuner import Tuner
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -44,7 +44,7 @@ class Setup:
     def __init__(self, sizes: list[int] = SIZES, **options: object) -> None:
         self.clock = Clock()
         self.builder = FakeBuilder(self.clock)
-        self.bench = FakeBench(self.clock, time_of)
+        self.runner = FakeRunner(self.clock, time_of)
         self.records = FakeRecords()
         self.spy = Spy()
         self.search = ListSearch([Candidate(config(size)) for size in sizes])
@@ -56,10 +56,10 @@ class Setup:
         self.emit = emit
 
     def make(self) -> Tuner:
-        stations = Stations(
+        context = TuneContext(
             emit=self.emit,
             builder=self.builder,
-            bench=self.bench,
+            runner=self.runner,
             records=self.records,
             prepare=lambda: SearchStart("k", "cpu", "", "ListSearch", 0, 1.0, "nothing"),
             keep=lambda config: config,
@@ -69,7 +69,7 @@ class Setup:
             find_dependence=lambda x: self.dependences.get(x.config.block_sizes[0], ""),
         )
         deadline = Deadline(self.options.budget_s, self.clock)
-        tuner = Tuner(self.search, stations, self.options, deadline, self.spy)
+        tuner = Tuner(self.search, context, self.options, deadline, self.spy)
         tuner.roofline_ms = self.roofline_ms
         return tuner
 
@@ -112,7 +112,7 @@ def test_slower_ones_are_dropped_after_few_samples():
 
 def test_what_there_is_no_time_to_run_is_no_outcome():
     setup = Setup()
-    setup.bench.ends_after = 3
+    setup.runner.ends_after = 3
     result = setup.run()
     assert result.stop is StopReason.BUDGET
     assert result.config == config(4)
@@ -137,7 +137,7 @@ def test_a_generation_is_summed_up_when_the_search_moves_on():
 )
 def test_a_bad_candidate_costs_only_itself(verdict: Verdict):
     setup = Setup(run_timeout_s=1.0)
-    setup.bench.verdicts[str(config(16))] = verdict
+    setup.runner.verdicts[str(config(16))] = verdict
     result = setup.run()
     assert setup.verdict(16) is verdict
     assert result.config in (config(8), config(32))
@@ -146,9 +146,9 @@ def test_a_bad_candidate_costs_only_itself(verdict: Verdict):
 
 def test_after_a_crash_the_champion_is_checked_again_before_it_is_timed():
     setup = Setup(sizes=[16, 1, 8, 4])
-    setup.bench.verdicts[str(config(1))] = Verdict.CRASHED
+    setup.runner.verdicts[str(config(1))] = Verdict.CRASHED
     assert setup.run().config == config(16)
-    assert setup.bench.num_starts == 2
+    assert setup.runner.num_starts == 2
 
 
 @pytest.mark.parametrize("verdict", [Verdict.BUILD_ERROR, Verdict.BUILD_TIMEOUT])
@@ -157,7 +157,7 @@ def test_what_does_not_build_is_not_run(verdict: Verdict):
     setup.builder.failures[str(config(16))] = BuildReply(verdict, "no")
     setup.run()
     assert setup.verdict(16) is verdict
-    assert not any(str(config(16)) in keys for keys in setup.bench.jobs)
+    assert not any(str(config(16)) in keys for keys in setup.runner.jobs)
 
 
 def test_an_exception_while_emitting_is_a_build_error():
@@ -203,7 +203,7 @@ def test_the_budget_ends_the_search_and_what_is_known_is_committed():
 
 def test_a_candidate_cut_off_by_the_budget_has_no_verdict():
     setup = Setup(sizes=[16, 8], budget_s=1.0)
-    setup.bench.verdicts[str(config(8))] = Verdict.HUNG
+    setup.runner.verdicts[str(config(8))] = Verdict.HUNG
     assert setup.run().config == config(16)
     assert [o.config for o in setup.search.told] == [config(16)]
 
@@ -224,7 +224,7 @@ def test_near_the_roofline_it_stops():
 
 def test_the_first_ctrl_c_ends_the_search_with_its_best():
     setup = Setup()
-    setup.bench.before = lambda key: (
+    setup.runner.before = lambda key: (
         os.kill(os.getpid(), signal.SIGINT) if key == str(config(4)) else None
     )
     result = setup.run()
@@ -242,7 +242,7 @@ def test_the_second_ctrl_c_aborts_after_the_best_is_committed():
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 
-    setup.bench.before = interrupt_twice
+    setup.runner.before = interrupt_twice
     with pytest.raises(KeyboardInterrupt):
         setup.run()
     assert [result.config for result in setup.records.committed] == [config(2)]
@@ -272,9 +272,9 @@ def test_an_exception_before_anything_is_known_is_raised():
         setup.run()
 
 
-def test_a_bench_that_does_not_start_is_reported():
+def test_a_runner_that_does_not_start_is_reported():
     setup = Setup()
-    setup.bench.is_lost = True
+    setup.runner.is_lost = True
     result = setup.run()
     assert result.stop is StopReason.NO_RUNNER
     assert result.problem == "no such device"
@@ -283,7 +283,7 @@ def test_a_bench_that_does_not_start_is_reported():
 
 def test_when_all_fail_nothing_is_committed():
     setup = Setup()
-    setup.bench.verdicts = {str(config(size)): Verdict.WRONG for size in SIZES}
+    setup.runner.verdicts = {str(config(size)): Verdict.WRONG for size in SIZES}
     result = setup.run()
     assert result.stop is StopReason.FINISHED
     assert not result.is_measured
@@ -321,12 +321,12 @@ def test_what_is_remembered_never_wins_over_what_is_measured():
     setup = Setup(sizes=[16, 8])
     setup.search.per_generation = 1
     setup.records.known = {config(8): known(8, 1.6), config(4): known(4, 1.0)}
-    setup.bench.times = lambda key: 2.0
+    setup.runner.times = lambda key: 2.0
     setup.run()
     assert [o.is_recalled for o in setup.search.told] == [False, False]
     setup = Setup(sizes=[8, 16])
     setup.records.known = {config(8): known(8, 1.6), config(4): known(4, 1.0)}
-    setup.bench.times = lambda key: 2.0
+    setup.runner.times = lambda key: 2.0
     assert setup.run().config == config(16)
     assert [o.is_recalled for o in setup.search.told] == [True, False]
 
@@ -341,7 +341,7 @@ def test_builds_stay_ahead_of_timing():
 def test_on_a_cpu_nothing_is_built_while_something_is_timed():
     setup = Setup()
     setup.overlaps = False
-    setup.bench.before = lambda key: check_idle()
+    setup.runner.before = lambda key: check_idle()
 
     def check_idle() -> None:
         assert not setup.builder.num_pending
@@ -352,8 +352,8 @@ def test_on_a_cpu_nothing_is_built_while_something_is_timed():
 
 def test_equal_candidates_are_told_apart_by_simplicity():
     setup = Setup(sizes=[64, 32, 16, 8])
-    setup.bench.times = lambda key: 1.0
-    setup.bench.noise = 0.02
+    setup.runner.times = lambda key: 1.0
+    setup.runner.noise = 0.02
     result = setup.run()
     final = setup.spy.all("finals")[0]
     assert len(final.ties) >= 2
@@ -396,8 +396,8 @@ def test_the_one_candidate_that_fits_is_measured_meanwhile():
 class FirstOthers(FakeBuilder):
     """Builds the default last of what it has."""
 
-    def collect(self, timeout_s: float) -> list[tuple[Entrant, BuildReply]]:
-        self.queue.sort(key=lambda entrant: entrant.candidate.origin == "default")
+    def collect(self, timeout_s: float) -> list[tuple[EmittedCandidate, BuildReply]]:
+        self.queue.sort(key=lambda emitted: emitted.candidate.origin == "default")
         return list(super().collect(timeout_s))
 
 
@@ -431,9 +431,9 @@ def test_nothing_wins_against_a_default_that_was_not_measured():
 class NeverDefault(FakeBuilder):
     """Is not done with the default before the end."""
 
-    def collect(self, timeout_s: float) -> list[tuple[Entrant, BuildReply]]:
-        stuck = [entrant for entrant in self.queue if entrant.candidate.origin == "default"]
-        self.queue = [entrant for entrant in self.queue if entrant not in stuck]
+    def collect(self, timeout_s: float) -> list[tuple[EmittedCandidate, BuildReply]]:
+        stuck = [emitted for emitted in self.queue if emitted.candidate.origin == "default"]
+        self.queue = [emitted for emitted in self.queue if emitted not in stuck]
         built = list(super().collect(timeout_s))
         self.queue += stuck
         return built

@@ -22,7 +22,7 @@ MOVED = {
     "helion.runtime.settings": "tilesmith.settings",
 }
 """Modules that stand elsewhere here."""
-WHOLE = "tilesmith.tune.decorator"
+WHOLE = "tilesmith.tune.autotune"
 """Loads every part that a kernel needs."""
 
 

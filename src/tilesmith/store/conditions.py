@@ -40,6 +40,9 @@ CODE_SETTINGS = (
     "debug_dtype_asserts",
 )
 """Settings that change generated code or how it is launched."""
+PACKAGES = ("torch", "triton", "llvmlite")
+COMPILING_FOLDERS = ("ir", "analysis", "passes", "schedule", "frontend", "backends", "compiler")
+"""Where a change may change generated code, or what a Config means."""
 
 
 class KernelSource(Protocol):
@@ -134,11 +137,6 @@ def _describe(value: Any) -> str:
     if value is None or isinstance(value, (bool, str)):
         return repr(value)
     return getattr(value, "__name__", type(value).__name__)
-
-
-PACKAGES = ("torch", "triton", "llvmlite")
-COMPILING_FOLDERS = ("ir", "analysis", "passes", "schedule", "frontend", "backends", "compiler")
-"""Where a change may change generated code, or what a Config means."""
 
 
 @lru_cache(maxsize=1)

@@ -37,6 +37,8 @@ UNKEPT_VERDICTS = (
 )
 """Depend on more than the conditions, and cost little to find out again."""
 LOCK_TIMEOUT_S = 5.0
+SCHEMA = 1
+_TIMES = ("median_ms", "low_ms", "high_ms")
 
 
 def journal_folder(cache_dir: str | Path) -> Path:
@@ -166,10 +168,6 @@ def find_journals(cache_dir: str | Path, kernel: str | None = None) -> list[Path
     folder = journal_folder(cache_dir)
     pattern = f"{safe_name(kernel)}-*.jsonl" if kernel else "*.jsonl"
     return sorted(folder.glob(pattern))
-
-
-SCHEMA = 1
-_TIMES = ("median_ms", "low_ms", "high_ms")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ reference interpreter is used, with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -17,6 +18,7 @@ from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.kernel import kernel as make_kernel
 from tilesmith.jit.runners import COMPILING, choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
@@ -24,20 +26,19 @@ from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
-from tilesmith.tune.benches import AGGREGATIONS
+from tilesmith.tune.candidates import make_seeds
 from tilesmith.tune.case import Case
-from tilesmith.tune.crew import Crew
-from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import Listener, SafeListener
-from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.options_from_settings import options_from_settings, wants_search
-from tilesmith.tune.report.choose import choose_listeners
+from tilesmith.tune.options import TuneOptions, options_from_settings, wants_search
 from tilesmith.tune.report.history import EndListener
+from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
+from tilesmith.tune.runner_clients import AGGREGATIONS
 from tilesmith.tune.search.registry import find_method
 from tilesmith.tune.search_run import SearchPlan, run_search
-from tilesmith.tune.seeds import make_seeds
+from tilesmith.tune.workers import Workers
 from tilesmith.tune.workspace import SINGLE, Goal
 
 LOG = logging.getLogger("tilesmith.autotune")
@@ -134,8 +135,8 @@ class Autotuner:
         if note:
             LOG.warning("%s", note)
         deadline = Deadline(options.budget_s)
-        with Crew(cases, options, deadline) as crew:
-            result = run_search(self._plan(cases, options, multi), deadline, crew)
+        with Workers(cases, options, deadline) as workers:
+            result = run_search(self._plan(cases, options, multi), deadline, workers)
         return settle(bound, result)
 
     def _plan(
@@ -230,3 +231,22 @@ def _check_multi(
             problem="the sets of arguments have different config spaces",
             fix="tune them apart, with kernel.autotune(args)",
         )
+
+
+def kernel(
+    fn: Callable[..., Any] | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    configs: Sequence[Config | Mapping[str, Any]] | None = None,
+    key: Callable[..., Hashable] | None = None,
+    **settings: Any,
+) -> Any:
+    """Turn a function with device loops into a kernel; bare or with arguments.
+
+    Example:
+        ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
+    """
+    options: dict[str, Any] = {"config": config, "configs": configs, "key": key, **settings}
+    if fn is None:
+        return partial(kernel, **options)
+    return make_kernel(fn, tuner=Autotuner(), **options)

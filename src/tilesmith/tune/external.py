@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from random import Random
 from typing import Any, cast
 
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.errors import InvalidConfigKeys, InvalidConfigValue
 from tilesmith.lab.workload.results import (
     copy_arguments,
     find_device,
@@ -21,22 +23,21 @@ from tilesmith.lab.workload.results import (
     time_calls,
 )
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.space.dimensions import Dimension, sample_values
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.context import EmittedCandidate, Samples, TuneContext
 from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import BuildReply, CheckReply
+from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import SafeListener, SearchStart
-from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.options_from_settings import options_from_settings
-from tilesmith.tune.plain_space import PlainSpace
-from tilesmith.tune.report.choose import choose_listeners
+from tilesmith.tune.options import TuneOptions, options_from_settings
+from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.registry import make_method
-from tilesmith.tune.stations import Entrant, Samples, Stations
 from tilesmith.tune.tuner import Tuner
 
 CompileFunction = Callable[[Config], Callable[..., Any]]
@@ -59,32 +60,32 @@ class Subject:
 
 
 class ImmediateBuilder:
-    """Nothing is built ahead: entrants are ready at once."""
+    """Nothing is built ahead: candidates are ready at once."""
 
     num_jobs = 1
 
     def __init__(self) -> None:
-        self._waiting: list[Entrant] = []
+        self._waiting: list[EmittedCandidate] = []
 
-    def submit(self, entrant: Entrant) -> None:
+    def submit(self, emitted: EmittedCandidate) -> None:
         """Keep it until it is collected."""
-        self._waiting.append(entrant)
+        self._waiting.append(emitted)
 
-    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
+    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
         """All of them."""
         done, self._waiting = self._waiting, []
-        return [(entrant, BuildReply(Verdict.OK)) for entrant in done]
+        return [(emitted, BuildReply(Verdict.OK)) for emitted in done]
 
     @property
     def num_pending(self) -> int:
-        """Entrants that were not collected."""
+        """Candidates that were not collected."""
         return len(self._waiting)
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-class InProcessBench:
+class InProcessRunner:
     """Calls functions in this process."""
 
     def __init__(self, subject: Subject, options: TuneOptions) -> None:
@@ -92,11 +93,11 @@ class InProcessBench:
         self._options = options
         self._functions: dict[str, Callable[..., Any]] = {}
 
-    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
         """Make the function, call it once on copies, compare."""
         subject = self._subject
         try:
-            function = subject.compile_fn(entrant.candidate.config)
+            function = subject.compile_fn(emitted.candidate.config)
         except Exception as error:
             return CheckReply(Verdict.BUILD_ERROR, f"{type(error).__name__}: {error}")
         args = copy_arguments(subject.args)
@@ -112,7 +113,7 @@ class InProcessBench:
             difference = find_difference(actual, subject.expected, *limits)
             if difference:
                 return CheckReply(Verdict.WRONG, difference)
-        self._functions[entrant.key] = function
+        self._functions[emitted.key] = function
         return CheckReply(Verdict.OK, "", first_ms)
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
@@ -194,10 +195,10 @@ def tune_subject(
     search = make_method(options.method, options.method_options)(space, options.seed)
     listener = SafeListener(choose_listeners(options))
     deadline = Deadline(options.budget_s)
-    stations = Stations(
-        emit=lambda candidate: Entrant(str(candidate.config), candidate, ()),
+    context = TuneContext(
+        emit=lambda candidate: EmittedCandidate(str(candidate.config), candidate, ()),
         builder=ImmediateBuilder(),
-        bench=InProcessBench(subject, options),
+        runner=InProcessRunner(subject, options),
         records=NoRecords(),
         prepare=lambda: _start(subject, search.name, options),
         keep=lambda config: config,
@@ -205,7 +206,7 @@ def tune_subject(
         complexity=lambda config: sum(config[n] != default.config[n] for n in config),
         overlaps=False,
     )
-    tuner = Tuner(search, stations, options, deadline, listener)
+    tuner = Tuner(search, context, options, deadline, listener)
 
     def finish(stop: StopReason, final: Final | None, problem: str) -> TuneResult:
         return TuneResult(
@@ -231,3 +232,56 @@ def _start(subject: Subject, method: str, options: TuneOptions) -> SearchStart:
     return SearchStart(
         subject.name, "", subject.device, method, options.seed, options.budget_s, judge
     )
+
+
+class PlainSpace:
+    """Has what search methods ask of a ConfigSpec; every combination of values is allowed."""
+
+    def __init__(self, tunables: Mapping[str, Fragment]) -> None:
+        self._fragments = dict(tunables)
+        self._dimensions = tuple(
+            Dimension(name, None, name, fragment, fragment.default)
+            for name, fragment in tunables.items()
+            if fragment.cardinality > 1
+        )
+
+    def structures(self) -> dict[str, PlainSpace]:
+        """There is only one."""
+        return {"": self}
+
+    def default_config(self) -> Config:
+        """Every tunable at its default."""
+        return Config.from_dict({n: fragment.default for n, fragment in self._fragments.items()})
+
+    def normalize(self, config: Config | Mapping[str, Any]) -> Config:
+        """Every tunable in order; raises ``InvalidConfig`` where a value is not allowed."""
+        unknown = [name for name in config if name not in self._fragments]
+        if unknown:
+            raise InvalidConfigKeys(keys=unknown)
+        values = {**self.default_config(), **config}
+        for name, fragment in self._fragments.items():
+            if not fragment.contains(values[name]):
+                raise InvalidConfigValue(key=name, value=values[name], allowed=fragment.expects)
+        return Config.from_dict({name: values[name] for name in self._fragments})
+
+    def fit(self, values: Mapping[str, Any]) -> Config:
+        """The Config with these values, those that are not allowed at their defaults."""
+        kept = {
+            name: value
+            for name, value in values.items()
+            if name in self._fragments and self._fragments[name].contains(value)
+        }
+        return Config.from_dict({**self.default_config(), **kept})
+
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Tunables with a choice."""
+        return self._dimensions
+
+    def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
+        """All of them."""
+        return self._dimensions
+
+    def random_config(self, rng: Random) -> Config:
+        """A random value for each."""
+        drawn = sample_values(self._dimensions, rng)
+        return self.fit({dimension.key: value for dimension, value in drawn.items()})

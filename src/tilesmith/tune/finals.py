@@ -6,14 +6,19 @@ finalists within it are tied, and of those the simplest wins.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from tilesmith.measure.statistics import Summary, ratio_interval, summarize
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Outcome, Verdict
+from tilesmith.tune.context import EmittedCandidate, RunnerLostError, TrialFailedError
+from tilesmith.tune.limits import Deadline
 from tilesmith.tune.result import Final, Standing
+from tilesmith.tune.trials import Trials
 
 NEAR = 1.15
 """Candidates slower than this multiple of the best are no finalists."""
@@ -21,6 +26,9 @@ NEAR_ENOUGH_TO_COMPARE = 2.0
 """But the default is one up to this: people want to know what the search has gained."""
 QUICK_MS = 20.0
 """And in any case if it takes no longer: its first time may be that of a busy machine."""
+LOG = logging.getLogger("tilesmith.autotune")
+ROUNDS_PER_CHUNK = 10
+MAX_ROUNDS = 400
 
 
 def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
@@ -82,3 +90,41 @@ def final_of(outcome: Outcome) -> Final:
 
 def _standing(config: Config, summary: Summary) -> Standing:
     return Standing(config, summary.median, summary.low, summary.high)
+
+
+class FinalRace:
+    """One race, over when time is."""
+
+    def __init__(
+        self, trials: Trials, deadline: Deadline, complexity: Callable[[Config], Any]
+    ) -> None:
+        self._trials = trials
+        self._deadline = deadline
+        self._complexity = complexity
+
+    def run(self, finalists: Sequence[EmittedCandidate]) -> Final | None:
+        """The result; None if there are not two to compare, no time, or no runner any more."""
+        try:
+            return self._race(finalists)
+        except (TrialFailedError, RunnerLostError) as error:
+            LOG.debug("the finals could not be held: %s", error)
+            return None
+
+    def _race(self, finalists: Sequence[EmittedCandidate]) -> Final | None:
+        known = [finalist for finalist in finalists if self._trials.restore(finalist)]
+        if len(known) < 2 or self._deadline.is_past:
+            return None
+        keys = [finalist.key for finalist in known]
+        samples = self._sample([*keys, keys[0]])
+        return judge_finals([e.candidate.config for e in known], samples, self._complexity)
+
+    def _sample(self, keys: list[str]) -> list[list[float]]:
+        """Rounds in chunks, as many as time allows; flushing caches may cost more than running."""
+        series: list[list[float]] = [[] for _ in keys]
+        chunk_s = 0.0
+        while len(series[0]) < MAX_ROUNDS and self._deadline.cap(inf) >= 2.0 * chunk_s:
+            start = self._deadline.elapsed_s
+            for position, more in enumerate(self._trials.time(keys, ROUNDS_PER_CHUNK)):
+                series[position] += more
+            chunk_s = self._deadline.elapsed_s - start
+        return series

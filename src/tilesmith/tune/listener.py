@@ -1,21 +1,24 @@
 """Who is told about a search while it runs: reports implement this protocol.
 
-The driver calls these methods in its own thread and hands over plain, frozen records. An exception
-of a listener is logged and ends the listening, never the search.
+The search loop calls these methods in its own thread and hands over plain, frozen records.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import Protocol
+from math import inf, prod
+from typing import Any, Protocol
 
 from tilesmith.lab.listeners import SafeListeners
+from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, TuneResult
 from tilesmith.tune.search.interface import Best
+
+MAX_ITEMS = 6
+"""Of a list argument that are shown."""
 
 
 @dataclass(frozen=True)
@@ -128,3 +131,37 @@ class SafeListener(SafeListeners[Listener]):
     def on_end(self, result: TuneResult) -> None:
         """Pass on."""
         self.tell(lambda listener: listener.on_end(result))
+
+
+def arguments_text(names: Sequence[str], arguments: Sequence[Any]) -> str:
+    """One line: names with types and shapes.
+
+    Example:
+        >>> arguments_text(("scale", "biases"), (0.5, [1, None]))
+        'scale: 0.5, biases: [1, None]'
+    """
+    return ", ".join(f"{name}: {_argument_text(value)}" for name, value in zip(names, arguments))
+
+
+def space_size(spec: ConfigSpec) -> float:
+    """How many combinations of choices there are; some of them do not fit together."""
+    return prod(float(dimension.fragment.cardinality) for dimension in spec.dimensions())
+
+
+def _argument_text(value: Any) -> str:
+    if hasattr(value, "dtype") and hasattr(value, "stride"):
+        return _tensor_text(value)
+    if isinstance(value, (list, tuple)):
+        listed = [_argument_text(item) for item in value[:MAX_ITEMS]]
+        more = ["…"] if len(value) > MAX_ITEMS else []
+        return f"[{', '.join(listed + more)}]"
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return repr(value)
+
+
+def _tensor_text(tensor: Any) -> str:
+    """Type and shape; strides where they are not the obvious ones."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
+    return f"{dtype}{list(tensor.shape)}{strides}"

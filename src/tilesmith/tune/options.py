@@ -1,15 +1,43 @@
-"""How to tune: everything the tuner takes from Settings and the caller, in one frozen place."""
+"""How to tune: TuneOptions, made from settings and keywords of a call in this one place.
+
+Settings without a meaning here are listed in docs/tuning.md; they are accepted and change nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
+from tilesmith.tune.search.registry import METHODS
 
 EFFORT_SECONDS = {"none": 0.0, "quick": 15.0, "full": 120.0}
+PREFIX = "autotune_"
+METHOD_KEYWORDS = ("method", "algorithm")
+TABLE: tuple[tuple[str, str], ...] = (
+    ("autotune_max_generations", "max_generations"),
+    ("autotune_precompile_jobs", "build_jobs"),
+    ("autotune_compile_timeout", "build_timeout_s"),
+    ("autotune_benchmark_timeout", "run_timeout_s"),
+    ("autotune_accuracy_check", "is_checked"),
+    ("autotune_baseline_fn", "baseline_fn"),
+    ("autotune_baseline_atol", "atol"),
+    ("autotune_baseline_rtol", "rtol"),
+    ("autotune_baseline_accuracy_check_fn", "accuracy_check_fn"),
+    ("autotune_config_filter", "config_filter"),
+    ("autotune_config_overrides", "overrides"),
+    ("autotune_stop_at_roofline", "stop_at_roofline"),
+    ("autotune_log_level", "log_level"),
+    ("autotune_progress_bar", "has_progress_bar"),
+    ("autotuner", "method"),
+    ("deterministic", "is_deterministic"),
+)
+"""Settings that are options under another name."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +81,104 @@ class TuneOptions:
     has_progress_bar: bool = True
     log_path: Path | None = None
     """Prefix of .csv, .jsonl, .png and .html files about the search."""
+
+
+def options_from_settings(
+    settings: Settings, given: Mapping[str, Any] | None = None, budget_s: float | None = None
+) -> TuneOptions:
+    """The options of a search.
+
+    Args:
+        settings: the kernel's settings.
+        given: keywords of the call: settings (``autotune_`` may be left out), the name of a method
+            as ``method`` or ``algorithm``, and whatever that method takes.
+        budget_s: seconds, if the caller says so.
+    """
+    settings, method_options = split_keywords(settings, given or {})
+    values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
+    log = settings.autotune_log
+    is_said = any(name in (given or {}) for name in ("effort", "autotune_effort"))
+    budget_s = choose_budget(settings, is_said=is_said) if budget_s is None else budget_s
+    _check_budget(budget_s)
+    return TuneOptions(
+        **values,
+        budget_s=float(budget_s),
+        method_options=method_options,
+        seed=settings.autotune_random_seed or 0,
+        seed_configs=as_configs(settings.autotune_seed_configs),
+        cache_dir=Path(settings.cache_dir),
+        is_cached=not settings.skip_cache,
+        is_forced=settings.force_autotune,
+        log_path=None if log is None else Path(log),
+    )
+
+
+def _check_budget(budget_s: object) -> None:
+    """Raise if it is no time that a search can take; callers are people, whatever types say."""
+    if isinstance(budget_s, bool) or not isinstance(budget_s, Real):
+        raise TypeError(f"budget={budget_s!r}: expected seconds, a number from 0 on")
+    seconds = float(budget_s)
+    if not seconds >= 0.0:
+        raise ValueError(f"a search cannot take {seconds:g} seconds; expected 0 or more")
+
+
+def choose_budget(settings: Settings, *, is_said: bool) -> float:
+    """Seconds for a search that was asked for: the budget, else the effort's, else those of full.
+
+    The effort "none" says that nobody has to wait at a first call; who calls ``autotune`` waits,
+    unless the call itself says so (``is_said``).
+    """
+    if settings.autotune_budget_seconds is not None:
+        return settings.autotune_budget_seconds
+    seconds = EFFORT_SECONDS[settings.autotune_effort]
+    return seconds if is_said else seconds or EFFORT_SECONDS["full"]
+
+
+def wants_search(settings: Settings) -> bool:
+    """Whether a first call without any Config searches."""
+    if settings.autotune_budget_seconds is not None:
+        return settings.autotune_budget_seconds > 0.0
+    return settings.force_autotune or EFFORT_SECONDS[settings.autotune_effort] > 0.0
+
+
+def split_keywords(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """Settings with the keywords that are settings put in, and the other keywords."""
+    known = {item.name for item in fields(settings)}
+    changes: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in METHOD_KEYWORDS:
+            changes["autotuner"] = value
+        elif name in known or PREFIX + name in known:
+            changes[name if name in known else PREFIX + name] = value
+        else:
+            rest[name] = value
+    _check_names(rest, known)
+    return Settings(**{**settings.to_dict(), **changes}), rest
+
+
+def _check_names(names: Iterable[str], settings: Iterable[str]) -> None:
+    """Raise for a keyword that looks mistyped; of others methods say which they take."""
+    options = {o for method in METHODS.values() for o in (*method.options, *method.ignored)}
+    known = options | {name.removeprefix(PREFIX) for name in settings} | set(METHOD_KEYWORDS)
+    for name in names:
+        near = get_close_matches(name.removeprefix(PREFIX), sorted(known), 2)
+        if name not in options and near:
+            hint = f"did you mean {' or '.join(near)}?"
+            raise ValueError(f"a search has no option {name!r}; {hint}")
+
+
+def as_configs(given: object) -> tuple[Config, ...]:
+    """Configs from one or several Configs or dicts."""
+    if given is None:
+        return ()
+    items = [given] if isinstance(given, Mapping) else list(cast("Sequence[object]", given))
+    return tuple(map(_as_config, items))
+
+
+def _as_config(item: object) -> Config:
+    if isinstance(item, Config):
+        return item
+    if isinstance(item, Mapping):
+        return Config.from_dict(cast("Mapping[str, Any]", item))
+    raise TypeError(f"a Config or a dict is needed, found {type(item).__name__}")

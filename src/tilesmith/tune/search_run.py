@@ -1,39 +1,61 @@
-"""One search from start to end: workspace, search method, driver, result."""
+"""One search from start to end: workspace, search method, search loop, result."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
 
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.lab.workload.memory import CaptureError
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
-from tilesmith.tune.case import Case
-from tilesmith.tune.crew import Crew
-from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.case import Case, make_user_check
+from tilesmith.tune.context import Records, RunnerLostError, TuneContext
 from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import PrepareReply
-from tilesmith.tune.listener import Listener, SearchStart
-from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.options_from_settings import as_configs
+from tilesmith.tune.limits import Deadline
+from tilesmith.tune.listener import Listener, SearchStart, arguments_text, space_size
+from tilesmith.tune.options import TuneOptions, as_configs
 from tilesmith.tune.report.history import time_in_finals
-from tilesmith.tune.report.subject import arguments_text, space_size
 from tilesmith.tune.result import Final, StopReason, TuneResult
 from tilesmith.tune.runner.build import publish_program
-from tilesmith.tune.search.finite_search import FiniteSearch
 from tilesmith.tune.search.interface import Search, SearchSpace
 from tilesmith.tune.search.registry import make_method
-from tilesmith.tune.simplicity import complexity
-from tilesmith.tune.stations import BenchLostError, Records, Stations
+from tilesmith.tune.search.simple_searches import FiniteSearch
 from tilesmith.tune.tuner import Tuner
-from tilesmith.tune.user_functions import make_user_check
+from tilesmith.tune.workers import Workers
 from tilesmith.tune.workspace import SINGLE, Goal, Workspace
 
+Complexity = tuple[int, int, int, int, int, int, int]
 LOG = logging.getLogger("tilesmith.autotune")
 TRUSTED_ORIGINS = ("user", "given", "default")
+
+
+def complexity(config: Config, spec: ConfigSpec) -> Complexity:
+    """Smaller is simpler; compared in this order.
+
+    Not what the kernel would run with anyway, keys away from their defaults, accesses that are not
+    by pointers, program ids that are not flat, stages, warps, and the number of elements in a tile.
+    """
+    full = spec.normalize(config)
+    return (
+        int(full != spec.normalize(spec.default_config())),
+        len(full.minimize(spec)),
+        _num_special(full.get("indexing", "pointer")) + _num_special(full.get("atomic_indexing")),
+        int(full.get("pid_type", "flat") != "flat"),
+        int(full.get("num_stages", 0)),
+        int(full.get("num_warps", 0)),
+        prod(full.get("block_sizes", [])),
+    )
+
+
+def _num_special(indexing: Any) -> int:
+    kinds = cast("list[str]", indexing if isinstance(indexing, list) else [indexing or "pointer"])
+    return sum(kind != "pointer" for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -54,13 +76,13 @@ class SearchPlan:
         return self.cases[0].bound.config_spec
 
 
-def run_search(plan: SearchPlan, deadline: Deadline, crew: Crew) -> TuneResult:
+def run_search(plan: SearchPlan, deadline: Deadline, workers: Workers) -> TuneResult:
     """Search; the result says what was found, or why nothing could be."""
     search = _make_search(plan)
     try:
-        with Workspace(plan.cases, plan.options, deadline, plan.goal, crew) as workspace:
+        with Workspace(plan.cases, plan.options, deadline, plan.goal, workers) as workspace:
             result = _Run(plan, search, workspace, deadline).run()
-    except (CaptureError, BenchLostError) as error:
+    except (CaptureError, RunnerLostError) as error:
         result = TuneResult(
             plan.spec.default_config(),
             StopReason.NO_RUNNER,
@@ -83,10 +105,10 @@ class _Run:
         self._deadline = deadline
         self._judge = PrepareReply("")
         self._search = search
-        stations = Stations(
+        context = TuneContext(
             emit=workspace.emit,
             builder=workspace.builder,
-            bench=workspace.bench,
+            runner=workspace.runner,
             records=plan.records,
             prepare=self._prepare,
             keep=self._keep,
@@ -97,7 +119,7 @@ class _Run:
             timeline=workspace.timeline,
             find_dependence=self._find_dependence if plan.options.is_deterministic else None,
         )
-        self._tuner = Tuner(self._search, stations, plan.options, deadline, plan.listener)
+        self._tuner = Tuner(self._search, context, plan.options, deadline, plan.listener)
         self._tuner.roofline_ms = plan.spec.roofline_ms() if len(plan.cases) == 1 else None
 
     def run(self) -> TuneResult:
@@ -109,9 +131,9 @@ class _Run:
 
     def _publish(self, config: Config) -> None:
         """Let the caller's process find what was built for the winner, and not build it again."""
-        entrant = self._tuner.find_entrant(config)
+        emitted = self._tuner.find_emitted(config)
         try:
-            for program in entrant.programs if entrant else ():
+            for program in emitted.programs if emitted else ():
                 publish_program(program, self._plan.options.cache_dir)
         except Exception as error:  # it will be built again, that is all
             LOG.debug("the winner's code is not published: %s", error)

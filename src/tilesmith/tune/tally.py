@@ -1,4 +1,4 @@
-"""The books of a search: all outcomes, the best, and the summary of each generation."""
+"""The outcomes of a search so far, the best of them, and what listeners are told of both."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from math import inf
 from tilesmith.measure.statistics import median
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Outcome, Verdict
-from tilesmith.tune.listener import Generation
-from tilesmith.tune.search.interface import Best
+from tilesmith.tune.limits import Deadline
+from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
+from tilesmith.tune.search.interface import Best, Search
 
 
 class Tally:
@@ -82,3 +83,53 @@ class Tally:
 def count_verdicts(outcomes: Sequence[Outcome]) -> dict[Verdict, int]:
     """How often each verdict occurs, the most frequent first."""
     return dict(Counter(outcome.verdict for outcome in outcomes).most_common())
+
+
+class ProgressReporter:
+    """Between the search loop and its listener."""
+
+    def __init__(
+        self, search: Search, tally: Tally, listener: Listener, deadline: Deadline
+    ) -> None:
+        self._search = search
+        self._tally = tally
+        self._listener = listener
+        self._deadline = deadline
+        self._budget_s = deadline.budget_s
+        self._generation = 0
+        self._early: list[tuple[Outcome, int]] | None = []
+
+    def start(self, start: SearchStart) -> None:
+        """The search begins."""
+        early, self._early = self._early or [], None
+        self._listener.on_start(start)
+        for outcome, num_in_flight in early:
+            self.tell(outcome, num_in_flight)
+
+    def tell(self, outcome: Outcome, num_in_flight: int) -> None:
+        """An outcome, which is in the books; so many others are on their way."""
+        if self._early is not None:
+            self._early.append((outcome, num_in_flight))
+            return
+        progress = Progress(
+            self._deadline.elapsed_s,
+            self._budget_s,
+            len(self._tally.outcomes),
+            self._generation,
+            self._tally.best_entry,
+            num_in_flight,
+        )
+        self._listener.on_outcome(outcome, progress)
+        self.note_generation()
+
+    def note_generation(self) -> None:
+        """Sum up a generation that is over."""
+        if self._search.generation != self._generation:
+            self.close_generation()
+            self._generation = self._search.generation
+
+    def close_generation(self) -> None:
+        """Sum up the last one."""
+        if self._tally.num_in_generation:
+            summary = self._tally.close_generation(self._generation, self._deadline.elapsed_s)
+            self._listener.on_generation(summary)

@@ -1,4 +1,4 @@
-"""The search loop: candidates go through builder and bench until something says stop.
+"""The search loop: candidates go through builder and runner until something says stop.
 
 Whatever ends it (budget, roofline, Ctrl-C, an exception), the best so far is committed first.
 Building overlaps with timing unless both would compete for the same processor.
@@ -13,25 +13,20 @@ from math import inf
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Outcome
-from tilesmith.tune.announcer import Announcer
-from tilesmith.tune.deadline import Deadline
-from tilesmith.tune.final_race import FinalRace
-from tilesmith.tune.finals import choose_finalists, final_of
-from tilesmith.tune.intake import Intake
-from tilesmith.tune.interrupts import Interrupts
+from tilesmith.tune.candidates import CandidateFilter, ReadyQueue
+from tilesmith.tune.context import EmittedCandidate, RunnerLostError, TrialFailedError, TuneContext
+from tilesmith.tune.finals import FinalRace, choose_finalists, final_of
+from tilesmith.tune.limits import Deadline, Interrupts
 from tilesmith.tune.listener import Listener
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.ready_queue import ReadyQueue
-from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.result import Final, StopReason, Timeline, TuneResult
 from tilesmith.tune.search.interface import Search
-from tilesmith.tune.stations import BenchLostError, Entrant, Stations, TrialFailedError
-from tilesmith.tune.tally import Tally
-from tilesmith.tune.timeline import Timeline
+from tilesmith.tune.tally import ProgressReporter, Tally
 from tilesmith.tune.trials import Limits, Trials
 
 LOG = logging.getLogger("tilesmith.autotune")
 QUEUE_PER_JOB = 2
-"""Entrants submitted per builder process, so that none waits for the driver."""
+"""Candidates submitted per builder process, so that none waits for the search loop."""
 POLL_S = 0.1
 FINALS_SHARE = 0.1
 MAX_FINALS_S = 5.0
@@ -45,25 +40,25 @@ class Tuner:
     def __init__(
         self,
         search: Search,
-        stations: Stations,
+        context: TuneContext,
         options: TuneOptions,
         deadline: Deadline,
         listener: Listener,
     ) -> None:
         self._search = search
-        self._at = stations
+        self._context = context
         self._options = options
         self._deadline = deadline
         deadline.reserved_s = min(FINALS_SHARE * options.budget_s, MAX_FINALS_S)
         self._listener = listener
         self._interrupts = Interrupts()
         limits = Limits(options.run_timeout_s, max(0.2, options.budget_s / 50))
-        self._trials = Trials(stations.bench, deadline, limits, find_fault=stations.find_fault)
+        self._trials = Trials(context.runner, deadline, limits, find_fault=context.find_fault)
         most = options.max_generations
         self._last_generation = inf if most is None else most
         self.tally = Tally()
-        self._announcer = Announcer(search, self.tally, listener, deadline)
-        self._intake = Intake(stations, self.tally)
+        self._reporter = ProgressReporter(search, self.tally, listener, deadline)
+        self._filter = CandidateFilter(context, self.tally)
         self._ready = ReadyQueue(deadline)
         self.roofline_ms: float | None = None
 
@@ -88,15 +83,15 @@ class Tuner:
                 result = self._commit(finish(stop, final, problem))
             return result
 
-    def find_entrant(self, config: Config) -> Entrant | None:
+    def find_emitted(self, config: Config) -> EmittedCandidate | None:
         """What a Config was built from, if it was."""
-        return self._intake.entrants.get(config)
+        return self._filter.emitted.get(config)
 
     def _search_safely(self) -> tuple[StopReason, str]:
         """How the search ended; an exception that leaves nothing to return is raised."""
         try:
             return self._loop(), ""
-        except BenchLostError as error:
+        except RunnerLostError as error:
             return StopReason.NO_RUNNER, str(error)
         except Exception:
             if self.tally.best is None:
@@ -105,25 +100,25 @@ class Tuner:
             return StopReason.ERROR, traceback.format_exc()
 
     def _prepare(self) -> None:
-        """Make the bench ready; builds go on meanwhile, and outcomes that are known now wait."""
+        """Make the runner ready; builds go on meanwhile, and outcomes that are known now wait."""
         self._refill()
-        self._announcer.start(self._at.prepare())
+        self._reporter.start(self._context.prepare())
 
     def _loop(self) -> StopReason:
         try:
             self._prepare()
         except TrialFailedError as failed:
             if not self._deadline.is_past:
-                raise BenchLostError(failed.reason) from failed
+                raise RunnerLostError(failed.reason) from failed
         while (stop := self._find_stop()) is None:
             self._refill()
             self._collect()
             if self._ready and not self._is_held:
                 self._try_next()
-            elif not self._at.builder.num_pending and not self._refill():
-                self._announcer.close_generation()
+            elif not self._context.builder.num_pending and not self._refill():
+                self._reporter.close_generation()
                 return self._find_stop() or StopReason.FINISHED
-        self._announcer.close_generation()
+        self._reporter.close_generation()
         return stop
 
     def _find_stop(self) -> StopReason | None:
@@ -140,22 +135,22 @@ class Tuner:
 
     @property
     def _is_held(self) -> bool:
-        return self._ready.is_held and self._at.builder.num_pending > 0
+        return self._ready.is_held and self._context.builder.num_pending > 0
 
     @property
     def _is_idle(self) -> bool:
-        return not self._ready and not self._at.builder.num_pending
+        return not self._ready and not self._context.builder.num_pending
 
     def _refill(self) -> bool:
         """Ask for candidates until there is enough to do; whether any came."""
-        builder, has_asked = self._at.builder, False
+        builder, has_asked = self._context.builder, False
         started, capacity = self._deadline.elapsed_s, builder.num_jobs * QUEUE_PER_JOB
         while (room := capacity - builder.num_pending - len(self._ready)) > 0:
             # Where hardly any candidate fits the device, asking must not take all the time.
             is_long = self._deadline.elapsed_s - started > POLL_S and not self._is_idle
             if is_long or self._find_stop() is not None:
                 return has_asked
-            self._announcer.note_generation()
+            self._reporter.note_generation()
             if self._search.generation > self._last_generation:
                 return has_asked
             candidates = self._search.ask(room)
@@ -163,7 +158,7 @@ class Tuner:
                 return has_asked
             has_asked = True
             for candidate in candidates:
-                outcomes = self._intake.admit(candidate)
+                outcomes = self._filter.admit(candidate)
                 if not outcomes:
                     self._ready.note_submitted(candidate)
                 for outcome in outcomes:
@@ -172,30 +167,30 @@ class Tuner:
 
     def _collect(self) -> None:
         """Take over what is built; wait only when there is nothing else to do."""
-        builder = self._at.builder
-        must_wait = not self._ready or not self._at.overlaps or self._is_held
+        builder = self._context.builder
+        must_wait = not self._ready or not self._context.overlaps or self._is_held
         while builder.num_pending:
             wait_s = self._deadline.cap(POLL_S) if must_wait else 0.0
             self._ready.extend(builder.collect(wait_s))
-            is_done = self._ready and (self._at.overlaps or not builder.num_pending)
+            is_done = self._ready and (self._context.overlaps or not builder.num_pending)
             if (is_done and not self._is_held) or not must_wait or self._find_stop() is not None:
                 return
 
     def _try_next(self) -> None:
-        entrant, built = self._ready.pop()
-        self._at.timeline.note("tried", self._deadline.elapsed_s)
-        outcome = self._trials.run(entrant, built)
+        emitted, built = self._ready.pop()
+        self._context.timeline.note("tried", self._deadline.elapsed_s)
+        outcome = self._trials.run(emitted, built)
         if outcome is not None:
             if outcome.verdict.is_timed:
-                self._at.timeline.note(Timeline.MEASURED, self._deadline.elapsed_s)
+                self._context.timeline.note(Timeline.MEASURED, self._deadline.elapsed_s)
             self._record(outcome)
 
     def _record(self, outcome: Outcome) -> None:
         self.tally.add(outcome)
         if not outcome.is_recalled:
-            self._at.records.append(outcome)
+            self._context.records.append(outcome)
         self._search.tell([outcome])
-        self._announcer.tell(outcome, self._at.builder.num_pending + len(self._ready))
+        self._reporter.tell(outcome, self._context.builder.num_pending + len(self._ready))
 
     def _best_as_final(self) -> Final | None:
         """The best, once it is known to be no worse than the default."""
@@ -205,7 +200,7 @@ class Tuner:
 
     def _commit(self, result: TuneResult) -> TuneResult:
         if result.is_measured:
-            self._at.records.commit(result)
+            self._context.records.commit(result)
         return result
 
     def _run_finals(self) -> Final | None:
@@ -214,6 +209,6 @@ class Tuner:
             self._deadline.reserved_s = min(self._deadline.reserved_s, HASTY_FINALS_S)
         self._deadline.end()
         finalists = choose_finalists(self.tally.outcomes, self._options.num_finalists)
-        entrants = [self.find_entrant(outcome.config) for outcome in finalists]
-        race = FinalRace(self._trials, self._deadline, self._at.complexity)
-        return race.run([entrant for entrant in entrants if entrant is not None])
+        found = [self.find_emitted(outcome.config) for outcome in finalists]
+        race = FinalRace(self._trials, self._deadline, self._context.complexity)
+        return race.run([emitted for emitted in found if emitted is not None])

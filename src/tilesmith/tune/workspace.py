@@ -1,6 +1,6 @@
-"""What the driver of one search works with: its processes, and workloads captured in files.
+"""What one search works with: workloads captured in files, and the processes that load them.
 
-The files are gone when the workspace is left; the processes are the crew's.
+The files are gone when the workspace is left; the processes belong to Workers.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from tilesmith.lab.workload.saving import save, workload_folder
 from tilesmith.numerics.reference_tiles import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.benches import AGGREGATIONS, JointBench, RunnerBench
-from tilesmith.tune.case import Case
-from tilesmith.tune.crew import Crew
-from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.case import Case, save_baseline
+from tilesmith.tune.context import EmittedCandidate, RunnerLostError, TrialFailedError
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
+from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.stations import BenchLostError, Entrant, TrialFailedError
-from tilesmith.tune.timeline import Timeline
-from tilesmith.tune.user_functions import save_baseline
+from tilesmith.tune.result import Timeline
+from tilesmith.tune.runner_clients import AGGREGATIONS, JointRunner, RunnerClient
+from tilesmith.tune.workers import Workers
 
 REFERENCE_SHARE = 0.3
 """Of the budget, at most, for the interpreter."""
@@ -70,11 +69,11 @@ SINGLE = Goal()
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _CaseSetup:
     """What belongs to one case."""
 
     case: Case
-    bench: RunnerBench
+    runner: RunnerClient
     candidates: Candidates
     job: PrepareJob
 
@@ -97,7 +96,7 @@ class _Desk:
 
 
 class Workspace:
-    """Everything that runs outside the driver, for one search."""
+    """Everything that runs outside the search loop, for one search."""
 
     def __init__(
         self,
@@ -105,20 +104,20 @@ class Workspace:
         options: TuneOptions,
         deadline: Deadline,
         goal: Goal,
-        crew: Crew,
+        workers: Workers,
     ) -> None:
         self._options = options
         self._deadline = deadline
         self._goal = goal
         self._stack = ExitStack()
         self._numbers = count(1)
-        self._desks: list[_Desk] = []
+        self._setups: list[_CaseSetup] = []
         self._timeline = Timeline()
         self.overlaps = cases[0].bound.target.is_gpu
-        self.builder = crew.builder
-        self.bench = JointBench(crew.benches, AGGREGATIONS[goal.aggregation])
+        self.builder = workers.builder
+        self.runner = JointRunner(workers.runners, AGGREGATIONS[goal.aggregation])
         try:
-            self._desks = [self._open(*pair) for pair in zip(cases, crew.benches)]
+            self._setups = [self._open(*pair) for pair in zip(cases, workers.runners)]
         except BaseException:
             self._stack.close()
             raise
@@ -145,28 +144,28 @@ class Workspace:
     @property
     def disturbed(self) -> float:
         """The share of measurements during which others had the cores."""
-        found = [one for desk in self._desks for one in desk.bench.disturbances]
+        found = [one for setup in self._setups for one in setup.runner.disturbances]
         return sum(found) / len(found) if found else 0.0
 
-    def emit(self, candidate: Candidate) -> Entrant:
+    def emit(self, candidate: Candidate) -> EmittedCandidate:
         """The programs of a candidate, one for each case."""
         key = f"c{next(self._numbers)}"
         config = candidate.config
-        programs = tuple(desk.program(key, config) for desk in self._desks)
-        references = tuple(desk.own_reference(config) for desk in self._desks)
-        return Entrant(key, candidate, programs, references)
+        programs = tuple(setup.program(key, config) for setup in self._setups)
+        references = tuple(setup.own_reference(config) for setup in self._setups)
+        return EmittedCandidate(key, candidate, programs, references)
 
     def prepare(self) -> PrepareReply:
         """Load all workloads; the reply for the first, or the first that is worse off."""
-        replies = [self._prepare(desk) for desk in self._desks]
+        replies = [self._prepare(setup) for setup in self._setups]
         if self._goal.relative_to is not None:
-            self.bench.weights = self._weigh()
+            self.runner.weights = self._weigh()
         self._note_preparation(replies[0])
         return next((reply for reply in replies if reply.reason), replies[0])
 
     def _note_preparation(self, reply: PrepareReply) -> None:
         timeline, deadline = self._timeline, self._deadline
-        timeline.note("runner", deadline.elapsed_at(self._desks[0].bench.ready_at))
+        timeline.note("runner", deadline.elapsed_at(self._setups[0].runner.ready_at))
         timeline.note("loading", reply.loading_s)
         timeline.note("reference", reply.reference_s)
         timeline.note("prepared", deadline.elapsed_s)
@@ -174,43 +173,43 @@ class Workspace:
     def _weigh(self) -> list[float]:
         """The times that those of candidates are divided by."""
         baseline = self._options.baseline_fn
-        cases = [desk.case for desk in self._desks]
+        cases = [setup.case for setup in self._setups]
         if self._goal.relative_to == "baseline" and baseline is not None:
             return [time_function(baseline, case.args, str(case.bound.device)) for case in cases]
-        entrant = self.emit(Candidate(cases[0].bound.config_spec.default_config(), "default"))
+        emitted = self.emit(Candidate(cases[0].bound.config_spec.default_config(), "default"))
         timeout_s = self._deadline.cap(self._options.run_timeout_s)
-        reply = self.bench.check(entrant, timeout_s)
+        reply = self.runner.check(emitted, timeout_s)
         if reply.verdict is not Verdict.OK:
-            raise BenchLostError(f"the default config, to compare with, fails: {reply.reason}")
-        return self.bench.time_apart(entrant.key, WEIGHING_REPEATS, timeout_s)
+            raise RunnerLostError(f"the default config, to compare with, fails: {reply.reason}")
+        return self.runner.time_apart(emitted.key, WEIGHING_REPEATS, timeout_s)
 
-    def _prepare(self, desk: _Desk) -> PrepareReply:
-        limit_s = desk.job.time_limit_s + LOADING_S
+    def _prepare(self, setup: _CaseSetup) -> PrepareReply:
+        limit_s = setup.job.time_limit_s + LOADING_S
         try:
-            return desk.bench.prepare(desk.job, self._deadline.cap(limit_s))
+            return setup.runner.prepare(setup.job, self._deadline.cap(limit_s))
         except TrialFailedError as failed:
             if self._deadline.is_past:
                 raise
-            return self._prepare_unchecked(desk, failed)
+            return self._prepare_unchecked(setup, failed)
 
-    def _prepare_unchecked(self, desk: _Desk, failed: TrialFailedError) -> PrepareReply:
+    def _prepare_unchecked(self, setup: _CaseSetup, failed: TrialFailedError) -> PrepareReply:
         """After the reference took the runner down: candidates are compared with each other."""
-        job = replace(desk.job, reference=None)
+        job = replace(setup.job, reference=None)
         try:
-            reply = desk.bench.prepare(job, self._deadline.cap(LOADING_S))
+            reply = setup.runner.prepare(job, self._deadline.cap(LOADING_S))
         except TrialFailedError as again:
-            raise BenchLostError(f"the workload cannot be prepared: {again.reason}") from again
+            raise RunnerLostError(f"the workload cannot be prepared: {again.reason}") from again
         return replace(reply, reason=reply.reason or f"the reference failed: {failed.reason}")
 
-    def _open(self, case: Case, bench: RunnerBench) -> _Desk:
+    def _open(self, case: Case, runner: RunnerClient) -> _CaseSetup:
         basis_config = case.bound.config_spec.default_config()
         captured = capture(case.bound, case.args, basis_config)
         folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
         candidates = Candidates(case.bound, case.args, captured, folder)
         job = self._job(case, candidates, save(captured, folder), folder)
-        bench.announce(job)
+        runner.announce(job)
         self._timeline.note("saved", self._deadline.elapsed_s)
-        return _Desk(case, bench, candidates, job)
+        return _CaseSetup(case, runner, candidates, job)
 
     def _job(self, case: Case, candidates: Candidates, workload: Path, folder: Path) -> PrepareJob:
         options, bound = self._options, case.bound

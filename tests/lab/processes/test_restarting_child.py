@@ -9,19 +9,19 @@ import pytest
 
 from tests.lab.processes.living import PLAYFUL, eventually
 from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.child import RunnerClient
-from tilesmith.lab.processes.failures import ChildDied, ChildTimeout, RunnerUnavailable
+from tilesmith.lab.processes.child import RestartingChild
+from tilesmith.lab.processes.failures import ChildDied, ChildTimeout, ChildUnavailable
 
 STATEFUL = "tests.lab.processes.children.stateful"
 
 
 @pytest.fixture
-def runner() -> Iterator[RunnerClient]:
-    with RunnerClient(STATEFUL, is_bare=True) as client:
+def runner() -> Iterator[RestartingChild]:
+    with RestartingChild(STATEFUL, is_bare=True) as client:
         yield client
 
 
-def test_preparations_are_repeated_after_a_death(runner: RunnerClient):
+def test_preparations_are_repeated_after_a_death(runner: RestartingChild):
     runner.prepare(("prepare", ("x", 1, None)), 5.0)
     runner.prepare(("prepare", ("y", 2, None)), 5.0, slot="other")
     runner.prepare(("prepare", ("x", 3, None)), 5.0)
@@ -31,14 +31,14 @@ def test_preparations_are_repeated_after_a_death(runner: RunnerClient):
     assert runner.num_restarts == 1
 
 
-def test_preparations_are_repeated_after_a_hang(runner: RunnerClient):
+def test_preparations_are_repeated_after_a_hang(runner: RestartingChild):
     runner.prepare(("prepare", ("x", 1, None)), 5.0)
     with pytest.raises(ChildTimeout):
         runner.request(("sleep", 60.0), 0.1)
     assert runner.request(("state", None), 5.0) == {"x": 1}
 
 
-def test_the_successor_starts_while_the_caller_goes_on(runner: RunnerClient):
+def test_the_successor_starts_while_the_caller_goes_on(runner: RestartingChild):
     with pytest.raises(ChildDied):
         runner.request(("die", None), 5.0)
     assert runner.is_alive
@@ -47,7 +47,7 @@ def test_the_successor_starts_while_the_caller_goes_on(runner: RunnerClient):
 
 
 def test_a_preparation_that_fails_is_not_repeated():
-    with RunnerClient(PLAYFUL, is_bare=True) as runner:
+    with RestartingChild(PLAYFUL, is_bare=True) as runner:
         assert isinstance(runner.prepare(("fail", "no"), 5.0), ErrorReply)
         with pytest.raises(ChildDied):
             runner.prepare(("leave", 1), 5.0)
@@ -55,14 +55,14 @@ def test_a_preparation_that_fails_is_not_repeated():
 
 
 def test_a_runner_that_cannot_be_prepared_again_is_not_the_fault_of_the_job(
-    runner: RunnerClient, tmp_path: Path
+    runner: RestartingChild, tmp_path: Path
 ):
     poison = tmp_path / "poison"
     runner.prepare(("prepare", ("x", 1, str(poison))), 5.0)
     poison.touch()
     with pytest.raises(ChildDied, match="exit code 7"):
         runner.request(("die", None), 5.0)
-    with pytest.raises(RunnerUnavailable, match="exit code 5"):
+    with pytest.raises(ChildUnavailable, match="exit code 5"):
         runner.request(("state", None), 5.0)
     poison.unlink()
     assert runner.request(("state", None), 5.0) == {"x": 1}
@@ -70,20 +70,20 @@ def test_a_runner_that_cannot_be_prepared_again_is_not_the_fault_of_the_job(
 
 def test_a_runner_that_cannot_start_is_not_the_fault_of_the_job():
     with (
-        RunnerClient("tests.lab.processes.children.broken_import", is_bare=True) as runner,
-        pytest.raises(RunnerUnavailable, match="no such compiler"),
+        RestartingChild("tests.lab.processes.children.broken_import", is_bare=True) as runner,
+        pytest.raises(ChildUnavailable, match="no such compiler"),
     ):
         runner.request(("state", None), 5.0)
 
 
 def test_the_last_reply_of_a_runner_is_followed_by_a_new_process():
-    with RunnerClient(PLAYFUL, is_bare=True) as runner:
+    with RestartingChild(PLAYFUL, is_bare=True) as runner:
         assert runner.request(("last", 5), 5.0) == 5
         assert runner.request(("echo", 6), 5.0) == 6
         assert runner.num_starts == 2
 
 
-def test_a_job_sent_ahead_is_done_before_anyone_waits(runner: RunnerClient):
+def test_a_job_sent_ahead_is_done_before_anyone_waits(runner: RestartingChild):
     job = ("prepare", ("x", 1, None))
     runner.send_ahead(job)
     assert runner.prepare(job, 5.0) == 1
@@ -91,7 +91,7 @@ def test_a_job_sent_ahead_is_done_before_anyone_waits(runner: RunnerClient):
     assert runner.num_restarts == 0
 
 
-def test_a_job_sent_ahead_to_a_process_that_died_is_sent_again(runner: RunnerClient):
+def test_a_job_sent_ahead_to_a_process_that_died_is_sent_again(runner: RestartingChild):
     job = ("prepare", ("x", 1, None))
     runner.send_ahead(job)
     runner.kill()
@@ -99,14 +99,14 @@ def test_a_job_sent_ahead_to_a_process_that_died_is_sent_again(runner: RunnerCli
     assert runner.num_restarts == 1
 
 
-def test_the_reply_to_a_job_sent_ahead_is_not_taken_for_that_of_another(runner: RunnerClient):
+def test_the_reply_to_a_job_sent_ahead_is_not_taken_for_that_of_another(runner: RestartingChild):
     runner.send_ahead(("prepare", ("x", 1, None)))
     with pytest.raises(ValueError, match="another job was sent ahead"):
         runner.request(("state", None), 5.0)
     assert runner.request(("state", None), 5.0) == {}
 
 
-def test_preparations_can_be_forgotten(runner: RunnerClient):
+def test_preparations_can_be_forgotten(runner: RestartingChild):
     runner.prepare(("prepare", ("x", 1, None)), 5.0)
     runner.forget_preparations()
     runner.kill()

@@ -21,10 +21,9 @@ from tilesmith.lab.processes.build_pool import BuildPool
 from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
-from tilesmith.tune.builds import PRELOADED
 from tilesmith.tune.jobs import Program
-from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program
-from tilesmith.tune.runner.folders import triton_dir
+from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program, triton_dir
+from tilesmith.tune.workers import PRELOADED
 
 __all__ = ["fake_driver"]
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}

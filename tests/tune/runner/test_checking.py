@@ -15,7 +15,7 @@ from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
 from tilesmith.tune.runner import checking
 from tilesmith.tune.runner.checking import Checker, is_device_lost
-from tilesmith.tune.runner.launching import Place, make_launch
+from tilesmith.tune.runner.launching import LaunchPlace, make_launch
 
 
 def make_checker(case: Case, folder: Path, *, may_differ: bool = False) -> Checker:
@@ -27,7 +27,7 @@ def make_checker(case: Case, folder: Path, *, may_differ: bool = False) -> Check
         is_close = torch.allclose(result.double(), case.expected.double(), 1e-4, 1e-4)
         return "" if is_close else "not the expected values"
 
-    place = Place(torch.device("cpu"), folder, num_threads=1)
+    place = LaunchPlace(torch.device("cpu"), folder, num_threads=1)
     return Checker(workload, place, judge, may_differ=may_differ)
 
 
@@ -144,7 +144,7 @@ def test_exceptions_become_verdicts(tmp_path, spoilt, fault, verdict, text):
     assert not checked.is_device_lost
 
 
-class LostDevice(Place):
+class LostDevice(LaunchPlace):
     """A place whose device has had a fault: every further call raises."""
 
     @property
@@ -166,4 +166,4 @@ def test_after_a_fault_of_the_device_the_candidate_has_crashed_it(tmp_path):
 
 
 def test_a_cpu_is_not_lost(tmp_path):
-    assert not is_device_lost(Place(torch.device("cpu"), tmp_path))
+    assert not is_device_lost(LaunchPlace(torch.device("cpu"), tmp_path))

@@ -15,8 +15,8 @@ from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
-from tilesmith.tune.runner import judging
-from tilesmith.tune.runner.judging import match_results
+from tilesmith.tune.runner import checking as judging
+from tilesmith.tune.runner.checking import match_results
 from tilesmith.tune.runner.state import RunnerState
 
 
@@ -50,8 +50,8 @@ def test_bits_may_differ_only_where_floats_are_added_by_atomics(name, insists, t
     job = CASES[name](tmp_path).prepare_job(has_deterministic_results=insists)
     runner = RunnerState()
     runner.handle(job)
-    assert runner._bench is not None
-    assert runner._bench._checker._may_differ is (name == "float sum" and not insists)
+    assert runner._loaded is not None
+    assert runner._loaded._checker._may_differ is (name == "float sum" and not insists)
 
 
 def test_without_a_reference_the_first_candidate_is_what_is_right(tmp_path):

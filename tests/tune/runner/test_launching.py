@@ -14,14 +14,14 @@ from tilesmith.lab.workload.loading import Workload
 from tilesmith.store.outcome import Resources
 from tilesmith.targets import parse_target
 from tilesmith.tune.runner import launching
-from tilesmith.tune.runner.launching import Place, make_launch
+from tilesmith.tune.runner.launching import LaunchPlace, make_launch
 
 COUNTER = "torch.zeros(1, dtype=torch.int32, device=x.device)"
 
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(torch.device("cpu"), tmp_path, num_threads=1)
+    return LaunchPlace(torch.device("cpu"), tmp_path, num_threads=1)
 
 
 def test_native_code_runs_on_the_values_of_its_parameters(tmp_path, place):

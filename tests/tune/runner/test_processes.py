@@ -8,7 +8,7 @@ from tests.tune.runner.cases import in_place_case, with_llvm
 from tests.tune.runner.faulty_runner import fault_environment
 from tilesmith.lab.processes.build_pool import BuildPool
 from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.child import ChildProcess, RunnerClient
+from tilesmith.lab.processes.child import ChildProcess, RestartingChild
 from tilesmith.lab.processes.failures import ChildDied, ChildTimeout
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, TimeJob
@@ -41,7 +41,7 @@ def test_a_runner_checks_and_times_in_its_own_process(tmp_path, own_cache):
 def test_faults_become_verdicts_and_the_runner_comes_back(tmp_path, own_cache):
     case = in_place_case(tmp_path)
     faults = fault_environment(*({"match": f"key {name}", "fault": name} for name in FAULTS))
-    client = RunnerClient(
+    client = RestartingChild(
         "tests.tune.runner.faulty_runner",
         environment={**faults, "TILESMITH_CACHE_DIR": str(own_cache)},
         is_bare=True,

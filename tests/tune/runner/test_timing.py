@@ -14,12 +14,12 @@ from tilesmith.measure import timer
 from tilesmith.measure.disturbance import Reading
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob, ForgetJob, TimeJob
-from tilesmith.tune.runner import state, timing
-from tilesmith.tune.runner.launching import Place, make_launch
+from tilesmith.tune.runner import launching as timing
+from tilesmith.tune.runner import state
+from tilesmith.tune.runner.launching import LaunchPlace, TimedWork, make_launch, time_works
 from tilesmith.tune.runner.state import RunnerState
-from tilesmith.tune.runner.timing import TimedWork, time_works
 
-HERE = Place(torch.device("cpu"), None)  # type: ignore[arg-type]
+HERE = LaunchPlace(torch.device("cpu"), None)  # type: ignore[arg-type]
 
 
 def timed(seconds: float, log: list[str] | None = None, name: str = "") -> TimedWork:
@@ -124,8 +124,8 @@ def test_after_many_timings_memory_holds_what_one_run_gives(make, tmp_path):
     assert runner.handle(CheckJob(program)).verdict is Verdict.OK
     reply = runner.handle(TimeJob((program.key,) * 2, repeats=3))
     assert all(sample > 0.0 for samples in reply.samples_ms for sample in samples)
-    assert runner._bench is not None
-    result = runner._bench._workload.outputs(program.binding)[case.result]
+    assert runner._loaded is not None
+    result = runner._loaded._workload.outputs(program.binding)[case.result]
     torch.testing.assert_close(result.double(), case.expected.double(), rtol=1e-6, atol=1e-6)
 
 
@@ -133,7 +133,7 @@ def test_without_restoring_repeated_runs_would_show(tmp_path):
     case = in_place_case(tmp_path)
     program = case.program()
     workload = Workload.load(case.workload, "cpu")
-    place = Place(torch.device("cpu"), tmp_path)
+    place = LaunchPlace(torch.device("cpu"), tmp_path)
     launch = make_launch(program.artifact, workload.arguments(program.binding), place)
     launch.run()
     launch.run()

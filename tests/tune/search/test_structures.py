@@ -8,8 +8,7 @@ from tests.schedule import programs
 from tests.tune.search.landscapes import Landscape, run, space_of
 from tilesmith.schedule.product_forms import FORMS, MultiFormSpec
 from tilesmith.targets import parse_target
-from tilesmith.tune.search.candidate_pool import CandidatePool, structure_of
-from tilesmith.tune.search.neighbourhood import jump, neighbours
+from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours, structure_of
 from tilesmith.tune.search.registry import METHODS, make_method
 
 SPEC = MultiFormSpec(programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:90"))

@@ -49,6 +49,8 @@ from tilesmith.lab.processes.start import (
 
 REAP_INTERVAL_S = 0.005
 ONE_BUILD = "tilesmith.lab.processes.build_once"
+TICK_S = 0.5
+"""How often logs are trimmed and the parent is looked for."""
 
 
 class BuildJob(Protocol):
@@ -209,10 +211,6 @@ class SpawnedJob:
 
     def trim(self) -> None:
         """Its log is trimmed with its death."""
-
-
-TICK_S = 0.5
-"""How often logs are trimmed and the parent is looked for."""
 
 
 class BuildServer:

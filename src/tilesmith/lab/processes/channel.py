@@ -27,6 +27,7 @@ SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 Selector: type[selectors.BaseSelector] = getattr(
     selectors, "PollSelector", selectors.SelectSelector
 )
+TRACEBACK_CHARACTERS = 4000
 
 
 class ChannelClosed(ConnectionError):  # noqa: N818 - a state of the channel, caught by its owner
@@ -169,9 +170,6 @@ def pump_any(channels: Iterable[Channel], timeout_s: float | None) -> bool:
     for key, _ in ready:
         key.data.pump()
     return bool(ready)
-
-
-TRACEBACK_CHARACTERS = 4000
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tilesmith.lab.processes.channel import (
     encode,
     read_reply,
 )
-from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout, RunnerUnavailable
+from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout, ChildUnavailable
 from tilesmith.lab.processes.spawned import Command, SpawnedProcess
 
 START_TIMEOUT_S = 120.0
@@ -236,11 +236,11 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
     return -signal.SIGTERM if process.returncode is None else process.returncode
 
 
-class RunnerClient(ChildProcess):
+class RestartingChild(ChildProcess):
     """Asks a runner and survives it.
 
     ChildDied and ChildTimeout are then about the job that was asked for; that a runner cannot be
-    started or prepared any more is RunnerUnavailable. What a runner was told by ``request`` is
+    started or prepared any more is ChildUnavailable. What a runner was told by ``request`` is
     forgotten with its process: ``num_starts`` tells one process from the next.
     """
 
@@ -298,7 +298,7 @@ class RunnerClient(ChildProcess):
     def _bring_up(self) -> None:
         failure = self._try_to_bring_up() and self._try_to_bring_up()
         if failure is not None:
-            raise RunnerUnavailable(str(failure)) from failure
+            raise ChildUnavailable(str(failure)) from failure
 
     def _try_to_bring_up(self) -> ChildError | None:
         try:
@@ -315,5 +315,5 @@ class RunnerClient(ChildProcess):
         for job, timeout_s in self._preparations.values():
             reply = super().request(job, timeout_s)
             if isinstance(reply, ErrorReply):
-                raise RunnerUnavailable(f"preparing it again failed: {reply.reason}")
+                raise ChildUnavailable(f"preparing it again failed: {reply.reason}")
         self._prepared_start = self.num_starts

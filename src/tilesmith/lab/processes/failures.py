@@ -69,7 +69,7 @@ class ChildTimeout(ChildError):  # noqa: N818
         return _with_tail(self.reason, self.log_tail)
 
 
-class RunnerUnavailable(ChildError):  # noqa: N818
+class ChildUnavailable(ChildError):  # noqa: N818
     """A runner could not be brought back: starting or preparing it failed, not the job asked of it.
 
     The cause says how.

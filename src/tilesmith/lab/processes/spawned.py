@@ -34,6 +34,9 @@ if sys.platform != "win32":
 
 LIMIT_BYTES = 1 << 20
 TAIL_BYTES = 1 << 14
+START = Path(__file__).with_name("start.py")
+KILL_GRACE_S = 10.0
+STACK_DUMP_S = 0.1
 
 
 class OutputLog:
@@ -91,15 +94,6 @@ def _open_in_memory() -> FileIO | None:
         return FileIO(os.memfd_create("tilesmith-log"), "r+")
     except OSError:
         return None
-
-
-START = Path(__file__).with_name("start.py")
-
-
-KILL_GRACE_S = 10.0
-
-
-STACK_DUMP_S = 0.1
 
 
 class Command(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+Number = int | float | bool
+
 
 @dataclass(frozen=True)
 class TensorRef:
@@ -17,9 +19,6 @@ class TensorRef:
     stride: tuple[int, ...]
     offset: int
     """In elements."""
-
-
-Number = int | float | bool
 
 
 Argument = TensorRef | Number

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
@@ -26,7 +28,6 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import config_text, differences
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.failure_summary import rejections
-from tilesmith.tune.report.environment import describe_environment
 from tilesmith.tune.report.history import History
 from tilesmith.tune.report.log import roofline_text
 from tilesmith.tune.report.picture import draw_predictions, draw_search
@@ -34,6 +35,7 @@ from tilesmith.tune.result import TuneResult
 
 NUM_BEST = 20
 Draw = Callable[[History, Theme], "bytes | None"]
+PACKAGES = ("tilesmith", "torch", "triton", "llvmlite", "numpy")
 
 
 def make_page(history: History) -> str:
@@ -248,3 +250,18 @@ def _code_cell(value: object) -> str:
 
 def _config_cell(config: Config) -> str:
     return code_cell(config_text(config), "config")
+
+
+def describe_environment() -> dict[str, str]:
+    """Names and versions; packages that are not installed are left out."""
+    found = {name: _version(name) for name in PACKAGES}
+    system = f"{platform.system()} on {platform.machine()}"
+    present = {name: text for name, text in found.items() if text}
+    return {**present, "Python": platform.python_version(), "system": system}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

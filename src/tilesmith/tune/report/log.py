@@ -21,6 +21,8 @@ from tilesmith.tune.listener import Generation, Progress, SearchStart
 from tilesmith.tune.report.history import default_of, time_in_finals
 from tilesmith.tune.result import Final, TuneResult
 
+BEYOND_ROOFLINE = "beyond the estimated roofline"
+
 
 class LogListener:
     """Writes the log of one search."""
@@ -177,9 +179,6 @@ def _known_text(num_known: int) -> str:
 
 def _size_text(size: float) -> str:
     return f"{size:,.0f} configs" if size < 1e6 else f"{size:.1e} configs"
-
-
-BEYOND_ROOFLINE = "beyond the estimated roofline"
 
 
 def roofline_text(roofline_ms: float, ms: float) -> str:

@@ -24,9 +24,9 @@ from tilesmith.lab.failures import classify, shared_memory_reason
 from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.native.object_cache import compile_artifact
+from tilesmith.settings import Settings
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 from tilesmith.tune.jobs import BuildReply, Program
-from tilesmith.tune.runner.folders import cache_dir, triton_dir
 
 
 def build_program(program: Program) -> BuildReply:
@@ -98,3 +98,13 @@ def _build(program: Program) -> Resources:
 
 def _load_function(artifact: Artifact, folder: Path) -> Any:
     return getattr(load_module(write_module(artifact, folder)), artifact.name)
+
+
+def cache_dir() -> Path:
+    """The cache folder of this process."""
+    return Path(Settings().cache_dir)
+
+
+def triton_dir(folder: Path) -> Path:
+    """Where Triton's cache of candidates lies in a cache folder."""
+    return folder / "tune" / "triton"

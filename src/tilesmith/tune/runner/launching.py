@@ -1,29 +1,41 @@
-"""From a candidate and its tensors to a callable without arguments that launches it.
+"""Launches a candidate on its tensors, once or for timing.
 
 The launchers are those of ordinary calls, so what is timed is what a user gets: the same code path,
 allocator, cooperative grids. Only where the values come from differs: host code is not run, they
-are looked up by parameter.
+are looked up by parameter. On a GPU a cold cache is the rule. A CPU's caches are cleared only where
+that costs little: clearing a shared cache of a hundred megabytes takes longer than most kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tilesmith.artifacts import Artifact
+from tilesmith.measure.disturbance import is_disturbed, read_meter
+from tilesmith.measure.timer import Conditions, Timing, Work, time_on_cpu, time_on_device
 from tilesmith.runtime.launch_tensors import make_launch_tensor
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
+from tilesmith.runtime.native.host_cpu import CACHES, last_level_bytes
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources
+from tilesmith.tune.jobs import TimeJob, TimeReply
+
+MIN_SAMPLE_MS = 0.2
+"""On a CPU, where a clock and its disturbances are felt below."""
+CHEAP_FLUSH_BYTES = 32 << 20
+SLOW_MS = 20.0
+"""What takes longer needs no untimed call first."""
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchPlace:
     """Where kernels run, and where their code is kept."""
 
     device: torch.device
@@ -51,7 +63,7 @@ class Launch:
     """What it takes of the device; known when it has run."""
 
 
-def make_launch(artifact: Artifact, values: Mapping[str, Any], place: Place) -> Launch:
+def make_launch(artifact: Artifact, values: Mapping[str, Any], place: LaunchPlace) -> Launch:
     """A launch of the artifact; ``values`` gives a tensor or number to each parameter."""
     slots = [f"value_{position}" for position in range(len(artifact.parameters))]
     ordered = tuple(
@@ -94,3 +106,66 @@ def _resources(launcher: TritonLauncher) -> Resources:
         registers=getattr(kernel, "n_regs", None),
         spills=getattr(kernel, "n_spills", None),
     )
+
+
+@dataclass(frozen=True)
+class TimedWork:
+    """What is timed, and what puts the memory it changes back; None where that is not needed."""
+
+    run: Work
+    restore: Work | None = None
+    rough_ms: float = 0.0
+
+
+def time_works(works: Sequence[TimedWork], job: TimeJob, place: LaunchPlace) -> TimeReply:
+    """Samples of each, in order; each run starts from the restored state."""
+    named = {str(position): work for position, work in enumerate(works)}
+    runs = {name: work.run for name, work in named.items()}
+    is_cold = job.regime == "cold"
+    flush = None if place.is_gpu or not is_cold else _host_flush()
+    prepare = {name: _in_turn(work.restore, flush) for name, work in named.items()}
+    conditions = Conditions(
+        prepare={name: step for name, step in prepare.items() if step is not None},
+        is_warm=not is_cold,
+        time_limit_s=job.time_limit_s,
+    )
+    warmup = 0 if max(work.rough_ms for work in works) > SLOW_MS else 1
+    if place.is_gpu:
+        timings = time_on_device(
+            runs, device=place.device, repeats=job.repeats, warmup=warmup, conditions=conditions
+        )
+        return TimeReply(_in_order(timings))
+    before = read_meter()
+    timings = time_on_cpu(
+        runs,
+        repeats=job.repeats,
+        warmup=warmup,
+        min_sample_ms=MIN_SAMPLE_MS if flush is None else 0.0,
+        conditions=conditions,
+    )
+    return TimeReply(_in_order(timings), is_disturbed(before, read_meter()))
+
+
+def _in_order(timings: dict[str, Timing]) -> tuple[tuple[float, ...], ...]:
+    return tuple(timing.samples_ms for timing in timings.values())
+
+
+def _in_turn(*steps: Work | None) -> Work | None:
+    """What calls one after the other; None for no step at all."""
+    taken = [step for step in steps if step is not None]
+
+    def run() -> None:
+        for step in taken:
+            step()
+
+    return run if taken else None
+
+
+@cache
+def _host_flush() -> Work | None:
+    """What clears the caches of this CPU, if it is cheap."""
+    size = last_level_bytes(CACHES)
+    if not 0 < size <= CHEAP_FLUSH_BYTES:
+        return None
+    buffer = torch.zeros(2 * size // 8, dtype=torch.int64)
+    return lambda: buffer.add_(1)

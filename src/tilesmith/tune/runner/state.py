@@ -27,11 +27,9 @@ from tilesmith.tune.jobs import (
     TimeJob,
     TimeReply,
 )
-from tilesmith.tune.runner.checking import Checked, Checker, is_device_lost
-from tilesmith.tune.runner.folders import cache_dir, triton_dir
-from tilesmith.tune.runner.judging import make_judge
-from tilesmith.tune.runner.launching import Launch, Place
-from tilesmith.tune.runner.timing import TimedWork, time_works
+from tilesmith.tune.runner.build import cache_dir, triton_dir
+from tilesmith.tune.runner.checking import Checked, Checker, is_device_lost, make_judge
+from tilesmith.tune.runner.launching import Launch, LaunchPlace, TimedWork, time_works
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class RunnerState:
     """Answers jobs one after the other. The first must be a PrepareJob."""
 
     def __init__(self) -> None:
-        self._bench: Bench | None = None
+        self._loaded: LoadedWorkload | None = None
 
     def handle(self, job: RunnerJob) -> Any:
         """The reply to a job; a LastReply if the device is lost."""
@@ -55,24 +53,24 @@ class RunnerState:
             self._release()
             return None
         if isinstance(job, PrepareJob):
-            self._bench = None
-            self._bench, reply = prepare(job)
+            self._loaded = None
+            self._loaded, reply = prepare(job)
             return reply
-        if self._bench is None:
+        if self._loaded is None:
             raise ValueError(f"{type(job).__name__} before a workload was prepared")
-        return self._bench.handle(job)
+        return self._loaded.handle(job)
 
     def _release(self) -> None:
-        self._bench = None
+        self._loaded = None
         gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
 
-class Bench:
+class LoadedWorkload:
     """One workload with its candidates."""
 
-    def __init__(self, workload: Workload, place: Place, checker: Checker) -> None:
+    def __init__(self, workload: Workload, place: LaunchPlace, checker: Checker) -> None:
         self._workload = workload
         self._place = place
         self._checker = checker
@@ -122,9 +120,9 @@ class Bench:
                 self._workload.forget(right.binding)
 
 
-def prepare(job: PrepareJob) -> tuple[Bench, PrepareReply]:
+def prepare(job: PrepareJob) -> tuple[LoadedWorkload, PrepareReply]:
     """Load a workload and find out what is right."""
-    place = Place(torch.device(job.device), cache_dir(), job.num_threads)
+    place = LaunchPlace(torch.device(job.device), cache_dir(), job.num_threads)
     if place.is_gpu:
         torch.cuda.set_device(place.device)
         use_cache_dir(triton_dir(place.cache_dir))
@@ -140,7 +138,7 @@ def prepare(job: PrepareJob) -> tuple[Bench, PrepareReply]:
     checker = Checker(workload, place, find_fault, may_differ=may_differ)
     reference_s = time.perf_counter() - loaded
     reply = replace(reply, loading_s=loaded - started, reference_s=reference_s)
-    return Bench(workload, place, checker), reply
+    return LoadedWorkload(workload, place, checker), reply
 
 
 def _is_order_free(job: PrepareJob) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tilesmith.backends.triton.build import build_driver, find_compiler_key, use_cache_dir
-from tilesmith.tune.runner.folders import cache_dir, triton_dir
+from tilesmith.tune.runner.build import cache_dir, triton_dir
 
 CUDA_LIBRARY = "libcuda.so.1"
 

@@ -14,10 +14,9 @@ from math import inf, log
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import CandidatePool
+from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours
 from tilesmith.tune.search.interface import SearchSpace
-from tilesmith.tune.search.neighbourhood import jump, neighbours
-from tilesmith.tune.search.structured_model import StructuredTimeModel
+from tilesmith.tune.search.time_model import StructuredTimeModel
 
 NUM_CENTRES = 3
 """Configs whose neighbours are considered at a time."""

@@ -8,9 +8,8 @@ from math import inf
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import CandidatePool
+from tilesmith.tune.search.candidate_pool import CandidatePool, neighbours
 from tilesmith.tune.search.interface import SearchSpace
-from tilesmith.tune.search.neighbourhood import neighbours
 
 LEAST_GAIN = 0.001
 """A climber stops when a generation gains less than this share."""

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from tilesmith.tune.search.differential_evolution import DifferentialEvolutionSearch
-from tilesmith.tune.search.finite_search import FiniteSearch
 from tilesmith.tune.search.interface import Search, SearchMethod
 from tilesmith.tune.search.model_first import ModelFirstSearch
 from tilesmith.tune.search.pattern_search import PatternSearch
-from tilesmith.tune.search.random_search import RandomSearch
+from tilesmith.tune.search.simple_searches import FiniteSearch, RandomSearch
 
 DEFAULT_METHOD = "ModelFirstSearch"
+_MODEL_FIRST_OPTIONS = ("max_seeds", "generation_size", "max_generations")
+_LEARNED_OPTIONS = ("initial_population", "copies", "population_size", "crossover_rate")
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,6 @@ class Method:
     """Options that are accepted, for the sake of existing scripts, and have no effect."""
     note: str = ""
     """What to tell someone who asked for this method."""
-
-
-_MODEL_FIRST_OPTIONS = ("max_seeds", "generation_size", "max_generations")
-_LEARNED_OPTIONS = ("initial_population", "copies", "population_size", "crossover_rate")
 
 
 def _stand_in(name: str) -> Method:

@@ -7,18 +7,42 @@ nearness alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import erf, exp, log, pi, sqrt
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.dimensions import Dimension
+from tilesmith.schedule.space.fragments import BooleanFragment, EnumFragment
+from tilesmith.schedule.space.keys import KEYS_BY_NAME
 from tilesmith.store.outcome import Outcome, Verdict
-from tilesmith.tune.search.effects import Effects
-from tilesmith.tune.search.encoding import Array, Encoder
+from tilesmith.tune.search.candidate_pool import structure_of
 
+Array = NDArray[np.float64]
+EXPECTED_EFFECTS = {
+    "block_sizes": 0.25,
+    "reduction_loops": 0.15,
+    "num_warps": 0.15,
+    "num_stages": 0.10,
+    "flatten_loops": 0.10,
+    "indexing": 0.08,
+    "pid_type": 0.08,
+    "cpu_threads": 0.20,
+    "cpu_unroll": 0.08,
+    "cpu_streaming_stores": 0.10,
+}
+"""Relative change of the time at one step, typically; of keys that change code most."""
+SMALL_EFFECT = 0.04
+UNKNOWN_EFFECT = 0.20
+"""Of the user's own tunables."""
+EXPECTATION_WEIGHT = 2.0
+"""The expectation counts like this many measurements."""
+MAX_EFFECT = 1.5
+"""A larger change of the logarithm tells no more than "large"."""
 REACH = 3.0
 """Steps over which a correction fades to a third."""
 FAILURE_REACH = 1.0
@@ -31,6 +55,76 @@ MAX_POINTS = 96
 """More measurements than this are not learned from: the best, and the latest, are kept."""
 TRUST_WEIGHT = 4.0
 """The device model is trusted like this many (well spread) measurements."""
+
+
+class Encoder:
+    """Encodes Configs in normal form. One step along any dimension is a distance of one."""
+
+    def __init__(self, dimensions: Sequence[Dimension]) -> None:
+        self.dimensions = tuple(dimensions)
+        self._rows: dict[Config, Array] = {}
+        widths = [len(self._encode(item, item.default)) for item in self.dimensions]
+        self._starts = np.cumsum([0, *widths[:-1]])
+
+    @staticmethod
+    def _encode(dimension: Dimension, value: Any) -> list[float]:
+        fragment = dimension.fragment
+        numbers = fragment.encode(value)
+        is_one_hot = isinstance(fragment, EnumFragment) and not isinstance(
+            fragment, BooleanFragment
+        )
+        # Two one-hot codes differ in two places.
+        return [number / 2 for number in numbers] if is_one_hot else numbers
+
+    def row(self, config: Config) -> Array:
+        """The code of one Config."""
+        if config not in self._rows:
+            numbers = [self._encode(item, item.get(config)) for item in self.dimensions]
+            self._rows[config] = np.array([x for part in numbers for x in part], dtype=np.float64)
+        return self._rows[config]
+
+    def rows(self, configs: Sequence[Config]) -> Array:
+        """The codes of several Configs, one row each."""
+        return np.stack([self.row(config) for config in configs])
+
+    def distances(self, first: Array, second: Array) -> Array:
+        """Steps between each two rows along each dimension: [first, second, dimension]."""
+        apart = np.abs(first[:, None, :] - second[None, :, :])
+        return cast("Array", np.add.reduceat(apart, self._starts, axis=2))
+
+
+def _expected_effect(dimension: Dimension) -> float:
+    if dimension.key not in KEYS_BY_NAME:
+        return UNKNOWN_EFFECT
+    return EXPECTED_EFFECTS.get(dimension.key, SMALL_EFFECT)
+
+
+class Effects:
+    """The root mean square change of the logarithmic time per step, for each dimension."""
+
+    def __init__(self, dimensions: Sequence[Dimension]) -> None:
+        self._dimensions = tuple(dimensions)
+        self._expected = np.array([_expected_effect(item) for item in dimensions]) ** 2
+        self.sizes: Array = np.sqrt(self._expected)
+
+    def fit(self, distances: Array, values: Array) -> None:
+        """Learn from measured pairs that differ along one dimension only."""
+        steps = np.triu((distances > 0).sum(axis=2) == 1, k=1)
+        first, second = np.nonzero(steps)
+        changed = distances[first, second].argmax(axis=1)
+        lengths = distances[first, second, changed]
+        change = np.minimum(np.abs(values[first] - values[second]), MAX_EFFECT) ** 2
+        count = len(self._dimensions)
+        # Changes add up like the steps of a random walk.
+        sums = np.bincount(changed, weights=change / lengths, minlength=count)
+        counts = np.bincount(changed, minlength=count)
+        prior = EXPECTATION_WEIGHT * self._expected
+        self.sizes = np.sqrt((prior + sums) / (EXPECTATION_WEIGHT + counts))
+
+    def ranking(self) -> list[tuple[Dimension, float]]:
+        """Dimensions with their effects, the one that matters most first."""
+        pairs = zip(self._dimensions, map(float, self.sizes))
+        return sorted(pairs, key=lambda pair: -pair[1])
 
 
 @dataclass(frozen=True)
@@ -179,3 +273,29 @@ class TimeModel:
         variance = np.maximum(self._variance - explained, 1e-8)
         means = self._means(self._predictions(candidates)) + correction
         return Forecast(means, np.sqrt(variance), failure)
+
+
+class StructuredTimeModel:
+    """One time model for each structure, asked together."""
+
+    def __init__(
+        self,
+        dimensions: Mapping[str, Sequence[Dimension]],
+        predict: Callable[[Config], float | None],
+    ) -> None:
+        self._models = {name: TimeModel(found, predict) for name, found in dimensions.items()}
+
+    def tell(self, outcome: Outcome) -> None:
+        """Learn from one outcome."""
+        self._models[structure_of(outcome.config)].tell(outcome)
+
+    def forecast(self, candidates: Sequence[Config], pending: Sequence[Config] = ()) -> Forecast:
+        """What to expect of the candidates, in their order."""
+        columns: Array = np.zeros((3, len(candidates)))
+        for name, model in self._models.items():
+            places = [i for i, config in enumerate(candidates) if structure_of(config) == name]
+            if places:
+                waiting = [config for config in pending if structure_of(config) == name]
+                found = model.forecast([candidates[i] for i in places], waiting)
+                columns[:, places] = [found.mean, found.spread, found.failure]
+        return Forecast(*columns)

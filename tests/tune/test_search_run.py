@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from examples.softmax import softmax
-from tilesmith.tune.simplicity import complexity
+from tilesmith.tune.search_run import complexity
 
 
 def test_the_default_is_the_simplest_of_all():

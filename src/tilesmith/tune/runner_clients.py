@@ -1,4 +1,4 @@
-"""Benches: a runner process with one workload, and several of them as one."""
+"""The runner processes of a search: one for each workload, and several of them as one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from math import exp, log
 from typing import Any
 
 from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.child import RunnerClient
+from tilesmith.lab.processes.child import RestartingChild
 from tilesmith.lab.processes.failures import (
     ChildDied,
     ChildError,
     ChildTimeout,
-    RunnerUnavailable,
+    ChildUnavailable,
 )
 from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.store.outcome import Verdict
-from tilesmith.tune.deadline import Deadline
+from tilesmith.tune.context import (
+    EmittedCandidate,
+    NoTimeError,
+    RunnerLostError,
+    Samples,
+    TrialFailedError,
+)
 from tilesmith.tune.jobs import (
     CheckJob,
     CheckReply,
@@ -30,13 +36,7 @@ from tilesmith.tune.jobs import (
     TimeJob,
     TimeReply,
 )
-from tilesmith.tune.stations import (
-    BenchLostError,
-    Entrant,
-    NoTimeError,
-    Samples,
-    TrialFailedError,
-)
+from tilesmith.tune.limits import Deadline
 
 RUNNER_MODULE = "tilesmith.tune.runner.main"
 START_TIMEOUT_S = 120.0
@@ -50,7 +50,7 @@ TIMING_SHARE = 0.5
 """Of the time allowed for a job, what the rounds may take: the rest is for the slowest of them."""
 
 
-class RunnerBench:
+class RunnerClient:
     """Asks one runner process; its programs are those of one workload."""
 
     def __init__(
@@ -69,7 +69,7 @@ class RunnerBench:
         """Of each request for times, whether others had the cores meanwhile."""
         arguments = () if device == "cpu" else (device,)
         self._parameters = start_parameters("runner", (RUNNER_MODULE, arguments), environment)
-        self._client: RunnerClient = idle_processes().take(self._parameters) or RunnerClient(
+        self._client: RestartingChild = idle_processes().take(self._parameters) or RestartingChild(
             RUNNER_MODULE, environment=environment, is_bare=True, arguments=arguments
         )
         self._client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
@@ -91,7 +91,7 @@ class RunnerBench:
         """Load the workload."""
         reply = self._ask(lambda: self._client.prepare(job, timeout_s))
         if isinstance(reply, ErrorReply):
-            raise BenchLostError(f"the workload cannot be prepared: {reply.reason}")
+            raise RunnerLostError(f"the workload cannot be prepared: {reply.reason}")
         return reply
 
     def check(self, job: CheckJob, timeout_s: float) -> CheckReply:
@@ -123,7 +123,7 @@ class RunnerBench:
         """Drop a program."""
         if self.knows(key):
             self._known.discard(key)
-            with suppress(TrialFailedError, BenchLostError):
+            with suppress(TrialFailedError, RunnerLostError):
                 self._ask(lambda: self._client.request(ForgetJob((key,)), FORGET_TIMEOUT_S))
 
     def close(self) -> None:
@@ -157,10 +157,10 @@ class RunnerBench:
             raise TrialFailedError(Verdict.HUNG, failure.reason) from failure
         except ChildDied as failure:
             raise TrialFailedError(Verdict.CRASHED, failure.reason) from failure
-        except RunnerUnavailable as failure:
+        except ChildUnavailable as failure:
             if self._deadline.is_past:
                 raise NoTimeError("the budget is used up") from failure
-            raise BenchLostError(str(failure)) from failure
+            raise RunnerLostError(str(failure)) from failure
 
     def _await_ready(self) -> None:
         """Wait for a process that is starting, but not beyond the end of the search."""
@@ -178,55 +178,55 @@ class RunnerBench:
                 raise NoTimeError("the budget is used up") from failure
 
 
-class JointBench:
-    """Several workloads as one: an entrant must be right on all, and its time is one number."""
+class JointRunner:
+    """Several workloads as one: a candidate must be right on all, and its time is one number."""
 
     def __init__(
         self,
-        benches: Sequence[RunnerBench],
+        runners: Sequence[RunnerClient],
         aggregate: Callable[[Sequence[float]], float],
         weights: Sequence[float] = (),
     ) -> None:
-        self._benches = benches
+        self._runners = runners
         self._aggregate = aggregate
-        self.weights = list(weights) or [1.0] * len(benches)
+        self.weights = list(weights) or [1.0] * len(runners)
         """Times of each workload are divided by these."""
 
-    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
         """The first reply that is not OK, else the joint one."""
         replies: list[CheckReply] = []
-        for number, (bench, job) in enumerate(zip(self._benches, entrant.checks)):
-            reply = bench.check(job, timeout_s)
+        for number, (runner, job) in enumerate(zip(self._runners, emitted.checks)):
+            reply = runner.check(job, timeout_s)
             if reply.verdict is not Verdict.OK:
-                where = f" (workload {number})" if len(self._benches) > 1 else ""
+                where = f" (workload {number})" if len(self._runners) > 1 else ""
                 return replace(reply, reason=f"{reply.reason}{where}")
             replies.append(reply)
         return replace(replies[0], first_ms=self._join([reply.first_ms for reply in replies]))
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
-        """The n-th sample of an entrant is made of its n-th samples on all workloads."""
-        if len(self._benches) == 1 and self.weights == [1.0]:
-            return self._benches[0].time(keys, repeats, timeout_s)
-        per_bench = [bench.time(keys, repeats, timeout_s) for bench in self._benches]
-        return tuple(tuple(map(self._join, zip(*series))) for series in zip(*per_bench))
+        """The n-th sample of a candidate is made of its n-th samples on all workloads."""
+        if len(self._runners) == 1 and self.weights == [1.0]:
+            return self._runners[0].time(keys, repeats, timeout_s)
+        per_runner = [runner.time(keys, repeats, timeout_s) for runner in self._runners]
+        return tuple(tuple(map(self._join, zip(*series))) for series in zip(*per_runner))
 
     def knows(self, key: str) -> bool:
         """Whether all know it."""
-        return all(bench.knows(key) for bench in self._benches)
+        return all(runner.knows(key) for runner in self._runners)
 
     def forget(self, key: str) -> None:
         """Drop it everywhere."""
-        for bench in self._benches:
-            bench.forget(key)
+        for runner in self._runners:
+            runner.forget(key)
 
     def close(self) -> None:
         """End all processes."""
-        for bench in self._benches:
-            bench.close()
+        for runner in self._runners:
+            runner.close()
 
     def time_apart(self, key: str, repeats: int, timeout_s: float) -> list[float]:
-        """The median of an entrant on each workload, in milliseconds."""
-        return [median(bench.time([key], repeats, timeout_s)[0]) for bench in self._benches]
+        """The median of a candidate on each workload, in milliseconds."""
+        return [median(runner.time([key], repeats, timeout_s)[0]) for runner in self._runners]
 
     def _join(self, times_ms: Sequence[float]) -> float:
         return self._aggregate([time / weight for time, weight in zip(times_ms, self.weights)])

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tilesmith.measure.statistics import chance_of_ranks
-from tilesmith.tune.elimination import Decision, Elimination
+from tilesmith.tune.trials import Decision, Elimination
 
 RULE = Elimination()
 NUM_SIMULATIONS = 400

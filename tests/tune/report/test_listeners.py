@@ -11,8 +11,8 @@ from rich.console import Console
 from tests.tune.report.searches import DEFAULT, WINNER, failed, make_result, make_start, timed
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import Progress
-from tilesmith.tune.report import progress as module
-from tilesmith.tune.report.progress import ProgressListener, make_bar, make_progress, status_text
+from tilesmith.tune.report import listeners as module
+from tilesmith.tune.report.listeners import ProgressListener, make_bar, make_progress, status_text
 from tilesmith.tune.search.interface import Best
 
 

@@ -1,19 +1,30 @@
-"""The builder: entrants go to the build server, one job for each of their programs."""
+"""The processes of one search: a build server, and for each case a runner.
+
+A candidate is one build job for each of its programs.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
+
+from typing_extensions import Self
 
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.lab.processes.channel import ErrorReply
 from tilesmith.lab.processes.failures import ChildTimeout
 from tilesmith.lab.processes.idle import StartParameters, idle_processes, start_parameters
 from tilesmith.store.outcome import Resources, Verdict
+from tilesmith.tune.case import Case
+from tilesmith.tune.context import EmittedCandidate
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.stations import Entrant
+from tilesmith.tune.limits import Deadline
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.runner_clients import RunnerClient
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
 PRELOADED = {
@@ -30,9 +41,9 @@ PRELOADED = {
 
 @dataclass
 class _Pending:
-    """An entrant of which some programs are still being built."""
+    """A candidate of which some programs are still being built."""
 
-    entrant: Entrant
+    emitted: EmittedCandidate
     num_left: int
     replies: list[BuildReply] = field(default_factory=list[BuildReply])
 
@@ -48,15 +59,15 @@ class PoolBuilder:
         """When the first program was built, by ``time.monotonic``."""
         self._pending: dict[str, _Pending] = {}
 
-    def submit(self, entrant: Entrant) -> None:
+    def submit(self, emitted: EmittedCandidate) -> None:
         """Queue all programs."""
-        self._pending[entrant.key] = _Pending(entrant, len(entrant.programs))
-        for program in entrant.programs:
-            self._pool.submit(entrant.key, program)
+        self._pending[emitted.key] = _Pending(emitted, len(emitted.programs))
+        for program in emitted.programs:
+            self._pool.submit(emitted.key, program)
 
-    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
-        """Entrants whose programs are all built, or failed."""
-        done: list[tuple[Entrant, BuildReply]] = []
+    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
+        """Candidates whose programs are all built, or failed."""
+        done: list[tuple[EmittedCandidate, BuildReply]] = []
         for outcome in self._pool.wait(timeout_s):
             if self.first_done_at is None:
                 self.first_done_at = outcome.moment
@@ -65,12 +76,12 @@ class PoolBuilder:
             pending.num_left -= 1
             if not pending.num_left:
                 del self._pending[outcome.key]
-                done.append((pending.entrant, _merge(pending.replies)))
+                done.append((pending.emitted, _merge(pending.replies)))
         return done
 
     @property
     def num_pending(self) -> int:
-        """Entrants that were not collected."""
+        """Candidates that were not collected."""
         return len(self._pending)
 
     @property
@@ -134,3 +145,35 @@ def _largest(used: Sequence[Resources]) -> Resources:
         return max(known, default=None)
 
     return Resources(most("shared_bytes"), most("registers"), most("spills"))
+
+
+class Workers:
+    """Who builds and who runs candidates."""
+
+    def __init__(self, cases: Sequence[Case], options: TuneOptions, deadline: Deadline) -> None:
+        environment = {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
+        is_gpu = cases[0].bound.target.is_gpu
+        self.runners: list[RunnerClient] = []
+        with ExitStack() as stack:
+            # Runners first: they take longest to come up.
+            for case in cases:
+                device = str(case.bound.device)
+                runner = RunnerClient(environment, deadline, regime=options.regime, device=device)
+                stack.callback(runner.close)
+                self.runners.append(runner)
+            self.builder = start_builder(
+                options.build_jobs, options.build_timeout_s, environment, is_gpu=is_gpu
+            )
+            stack.callback(self.builder.close)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()

@@ -10,8 +10,7 @@ import pytest
 
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
-from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.options_from_settings import TABLE, options_from_settings, wants_search
+from tilesmith.tune.options import TABLE, TuneOptions, options_from_settings, wants_search
 
 
 def settings(**values: object) -> Settings:

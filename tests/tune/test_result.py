@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.tune.timeline import Timeline
+from tilesmith.tune.result import Timeline
 
 
 def test_a_line_tells_what_was_noted_in_order():

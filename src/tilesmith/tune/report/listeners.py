@@ -1,17 +1,77 @@
-"""A progress bar on the terminal: time used, configs per second, failures, the best so far."""
+"""The reports that a search gets by its options: log, progress bar, tables, picture and page."""
 
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tilesmith.diagnostics.wording import counted, ms_text
+from tilesmith.lab.report.canvas import PictureError
+from tilesmith.lab.report.line_file import with_suffix
 from tilesmith.store.config_text import short_text
 from tilesmith.store.outcome import Outcome
+from tilesmith.store.search_log import LOGGER_NAME
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
+from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.report.history import History
+from tilesmith.tune.report.html import make_page
+from tilesmith.tune.report.log import LogListener
+from tilesmith.tune.report.picture import draw_predictions, draw_search
+from tilesmith.tune.report.tables import TableListener
 from tilesmith.tune.result import Final, TuneResult
+
+
+def choose_listeners(options: TuneOptions) -> tuple[Listener, ...]:
+    """Log, progress bar, tables, and the picture and page that are made at the end."""
+    is_quiet = options.log_level > logging.INFO
+    bar = make_progress(is_enabled=options.has_progress_bar and not is_quiet)
+    # The bar is gone before the log says how it ended.
+    found: list[Listener] = [] if bar is None else [bar]
+    found.append(LogListener(options.log_level))
+    if options.log_path is not None:
+        found += [TableListener(options.log_path), ReportListener(options.log_path)]
+    return tuple(found)
+
+
+class ReportListener(History):
+    """Remembers a search; writes ``<prefix>.html``, ``.png`` and ``.predicted.png``."""
+
+    def __init__(self, prefix: Path) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def on_end(self, result: TuneResult) -> None:
+        """Write the files."""
+        super().on_end(result)
+        if self.trials:
+            write_report(self, self.prefix)
+
+
+def write_report(history: History, prefix: Path) -> list[Path]:
+    """Write what can be written; the paths of what was."""
+    jobs: dict[str, Callable[[], bytes | None]] = {
+        ".html": lambda: make_page(history).encode(),
+        ".png": lambda: draw_search(history),
+        ".predicted.png": lambda: draw_predictions(history),
+    }
+    written: list[Path] = []
+    for suffix, make in jobs.items():
+        path = with_suffix(prefix, suffix)
+        try:
+            content = make()
+            if content is None:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            written.append(path)
+        except (OSError, PictureError) as error:
+            logging.getLogger(LOGGER_NAME).warning("%s is not written: %s", path, error)
+    return written
 
 
 def make_progress(*, is_enabled: bool = True) -> Listener | None:

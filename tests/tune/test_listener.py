@@ -7,7 +7,7 @@ from math import prod
 import torch
 
 from examples.softmax import softmax
-from tilesmith.tune.report.subject import arguments_text, space_size
+from tilesmith.tune.listener import arguments_text, space_size
 
 
 def test_tensors_have_type_shape_and_odd_strides():

@@ -1,6 +1,6 @@
-"""What the driver needs of the places a candidate passes: builder, bench and journal.
+"""What a search works with: a builder, a runner, records of earlier searches, and filters.
 
-The driver knows these protocols only; processes, files and devices stand behind them.
+The search loop knows these protocols only; processes, files and devices stand behind them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, CheckReply, Program, ReferenceJob
 from tilesmith.tune.listener import SearchStart
-from tilesmith.tune.result import TuneResult
-from tilesmith.tune.timeline import Timeline
+from tilesmith.tune.result import Timeline, TuneResult
 
 Samples = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
-class Entrant:
+class EmittedCandidate:
     """A candidate with its emitted programs: one for each workload it is measured on."""
 
     key: str
@@ -31,7 +30,7 @@ class Entrant:
 
     @property
     def checks(self) -> tuple[CheckJob, ...]:
-        """What a bench is asked, by workload."""
+        """What a runner is asked, by workload."""
         references = self.references or (None,) * len(self.programs)
         return tuple(map(CheckJob, self.programs, references))
 
@@ -52,24 +51,24 @@ class NoTimeError(TrialFailedError):
         super().__init__(Verdict.HUNG, reason)
 
 
-class BenchLostError(Exception):
+class RunnerLostError(Exception):
     """Candidates cannot be run at all: the process that does it does not start."""
 
 
 class Builder(Protocol):
-    """Compiles entrants, several at a time."""
+    """Compiles candidates, several at a time."""
 
-    def submit(self, entrant: Entrant) -> None:
+    def submit(self, emitted: EmittedCandidate) -> None:
         """Start to build, or put it in the queue."""
         ...
 
-    def collect(self, timeout_s: float) -> Sequence[tuple[Entrant, BuildReply]]:
+    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
         """What is done; waits for the first result at most that long."""
         ...
 
     @property
     def num_pending(self) -> int:
-        """Entrants submitted and not yet collected."""
+        """Candidates submitted and not yet collected."""
         ...
 
     @property
@@ -82,15 +81,15 @@ class Builder(Protocol):
         ...
 
 
-class Bench(Protocol):
-    """Checks and times entrants in a process of its own.
+class Runner(Protocol):
+    """Checks and times candidates in a process of its own.
 
     Methods raise ``TrialFailedError`` when that process died or was ended for taking too long, and
-    ``BenchLostError`` when it cannot be started again.
+    ``RunnerLostError`` when it cannot be started again.
     """
 
-    def check(self, entrant: Entrant, timeout_s: float) -> CheckReply:
-        """Build or fetch, run once, judge the result; then the entrant is known by its key."""
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
+        """Build or fetch, run once, judge the result; then the candidate is known by its key."""
         ...
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
@@ -132,16 +131,16 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True)
-class Stations:
+class TuneContext:
     """Where candidates pass."""
 
-    emit: Callable[[Candidate], Entrant]
+    emit: Callable[[Candidate], EmittedCandidate]
     """May raise: then the candidate does not build."""
     builder: Builder
-    bench: Bench
+    runner: Runner
     records: Records
     prepare: Callable[[], SearchStart]
-    """Makes the bench ready, while the first entrants are built; may take seconds."""
+    """Makes the runner ready, while the first candidates are built; may take seconds."""
     keep: Callable[[Config], Config | None]
     """The user's filter: the Config, another one to try in its place, or None."""
     find_obstacle: Callable[[Candidate], str]
