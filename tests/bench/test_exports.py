@@ -10,8 +10,8 @@ import pytest
 
 from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
 from tilesmith.bench.averages import average_speedups
-from tilesmith.bench.exports import csv_text, json_text
 from tilesmith.bench.row import Cause, Row
+from tilesmith.bench.tables import csv_text, json_text
 
 
 def read(text: str) -> list[dict[str, str]]:

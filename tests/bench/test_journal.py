@@ -14,9 +14,8 @@ from tests.bench.tiny_suite import NAME, suite
 from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.journal import JournalError, JournalWriter, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError, make_plan
-from tilesmith.bench.resume import describe_run, kept_rows
 from tilesmith.bench.row import Cause, Row, Status
-from tilesmith.bench.run import run_plan
+from tilesmith.bench.run import describe_run, kept_rows, run_plan
 
 
 def options_for(path: Path) -> Options:

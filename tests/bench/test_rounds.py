@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.bench.rounds import AGAIN, BASELINE, MIN_ROUNDS, WORK, time_fields
+from tilesmith.bench.timing import AGAIN, BASELINE, MIN_ROUNDS, WORK, time_fields
 from tilesmith.measure.timer import Timing
 
 PLATEAU_MS = (11.97, 11.98, 11.99)

@@ -9,7 +9,7 @@ import pytest
 from tests.bench.made_up_rows import make_row, make_rows
 from tilesmith.bench.plan import Options, PlanError, Shard
 from tilesmith.bench.row import Owner
-from tilesmith.bench.row_choice import choose_rows
+from tilesmith.bench.tables import choose_rows
 
 ROWS = make_rows()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.bench.scratch import PREFIX, scratch_folder
+from tilesmith.bench.run import PREFIX, scratch_folder
 
 HOLDER = """
 import os, sys
-from tilesmith.bench.scratch import scratch_folder
+from tilesmith.bench.run import scratch_folder
 with scratch_folder() as folder:
     (folder / "reference.pt").write_text("large")
     (folder / "cache").mkdir()

@@ -16,9 +16,8 @@ from tests.bench.test_trial import make_trial
 from tests.bench.tiny_suite import NAME, double, double_operator, suite
 from tilesmith.bench import ours
 from tilesmith.bench.case import Input
-from tilesmith.bench.job_rows import blank_row, died
+from tilesmith.bench.job_rows import Progress, Stage, blank_row, died
 from tilesmith.bench.plan import Options, make_plan
-from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import run_plan
 from tilesmith.bench.trial import Trial

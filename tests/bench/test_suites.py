@@ -13,8 +13,7 @@ import torch
 from benchmarks.suites import arguments, founding, seeded_mask, suite, widening
 from tests.frontend import philox_reference
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.reference import Judge, Judgement, Reference, work_out
-from tilesmith.bench.tensors import fingerprint
+from tilesmith.bench.reference import Judge, Judgement, Reference, fingerprint, work_out
 from tilesmith.frontend.containers import map_tensors, tensors_in
 
 CPU = torch.device("cpu")

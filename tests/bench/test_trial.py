@@ -15,9 +15,15 @@ import torch
 
 from tests.bench.tiny_suite import NAME, double_operator, eager_double, suite
 from tilesmith.bench import reference, timing, worker
-from tilesmith.bench.callables import COMPILER, load_function, preloaded_for
 from tilesmith.bench.case import Operator
-from tilesmith.bench.implementations import Implementation, Kind, is_helion_installed
+from tilesmith.bench.implementations import (
+    COMPILER,
+    Implementation,
+    Kind,
+    is_helion_installed,
+    load_function,
+    preloaded_for,
+)
 from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.reference import Reference, with_types, work_out

@@ -19,9 +19,9 @@ import tilesmith.cli.bench as command
 from tests.bench.made_up_rows import fail, make_row, make_rows
 from tilesmith.bench.case import Input, Operator, Suite
 from tilesmith.bench.journal import JournalError
-from tilesmith.bench.listener import SafeListener
 from tilesmith.bench.plan import Job, Options, Shard, make_plan
 from tilesmith.bench.row import Cause, Row, Status
+from tilesmith.bench.run import SafeListener
 from tilesmith.cli.bench import BenchForm, add_bench_command, exit_code
 from tilesmith.cli.bench_progress import BarListener, LineListener, make_listener
 from tilesmith.cli.compare import add_compare_command

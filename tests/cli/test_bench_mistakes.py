@@ -14,7 +14,7 @@ import pytest
 from tests.bench.made_up_rows import make_row
 from tests.cli.test_bench import run, runs, write
 from tilesmith.bench.plan import PlanError
-from tilesmith.bench.scratch import scratch_folder
+from tilesmith.bench.run import scratch_folder
 from tilesmith.cli.output import SideConsole, is_shown, tell
 
 __all__ = ["runs"]

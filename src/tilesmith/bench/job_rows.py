@@ -1,13 +1,18 @@
-"""Rows of jobs that did not end well: from exceptions and from deaths of processes."""
+"""Rows of jobs that did not end well: from exceptions and from deaths of processes.
+
+A worker leaves a small file behind that says what it was doing when it died.
+"""
 
 from __future__ import annotations
 
+import json
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
+from time import monotonic
 
 from tilesmith.bench.plan import Job
-from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.failures import classify
 from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout
@@ -16,6 +21,45 @@ from tilesmith.store.outcome import Verdict
 MAX_FRAMES = 4
 HERE = Path(__file__).parent
 HARNESS = (HERE, HERE.parent / "measure")
+
+
+class Stage(str, Enum):
+    """What a worker does; who is to blame for a death depends on it."""
+
+    START = "starting"
+    PREPARE = "making the arguments"
+    BUILD = "building it and calling it for the first time"
+    TUNE = "searching for a config"
+    CALL = "calling it a second time"
+    JUDGE = "judging its results"
+    BASELINE = "calling the eager form"
+    MEASURE = "timing"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The stage that was begun last, the row before it, and when it was begun."""
+
+    stage: Stage
+    row: Row
+    began: float = field(default_factory=monotonic)
+    """By ``time.monotonic``, whose clock is the machine's."""
+
+    def save(self, path: Path) -> None:
+        """Leave it; a reader never sees half of it."""
+        partial = path.with_suffix(".partial")
+        left = {"stage": self.stage.value, "row": self.row.to_json(), "began": self.began}
+        partial.write_text(json.dumps(left))
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path, row: Row, began: float) -> Progress:
+        """What was left; where nothing was, the given row before anything was done."""
+        try:
+            found = json.loads(path.read_text())
+            return cls(Stage(found["stage"]), Row.from_json(found["row"]), float(found["began"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(Stage.START, row, began)
 
 
 def blank_row(job: Job) -> Row:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from tilesmith.bench.progress import Stage
+from tilesmith.bench.job_rows import Stage
 from tilesmith.bench.row import INTERPRETED
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog

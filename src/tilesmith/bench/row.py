@@ -12,6 +12,15 @@ NoneType = type(None)
 
 INTERPRETED = "nothing was compiled: the reference interpreter ran"
 """A row's fallback where that is so."""
+_FORMS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "float | None": (float, int, NoneType),
+    "int | None": (int, NoneType),
+    "dict[str, str]": (dict,),
+    **dict.fromkeys(("str", "Owner", "Status", "Cause"), (str,)),
+}
+"""How values are read from JSON, by annotation."""
 
 
 class Owner(str, Enum):
@@ -142,13 +151,4 @@ class Row:
         return cls(**known)
 
 
-_FORMS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "bool": (bool,),
-    "float | None": (float, int, NoneType),
-    "int | None": (int, NoneType),
-    "dict[str, str]": (dict,),
-    **dict.fromkeys(("str", "Owner", "Status", "Cause"), (str,)),
-}
-"""How values are read from JSON, by annotation."""
 _KINDS = {item.name: str(item.type) for item in fields(Row)}

@@ -18,8 +18,8 @@ from tilesmith.bench.averages import (
     failures,
     is_speedup_disturbed,
 )
-from tilesmith.bench.columns import Column, columns_for
 from tilesmith.bench.row import INTERPRETED, Owner, Row, Status
+from tilesmith.bench.tables import Column, columns_for
 from tilesmith.diagnostics.wording import counted, first_line
 
 PIPED_WIDTH = 160

@@ -1,25 +1,99 @@
-"""Has jobs run in processes of their own and makes a row of whatever happens to them."""
+"""Has jobs run in processes of their own and makes a row of whatever happens to them.
+
+Each process is a fork of a server that has imported what all of them need, has touched no device
+and runs no threads. Where forking is not safe or not wanted, each process starts from nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from tilesmith.bench.callables import preloaded_for
-from tilesmith.bench.implementations import Kind
-from tilesmith.bench.job_rows import blank_row, died, harness_failed, unavailable
+import torch
+from typing_extensions import Self
+
+from tilesmith.bench.implementations import Kind, preloaded_for
+from tilesmith.bench.job_rows import Progress, Stage, blank_row, died, harness_failed, unavailable
 from tilesmith.bench.plan import Job, Options
-from tilesmith.bench.processes import WorkerProcesses
-from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.row import Cause, Row
 from tilesmith.bench.worker import MakeReference, Measure
+from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.lab.processes.channel import ErrorReply
 from tilesmith.lab.processes.failures import ChildError
 
+FUNCTION = "tilesmith.bench.worker:answer"
+WAIT_S = 60.0
 TUNING_FACTOR = 3
 """A search may take so many times its budget before it is called a hang."""
+
+
+class FreshPool(BuildPool):
+    """Starts every process from nothing, which takes seconds."""
+
+    can_fork = False
+
+
+class WorkerProcesses:
+    """Answers requests one at a time, each in a process of its own."""
+
+    def __init__(self, options: Options, folder: Path) -> None:
+        self._kind = FreshPool if options.use_fresh_processes else BuildPool
+        self._variables = _variables(options, folder)
+        self._pools: dict[tuple[float, tuple[str, ...]], BuildPool] = {}
+        """By the time that a request may take, and what is imported before it."""
+
+    def ask(self, request: object, timeout_s: float, preload: tuple[str, ...] = ()) -> BuildOutcome:
+        """What became of a request: a reply, an ErrorReply, or how its process died.
+
+        ``preload`` is as of BuildPool.
+        """
+        pool = self._pools.get((timeout_s, preload)) or self._start(timeout_s, preload)
+        pool.submit("request", request)
+        while True:
+            outcomes = pool.wait(WAIT_S)
+            if outcomes:
+                return outcomes[0]
+
+    def close(self) -> None:
+        """End all processes."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, timeout_s: float, preload: tuple[str, ...]) -> BuildPool:
+        pool = self._kind(
+            FUNCTION,
+            jobs=1,
+            timeout_s=timeout_s,
+            preload=preload,
+            environment=self._variables,
+            is_bare=False,
+        )
+        self._pools[timeout_s, preload] = pool
+        return pool
+
+
+def _variables(options: Options, folder: Path) -> Mapping[str, str]:
+    """Settings of workers: the backend, threads, caches in which nothing is found from before."""
+    threads = str(torch.get_num_threads())
+    found: dict[str, Any] = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    found["TMPDIR"] = str(folder)
+    # Asking CUDA itself whether there is a device would make its forks unable to use it.
+    found["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if options.backend:
+        found["TILESMITH_BACKEND"] = options.backend
+    if not options.use_cache:
+        found["TILESMITH_CACHE_DIR"] = str(folder / "cache")
+        found["TRITON_CACHE_DIR"] = str(folder / "triton")
+    return found
 
 
 class References:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from tilesmith.bench.callables import NotAvailableError, load_function
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.implementations import Kind
+from tilesmith.bench.implementations import Kind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import (
+    Stage,
     harness_failed,
     raised,
     raised_while_timing,
@@ -22,19 +22,36 @@ from tilesmith.bench.job_rows import (
 )
 from tilesmith.bench.ours import ObservedTuner, observe_kernels
 from tilesmith.bench.plan import Job, Options
-from tilesmith.bench.poison import poison_free_memory, poison_results
-from tilesmith.bench.progress import Stage
-from tilesmith.bench.rates import Work as AmountOfWork
-from tilesmith.bench.reference import Judge, Judgement, Reference
+from tilesmith.bench.reference import (
+    Judge,
+    Judgement,
+    Reference,
+    fingerprint,
+    storage_bytes,
+    total_bytes,
+)
 from tilesmith.bench.row import Cause, Owner, Row, Status
-from tilesmith.bench.tensors import fingerprint
 from tilesmith.bench.timing import TimingOptions, time_in_turns
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.lab.failures import one_line
 from tilesmith.measure.timer import Work
+from tilesmith.runtime.device import target_of
+from tilesmith.schedule.device_model import Device, device_of
 
 NO_TRITON_DRIVER = "active drivers"
 """From what Triton says where there is no GPU."""
+POISON = 0xFF
+"""As every byte: NaN in all floating-point types, -1 in integers."""
+COPIES = 3
+RATE_CLASSES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int8: "i8",
+    torch.float8_e4m3fn: "f8e4m3",
+    torch.float8_e5m2: "f8e5m2",
+}
 
 
 class HarnessError(Exception):
@@ -254,3 +271,52 @@ class Trial:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
+
+
+def poison_free_memory(shapes: Sequence[torch.Tensor], element_sizes: Sequence[int]) -> None:
+    """Fill and free blocks like the given tensors, of each element size: allocators reuse them."""
+    filled = [
+        torch.empty(like.numel() * size, dtype=torch.uint8, device=like.device).fill_(POISON)
+        for like in shapes
+        for size in element_sizes
+        for _ in range(COPIES)
+    ]
+    del filled
+
+
+def poison_results(returned: Any, arguments: Any) -> None:
+    """Overwrite results, so that a second call cannot hand them out again as its own."""
+    kept = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(arguments)}
+    for tensor in tensors_in(returned):
+        # A result may be an argument, or a view of one.
+        if tensor.untyped_storage().data_ptr() not in kept and tensor.numel():
+            storage_bytes(tensor.detach()).fill_(POISON)
+
+
+class AmountOfWork:
+    """How much one call does."""
+
+    def __init__(self, operator: Operator, arguments: Arguments, result: Any) -> None:
+        self.flops = operator.flops(*arguments) if operator.flops is not None else None
+        if operator.num_bytes is not None:
+            self.num_bytes = float(operator.num_bytes(*arguments, result))
+        else:
+            self.num_bytes = float(total_bytes(arguments) + total_bytes(result))
+        self._first = next(tensors_in(arguments), None)
+
+    def rates(self, latency_ms: float) -> dict[str, float]:
+        """Fields of a row: TFLOP/s, GB/s and the roofline."""
+        found = {"gbps": self.num_bytes / latency_ms / 1e6}
+        if self.flops is not None:
+            found["tflops"] = self.flops / latency_ms / 1e9
+        if self._first is not None:
+            device = device_of(target_of(self._first.device))
+            found["roofline_ms"] = self._roofline_ms(device, self._first.dtype)
+        return found
+
+    def _roofline_ms(self, device: Device, dtype: torch.dtype) -> float:
+        memory_ms = self.num_bytes / device.dram_rate / 1e6
+        rate_class = RATE_CLASSES.get(dtype)
+        if self.flops is None or rate_class is None:
+            return memory_ms
+        return max(memory_ms, self.flops / device.matrix_rate(rate_class) / 1e6)

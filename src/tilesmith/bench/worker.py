@@ -6,7 +6,10 @@ finds the stage in the progress that was left behind.
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -16,15 +19,16 @@ import torch
 
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.environment import environment
-from tilesmith.bench.job_rows import blank_row, unavailable
-from tilesmith.bench.memory_limit import limit_memory, total_gb
+from tilesmith.bench.job_rows import Progress, Stage, blank_row, unavailable
 from tilesmith.bench.plan import Job, Options
-from tilesmith.bench.progress import Progress, Stage
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Setting, Trial
 from tilesmith.lab.workload.results import synchronize
+
+SHARE = 0.9
+GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -129,3 +133,29 @@ def make_arguments(operator: Operator, job: Job) -> Arguments:
             f"make() of input {chosen.label} returned {type(made).__name__}, expected a tuple"
         )
     return tuple(cast("Arguments", made))
+
+
+if sys.platform != "win32":
+    import resource
+
+
+def total_gb(device: torch.device) -> float:
+    """Memory of a device; that of the machine for the CPU. Infinite where it is not known."""
+    if device.type != "cpu":
+        return torch.cuda.get_device_properties(device).total_memory / GB
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
+
+
+def limit_memory(device: torch.device, limit_gb: float) -> None:
+    """Limit what this process may have on the CPU; 0: most of the machine's.
+
+    Drivers of GPUs reserve more than there is, so processes that use one are left alone.
+    """
+    limit = limit_gb or SHARE * total_gb(device) if device.type == "cpu" else float("inf")
+    if sys.platform == "win32" or limit == float("inf"):
+        return
+    with suppress(OSError, ValueError, OverflowError):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))

@@ -14,17 +14,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tilesmith.bench.exports import csv_text, json_text
 from tilesmith.bench.journal import JournalError, read_journal
 from tilesmith.bench.launch import print_launch_costs
 from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError, Shard, make_plan
-from tilesmith.bench.report.files import write_page, write_pictures
-from tilesmith.bench.report.html import Results
+from tilesmith.bench.report.html import Results, write_page, write_pictures
 from tilesmith.bench.row import Row, Status
-from tilesmith.bench.row_choice import choose_rows
 from tilesmith.bench.run import run_plan
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.summary import print_summary
+from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.cli.bench_modes import check_modes
 from tilesmith.cli.bench_progress import BarListener, make_listener
 from tilesmith.cli.forms import UsageError, add_command

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tilesmith.bench.listener import Listener
 from tilesmith.bench.plan import Job
 from tilesmith.bench.row import Owner, Row, Status
+from tilesmith.bench.run import Listener
 from tilesmith.bench.summary import row_line
 
 

@@ -14,10 +14,18 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilesmith.bench.columns import plus_minus
-from tilesmith.bench.compare import THRESHOLD, Change, Comparison, Kind, compare
-from tilesmith.bench.run_differences import Differences, differences_text, run_differences
+from tilesmith.bench.compare import (
+    THRESHOLD,
+    Change,
+    Comparison,
+    Differences,
+    Kind,
+    compare,
+    differences_text,
+    run_differences,
+)
 from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
+from tilesmith.bench.tables import plus_minus
 from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
 from tilesmith.cli.output import UNPRINTED, is_shown, tell

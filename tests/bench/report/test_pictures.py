@@ -6,8 +6,7 @@ import pytest
 
 from tests.bench.made_up_rows import ENVIRONMENT, disturbed_row, fail, make_row
 from tilesmith.bench.report.bars import colours_of, draw_geomeans, draw_inputs, marks_between
-from tilesmith.bench.report.limits import find_limits
-from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline, intensity_of
+from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline, find_limits, intensity_of
 from tilesmith.bench.row import Cause, Owner
 from tilesmith.lab.report.canvas import DARK
 from tilesmith.schedule.device_model import device_of

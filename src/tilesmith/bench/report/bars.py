@@ -13,9 +13,9 @@ from tilesmith.bench.averages import (
     is_speedup_disturbed,
     speedup_of,
 )
-from tilesmith.bench.columns import COLUMNS, DISTURBED, speedup_text
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.row import Row, Status
+from tilesmith.bench.tables import COLUMNS, DISTURBED, speedup_text
 from tilesmith.lab.report.canvas import LIGHT, Theme, legend, new_figure, png
 
 WIDTH = 9.6

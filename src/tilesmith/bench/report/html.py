@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from tilesmith.bench.averages import average_speedups, by_operator, failures, speedup_of
-from tilesmith.bench.columns import Column, columns_for, speedup_text
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.report.bars import draw_geomeans, draw_inputs
-from tilesmith.bench.report.limits import Limits, find_limits
-from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline
+from tilesmith.bench.report.roofline import Limits, draw_bandwidth, draw_roofline, find_limits
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.summary import disturbance_text, ending_text
+from tilesmith.bench.tables import Column, columns_for, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line
 from tilesmith.lab.report.page import (
     code_cell,
@@ -259,3 +260,34 @@ def _option_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return "yes" if value is True else str(value) if value else ""
+
+
+def write_page(results: Results, path: Path) -> None:
+    """Write one self-contained HTML file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(make_page(results), encoding="utf-8")
+
+
+def write_pictures(results: Results, folder: Path) -> list[Path]:
+    """Write those pictures that the rows are enough for; the paths of what was written."""
+    rows, limits = results.rows, results.limits
+    draws: dict[str, Callable[[], bytes | None]] = {
+        "speedups": lambda: draw_geomeans(rows),
+        "roofline": lambda: draw_roofline(rows, limits),
+        "bandwidth": lambda: draw_bandwidth(rows, limits),
+        **{f"speedups-{name}": partial(draw_inputs, name, rows) for name in by_operator(rows)},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for name, draw in draws.items():
+        content = draw()
+        if content is not None:
+            path = folder / f"{_file_name(name)}.png"
+            path.write_bytes(content)
+            written.append(path)
+    return written
+
+
+def _file_name(text: str) -> str:
+    """Operators may be called anything."""
+    return re.sub(r"[^-.+\w]", "_", text)
