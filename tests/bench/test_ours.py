@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from tests.bench.tiny_suite import NAME, double, double_operator, suite
-from tilesmith.bench.implementations import Implementation, Kind
+from tilesmith.bench.implementations import Implementation, ImplementationKind
 from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.row import INTERPRETED, Row, Status
-from tilesmith.bench.trial import Setting, Trial
+from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.jit.launchers import LauncherMaker
@@ -33,10 +33,12 @@ print(check_default().fallback)
 
 def check_default() -> Row:
     """The row of our kernel as a first call takes it, before it is timed."""
-    implementation = Implementation("tilesmith", Kind.DEFAULT, f"{NAME}:double_by_function")
+    implementation = Implementation(
+        "tilesmith", ImplementationKind.DEFAULT, f"{NAME}:double_by_function"
+    )
     job = replace(make_plan(suite(), OPTIONS)[0], implementation=implementation)
     arguments = double_operator().inputs[2].make(torch.device("cpu"), torch.float32)
-    setting = Setting(job, OPTIONS, double_operator(), arguments, None)
+    setting = TrialSetting(job, OPTIONS, double_operator(), arguments, None)
     return Trial(setting, blank_row(job)).check()
 
 

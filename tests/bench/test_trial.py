@@ -19,7 +19,7 @@ from tilesmith.bench.case import Operator
 from tilesmith.bench.implementations import (
     COMPILER,
     Implementation,
-    Kind,
+    ImplementationKind,
     is_helion_installed,
     load_function,
     preloaded_for,
@@ -29,7 +29,7 @@ from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.timing import TimingOptions, time_in_turns
-from tilesmith.bench.trial import Setting, Trial
+from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.measure.timer import Timing, Work
 from tilesmith.numerics.compare import ErrorReport, measure_error
 
@@ -46,19 +46,19 @@ def make_trial(
 ) -> Trial:
     """A trial of a function, or of eager."""
     operator = operator or double_operator()
-    implementation = Implementation("eager", Kind.EAGER)
+    implementation = Implementation("eager", ImplementationKind.EAGER)
     if function is not None and monkeypatch is not None:
         module = ModuleType("module_of_test")
         module.__dict__["function"] = function
         monkeypatch.setitem(sys.modules, module.__name__, module)
         target = f"{module.__name__}:function"
-        implementation = Implementation("plugin", Kind.FUNCTION, target)
+        implementation = Implementation("plugin", ImplementationKind.FUNCTION, target)
     job = replace(make_plan(suite(), OPTIONS)[0], implementation=implementation, input_id=1)
     arguments = operator.inputs[1].make(CPU, torch.float32)
     exact = None
     if has_reference:
         exact = with_types(work_out(operator, arguments), operator, arguments)
-    return Trial(Setting(job, OPTIONS, operator, arguments, exact), blank_row(job))
+    return Trial(TrialSetting(job, OPTIONS, operator, arguments, exact), blank_row(job))
 
 
 def check(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Row:
@@ -197,7 +197,7 @@ def test_inputs_that_differ_between_processes_are_the_harnesss_failure() -> None
     operator = double_operator()
     other = operator.inputs[2].make(CPU, torch.float32)
     arguments = operator.inputs[1].make(CPU, torch.float32)
-    setting = Setting(
+    setting = TrialSetting(
         make_plan(suite(), OPTIONS)[0], OPTIONS, operator, arguments, work_out(operator, other)
     )
     with pytest.raises(ValueError, match="not the same in every process"):
@@ -272,9 +272,9 @@ def test_workers_make_a_quick_reference_themselves(
         assert torch.equal(found.results[0], arguments[0].double() * 2)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_processes_that_compile_have_the_compiler_imported(kind: Kind) -> None:
-    is_compiled = kind in (Kind.COMPILED, Kind.COMPILED_MAX)
+@pytest.mark.parametrize("kind", ImplementationKind)
+def test_processes_that_compile_have_the_compiler_imported(kind: ImplementationKind) -> None:
+    is_compiled = kind in (ImplementationKind.COMPILED, ImplementationKind.COMPILED_MAX)
     assert preloaded_for(Implementation("some", kind)) == ((COMPILER,) if is_compiled else ())
 
 
@@ -302,7 +302,7 @@ def test_helion_gets_the_source_of_our_kernel(
     (package / "__init__.py").write_text("from tilesmith import kernel\nIS_THE_OTHER = True\n")
     (package / "language.py").write_text("from tilesmith.language import tile\n")
     monkeypatch.syspath_prepend(tmp_path)
-    implementation = Implementation("helion", Kind.HELION, f"{NAME}:double")
+    implementation = Implementation("helion", ImplementationKind.HELION, f"{NAME}:double")
     function: Any = load_function(implementation, double_operator())
     assert function.fn.__globals__["helion"].IS_THE_OTHER
     assert function.fn.__globals__["hl"].__name__ == "helion.language"

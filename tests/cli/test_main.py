@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tilesmith.cli.commands import COMMANDS, load_command
-from tilesmith.cli.main import app
+from tilesmith.cli.main import COMMANDS, app, load_command
 
 SOURCES = Path(__file__).parents[2] / "src"
 

@@ -48,7 +48,7 @@ MIN_LOAD = 0.5
 Differences = dict[str, tuple[str, str]]
 
 
-class Kind(str, Enum):
+class ChangeKind(str, Enum):
     """What happened to an implementation of an input between two runs."""
 
     FAILS_NOW = "fails now"
@@ -63,14 +63,14 @@ class Kind(str, Enum):
     REMOVED = "only in the first"
 
 
-_UNCOMPARED = (Kind.DISTURBED, Kind.STILL_FAILS, Kind.ADDED, Kind.REMOVED)
+_UNCOMPARED = (ChangeKind.DISTURBED, ChangeKind.STILL_FAILS, ChangeKind.ADDED, ChangeKind.REMOVED)
 
 
 @dataclass(frozen=True)
 class Change:
     """One implementation of one input in both runs, or in one of them."""
 
-    kind: Kind
+    kind: ChangeKind
     before: Row | None
     after: Row | None
     ratio: float | None = None
@@ -92,7 +92,7 @@ class Change:
     @property
     def is_regression(self) -> bool:
         """Whether something of ours got worse."""
-        bad = self.kind in (Kind.SLOWER, Kind.FAILS_NOW)
+        bad = self.kind in (ChangeKind.SLOWER, ChangeKind.FAILS_NOW)
         return bad and self.row.owner is Owner.OURS
 
 
@@ -102,7 +102,7 @@ class Comparison:
 
     changes: Sequence[Change]
 
-    def of(self, *kinds: Kind) -> list[Change]:
+    def of(self, *kinds: ChangeKind) -> list[Change]:
         """The changes of some kinds."""
         return [change for change in self.changes if change.kind in kinds]
 
@@ -126,7 +126,7 @@ class Comparison:
     def _ratio_of(self, name: str) -> Average:
         mine = [change for change in self.changes if change.row.implementation == name]
         timed = [change for change in mine if change.ratio is not None]
-        kept = [change for change in timed if change.kind is not Kind.DISTURBED]
+        kept = [change for change in timed if change.kind is not ChangeKind.DISTURBED]
         found = [change.ratio for change in kept if change.ratio is not None]
         return Average(geomean(found), len(found), len(mine), len(timed) - len(kept))
 
@@ -137,21 +137,21 @@ def compare(
     """What changed from one run to another; of rows for the same thing the last one counts."""
     old, new = _by_key(before), _by_key(after)
     changes = [judge(old.get(key), new.get(key), threshold) for key in dict.fromkeys([*old, *new])]
-    order = list(Kind)
+    order = list(ChangeKind)
     return Comparison(sorted(changes, key=lambda change: (order.index(change.kind), _gain(change))))
 
 
 def judge(before: Row | None, after: Row | None, threshold: float = THRESHOLD) -> Change:
     """What happened to one implementation of one input."""
     if before is None or after is None:
-        return Change(Kind.ADDED if before is None else Kind.REMOVED, before, after)
+        return Change(ChangeKind.ADDED if before is None else ChangeKind.REMOVED, before, after)
     if not (_is_timed(before) and _is_timed(after)):
         return Change(_kind_without_times(before, after), before, after)
     assert before.latency_ms is not None
     assert after.latency_ms is not None
     ratio = after.latency_ms / before.latency_ms
     change = Change(
-        Kind.DISTURBED,
+        ChangeKind.DISTURBED,
         before,
         after,
         ratio,
@@ -169,33 +169,33 @@ def _noise(
     return max(threshold, (noise_of_row(before) or 0.0) + (noise_of_row(after) or 0.0))
 
 
-def _kind_without_times(before: Row, after: Row) -> Kind:
+def _kind_without_times(before: Row, after: Row) -> ChangeKind:
     if _is_timed(after):
-        return Kind.WORKS_NOW if before.blame else Kind.ADDED
+        return ChangeKind.WORKS_NOW if before.blame else ChangeKind.ADDED
     if _is_timed(before):
-        return Kind.FAILS_NOW if after.blame else Kind.REMOVED
-    return Kind.STILL_FAILS if before.blame or after.blame else Kind.SAME
+        return ChangeKind.FAILS_NOW if after.blame else ChangeKind.REMOVED
+    return ChangeKind.STILL_FAILS if before.blame or after.blame else ChangeKind.SAME
 
 
 def _is_timed(row: Row) -> bool:
     return row.latency_ms is not None and row.latency_ms > 0.0
 
 
-def _kind_of(change: Change) -> Kind:
+def _kind_of(change: Change) -> ChangeKind:
     assert change.ratio is not None
     moved = _direction(change.ratio, change.noise or 0.0)
     relative = change.relative_ratio
-    if moved is Kind.SAME or relative is None:
+    if moved is ChangeKind.SAME or relative is None:
         return moved
     is_own = _direction(relative, change.relative_noise or 0.0) is moved
-    return moved if is_own else Kind.MACHINE
+    return moved if is_own else ChangeKind.MACHINE
 
 
-def _direction(ratio: float, noise: float) -> Kind:
+def _direction(ratio: float, noise: float) -> ChangeKind:
     """Symmetric: what is slower one way is faster the other way."""
     if ratio > 1 + noise:
-        return Kind.SLOWER
-    return Kind.FASTER if 1 / ratio > 1 + noise else Kind.SAME
+        return ChangeKind.SLOWER
+    return ChangeKind.FASTER if 1 / ratio > 1 + noise else ChangeKind.SAME
 
 
 def _relative_ratio(before: Row, after: Row, ratio: float) -> float | None:
@@ -211,7 +211,7 @@ def _gain(change: Change) -> float:
     """Sorts the largest changes to the front."""
     if change.ratio is None:
         return 0.0
-    return -change.ratio if change.kind is Kind.SLOWER else change.ratio
+    return -change.ratio if change.kind is ChangeKind.SLOWER else change.ratio
 
 
 def _by_key(rows: Iterable[Row]) -> dict[Key, Row]:

@@ -32,7 +32,7 @@ _OUR_IMPORTS = re.compile(
 )
 
 
-class Kind(str, Enum):
+class ImplementationKind(str, Enum):
     """How an implementation is made."""
 
     DEFAULT = "our kernel as a first call takes it, without any search"
@@ -49,20 +49,28 @@ class Implementation:
     """One way to compute an operator."""
 
     name: str
-    kind: Kind
+    kind: ImplementationKind
     target: str = ""
     """As ``module:function``; empty where the operator has it."""
     is_installed: bool = True
 
     def answers_to(self, pattern: str) -> bool:
         """Whether a name or pattern means it: its own name, or that of its kind for any kernel."""
-        general = {Kind.DEFAULT: OURS, Kind.TUNED: f"{OURS}_tuned", Kind.HELION: HELION}
+        general = {
+            ImplementationKind.DEFAULT: OURS,
+            ImplementationKind.TUNED: f"{OURS}_tuned",
+            ImplementationKind.HELION: HELION,
+        }
         return pattern == general.get(self.kind) or fnmatchcase(self.name, pattern)
 
     @property
     def owner(self) -> Owner:
         """Whose it is."""
-        return Owner.OURS if self.kind in (Kind.DEFAULT, Kind.TUNED) else Owner.THEIRS
+        return (
+            Owner.OURS
+            if self.kind in (ImplementationKind.DEFAULT, ImplementationKind.TUNED)
+            else Owner.THEIRS
+        )
 
     @property
     def problem(self) -> str:
@@ -77,10 +85,13 @@ def implementations_of(operator: Operator, plugins: Iterable[str] = ()) -> list[
     """
     found = [
         *_ours(operator),
-        Implementation(EAGER, Kind.EAGER),
-        Implementation("torch_compile", Kind.COMPILED),
-        Implementation("torch_compile_max", Kind.COMPILED_MAX),
-        *(Implementation(name, Kind.FUNCTION, target) for name, target in operator.others.items()),
+        Implementation(EAGER, ImplementationKind.EAGER),
+        Implementation("torch_compile", ImplementationKind.COMPILED),
+        Implementation("torch_compile_max", ImplementationKind.COMPILED_MAX),
+        *(
+            Implementation(name, ImplementationKind.FUNCTION, target)
+            for name, target in operator.others.items()
+        ),
         *_helion(operator),
         *_plugins(operator, plugins),
     ]
@@ -103,13 +114,15 @@ def plugin_name(target: str) -> str:
 
 def _ours(operator: Operator) -> Iterator[Implementation]:
     for suffix, target in _suffixes(operator).items():
-        yield Implementation(f"{OURS}{suffix}", Kind.DEFAULT, target)
-        yield Implementation(f"{OURS}{suffix}_tuned", Kind.TUNED, target)
+        yield Implementation(f"{OURS}{suffix}", ImplementationKind.DEFAULT, target)
+        yield Implementation(f"{OURS}{suffix}_tuned", ImplementationKind.TUNED, target)
 
 
 def _helion(operator: Operator) -> Sequence[Implementation]:
     return [
-        Implementation(f"{HELION}{suffix}", Kind.HELION, target, is_helion_installed())
+        Implementation(
+            f"{HELION}{suffix}", ImplementationKind.HELION, target, is_helion_installed()
+        )
         for suffix, target in _suffixes(operator).items()
     ]
 
@@ -125,13 +138,13 @@ def _plugins(operator: Operator, plugins: Iterable[str]) -> Iterator[Implementat
     for text in plugins:
         owner, _, target = text.rpartition("=")
         if owner in ("", operator.name):
-            yield Implementation(plugin_name(target), Kind.FUNCTION, target)
+            yield Implementation(plugin_name(target), ImplementationKind.FUNCTION, target)
 
 
 COMPILE_MODES = {
-    Kind.COMPILED: "default",
+    ImplementationKind.COMPILED: "default",
     # Graphs are captured by the timer, for all implementations alike.
-    Kind.COMPILED_MAX: "max-autotune-no-cudagraphs",
+    ImplementationKind.COMPILED_MAX: "max-autotune-no-cudagraphs",
 }
 
 
@@ -146,19 +159,19 @@ def preloaded_for(implementation: Implementation) -> tuple[str, ...]:
 
 def import_compiler() -> None:
     """Import what torch.compile needs, which takes seconds; no device or thread is involved."""
-    torch.compile(lambda: None, dynamic=False, mode=COMPILE_MODES[Kind.COMPILED])
+    torch.compile(lambda: None, dynamic=False, mode=COMPILE_MODES[ImplementationKind.COMPILED])
 
 
 def load_function(implementation: Implementation, operator: Operator) -> Function:
     """The function; what compiles does so at its first call."""
-    if implementation.kind is Kind.EAGER:
+    if implementation.kind is ImplementationKind.EAGER:
         return operator.eager
     if implementation.kind in COMPILE_MODES:
         mode = COMPILE_MODES[implementation.kind]
         return torch.compile(operator.eager, dynamic=False, mode=mode)
-    if implementation.kind is Kind.HELION:
+    if implementation.kind is ImplementationKind.HELION:
         return _attribute(_helion_module(implementation.target), implementation.target)
-    if implementation.kind is Kind.FUNCTION:
+    if implementation.kind is ImplementationKind.FUNCTION:
         return _load_foreign(implementation.target)
     module = importlib.import_module(_module_name(implementation.target))
     return _attribute(module, implementation.target)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
-from tilesmith.bench.implementations import Kind, preloaded_for
+from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.job_rows import Progress, Stage, blank_row, died, harness_failed, unavailable
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.row import Cause, Row
@@ -150,7 +150,7 @@ class Supervisor:
         if problem and self._options.require_accuracy:
             return harness_failed(row, f"no reference: {problem}")
         notes = [f"accuracy not checked: {problem}"] if problem else []
-        is_eager = job.implementation.kind is Kind.EAGER
+        is_eager = job.implementation.kind is ImplementationKind.EAGER
         with_baseline = "speedup" in self._options.metrics and not is_eager
         request = Measure(job, self._options, self._progress, reference, with_baseline)
         row, stage = self._ask(request)
@@ -173,7 +173,7 @@ class Supervisor:
         return replace(row, seconds=outcome.seconds), stage
 
     def _timeout_s(self, job: Job) -> float:
-        is_tuned = job.implementation.kind is Kind.TUNED
+        is_tuned = job.implementation.kind is ImplementationKind.TUNED
         return self._options.timeout_s + TUNING_FACTOR * self._options.tune_budget_s * is_tuned
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tilesmith.bench.averages import Average, average_speedups, by_operator, is_speedup_disturbed
-from tilesmith.bench.implementations import HELION, Implementation, Kind
+from tilesmith.bench.implementations import HELION, Implementation, ImplementationKind
 from tilesmith.bench.plan import DTYPES, Options, PlanError, suggest
 from tilesmith.bench.row import Owner, Row
 from tilesmith.diagnostics.wording import number_text, percent_text
@@ -193,9 +193,17 @@ def _is_device(row: Row, name: str) -> bool:
 
 def _is_meant(row: Row, pattern: str) -> bool:
     """As in a plan; what kind of implementation it is shows in its name."""
-    kind = Kind.HELION if row.implementation.startswith(HELION) else Kind.FUNCTION
+    kind = (
+        ImplementationKind.HELION
+        if row.implementation.startswith(HELION)
+        else ImplementationKind.FUNCTION
+    )
     if row.owner is Owner.OURS:
-        kind = Kind.TUNED if row.implementation.endswith("_tuned") else Kind.DEFAULT
+        kind = (
+            ImplementationKind.TUNED
+            if row.implementation.endswith("_tuned")
+            else ImplementationKind.DEFAULT
+        )
     return Implementation(row.implementation, kind).answers_to(pattern)
 
 

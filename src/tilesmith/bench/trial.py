@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.implementations import Kind, NotAvailableError, load_function
+from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import (
     Stage,
     harness_failed,
@@ -59,7 +59,7 @@ class HarnessError(Exception):
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrialSetting:
     """What a trial is about."""
 
     job: Job
@@ -84,7 +84,10 @@ class Trial:
     """Keeps the row so far; every step returns it. ``announce`` is told of stages that begin."""
 
     def __init__(
-        self, setting: Setting, row: Row, announce: Callable[[Stage, Row], object] | None = None
+        self,
+        setting: TrialSetting,
+        row: Row,
+        announce: Callable[[Stage, Row], object] | None = None,
     ) -> None:
         self.row = row
         self._setting = setting
@@ -167,7 +170,7 @@ class Trial:
 
     def _make_tuner(self) -> ObservedTuner:
         options = self._setting.options
-        is_tuned = self._setting.job.implementation.kind is Kind.TUNED
+        is_tuned = self._setting.job.implementation.kind is ImplementationKind.TUNED
         budget = options.tune_budget_s if is_tuned else None
         return ObservedTuner(budget, is_forced=not options.use_cache, announce=self._begin)
 
@@ -238,7 +241,7 @@ class Trial:
         for note in timed.notes:
             self._note(note)
         fields = timed.fields()
-        if self._setting.job.implementation.kind is Kind.EAGER:
+        if self._setting.job.implementation.kind is ImplementationKind.EAGER:
             fields |= {"baseline_ms": fields["latency_ms"], "baseline_spread": fields["spread"]}
             fields["speedup"] = 1.0
         return fields

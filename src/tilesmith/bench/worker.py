@@ -24,7 +24,7 @@ from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
-from tilesmith.bench.trial import Setting, Trial
+from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.lab.workload.results import synchronize
 
 SHARE = 0.9
@@ -101,7 +101,7 @@ def prepare(request: Measure) -> Trial | Row:
     arguments = make_arguments(operator, job)
     reference = find_reference(request.reference, device, operator, arguments)
     return Trial(
-        Setting(job, options, operator, arguments, reference),
+        TrialSetting(job, options, operator, arguments, reference),
         row,
         lambda stage, known: Progress(stage, known).save(request.progress),
     )

@@ -6,10 +6,10 @@ Standard output has the results alone; what happens meanwhile goes to standard e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,7 +23,6 @@ from tilesmith.bench.run import run_plan
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.summary import print_summary
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.cli.bench_modes import check_modes
 from tilesmith.cli.bench_progress import BarListener, make_listener
 from tilesmith.cli.forms import UsageError, add_command
 from tilesmith.cli.output import SideConsole, is_shown, tell
@@ -34,6 +33,19 @@ BUDGET_S, TIMEOUT_S = Options.tune_budget_s, Options.timeout_s
 EXPECTED = "expected a file as tilesmith bench --out writes it"
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
+FLAGS = {"load": "--from", "is_list": "--list", "cudagraph": "--cudagraph or --no-cudagraph"}
+"""Those that are not called as their field."""
+SHOWN = ("metrics", "csv", "json", "html", "png", "quiet")
+CHOOSING = ("kernel", "input_shard", "num_inputs", "input_id", "only", "dtype", "device")
+USES = {
+    "launch": ("device",),
+    "load": (*CHOOSING, *SHOWN),
+}
+"""What each way not to run anything looks at."""
+WHY = {
+    "launch": "it times calls of its own kernels",
+    "load": "it shows rows as they were measured",
+}
 
 
 @dataclass(frozen=True)
@@ -285,3 +297,36 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _new_path() -> Path:
     return Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
+
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def check_modes(form: DataclassInstance) -> None:
+    """UsageError if something was asked for that would not be looked at."""
+    for mode, used in USES.items():
+        if not getattr(form, mode):
+            continue
+        ignored = [name for name in _given(form) if name not in (mode, *used)]
+        if ignored:
+            names = ", ".join(map(flag_of, ignored))
+            raise UsageError(f"{flag_of(mode)} does not go with {names}: {WHY[mode]}; leave it out")
+
+
+def flag_of(name: str) -> str:
+    """The option of a field.
+
+    Example:
+        >>> flag_of("num_inputs"), flag_of("load")
+        ('--num-inputs', '--from')
+    """
+    return FLAGS.get(name) or f"--{name.replace('_', '-')}"
+
+
+def _given(form: DataclassInstance) -> Iterator[str]:
+    """Fields that are not as they are if nothing is said."""
+    for item in fields(form):
+        value = getattr(form, item.name)
+        if value not in (item.default, []):
+            yield item.name

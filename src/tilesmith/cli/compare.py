@@ -17,9 +17,9 @@ from rich.text import Text
 from tilesmith.bench.compare import (
     THRESHOLD,
     Change,
+    ChangeKind,
     Comparison,
     Differences,
-    Kind,
     compare,
     differences_text,
     run_differences,
@@ -34,10 +34,10 @@ from tilesmith.lab.report.line_file import json_line
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""
-_STYLES = {Kind.SLOWER: "red", Kind.FASTER: "green", Kind.FAILS_NOW: "bold red"}
+_STYLES = {ChangeKind.SLOWER: "red", ChangeKind.FASTER: "green", ChangeKind.FAILS_NOW: "bold red"}
 NAMES = ("", "operator", "input", "implementation")
 TIMES = ("before, ms", "after, ms", "time", "against eager", "noise")
-_TIMED = (Kind.SLOWER, Kind.FASTER, Kind.MACHINE, Kind.DISTURBED)
+_TIMED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.MACHINE, ChangeKind.DISTURBED)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def comparison_parts(
     found: Comparison, *, has_all: bool, width: int = PIPED_WIDTH
 ) -> Iterator[RenderableType]:
     """What is printed, part by part; where a table is too wide, a line for each change."""
-    timed = found.of(*_TIMED, *((Kind.SAME,) if has_all else ()))
+    timed = found.of(*_TIMED, *((ChangeKind.SAME,) if has_all else ()))
     timed = [change for change in timed if change.ratio is not None]
     if timed and table_width(timed) <= width:
         yield _times_table(timed)
@@ -125,15 +125,15 @@ def comparison_parts(
         yield from (
             Text(_time_line(change), style=_STYLES.get(change.kind, "")) for change in timed
         )
-    for change in found.of(Kind.FAILS_NOW, Kind.WORKS_NOW, Kind.STILL_FAILS):
+    for change in found.of(ChangeKind.FAILS_NOW, ChangeKind.WORKS_NOW, ChangeKind.STILL_FAILS):
         yield Text(_ending_line(change), style=_STYLES.get(change.kind, ""))
-    for kind in (Kind.ADDED, Kind.REMOVED):
+    for kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
         only = found.of(kind)
         if only:
             yield Text(f"{counted(len(only), 'row')} {kind.value}")
     yield from map(Text, _mean_lines(found))
     yield Text(counts_line(found))
-    disturbed = found.of(Kind.DISTURBED)
+    disturbed = found.of(ChangeKind.DISTURBED)
     if disturbed:
         rows = counted(len(disturbed), "row")
         yield Text(f"the machine was busy: {rows} cannot be compared", style="yellow")
@@ -141,7 +141,7 @@ def comparison_parts(
 
 def counts_line(found: Comparison) -> str:
     """How many changes of each kind there are."""
-    counts = {kind: len(found.of(kind)) for kind in Kind}
+    counts = {kind: len(found.of(kind)) for kind in ChangeKind}
     return ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
 
 
@@ -195,7 +195,7 @@ def _moved_text(ratio: float | None) -> str:
 def _ending_line(change: Change) -> str:
     row = change.row
     name = f"{change.kind.value}: {row.operator} {row.input_label} {row.implementation}"
-    return name if change.kind is Kind.WORKS_NOW else f"{name}: {ending_text(row)}"
+    return name if change.kind is ChangeKind.WORKS_NOW else f"{name}: {ending_text(row)}"
 
 
 def _mean_lines(found: Comparison) -> Iterator[str]:

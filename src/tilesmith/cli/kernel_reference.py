@@ -1,4 +1,7 @@
-"""``module:kernel`` or ``path/to/file.py:kernel`` to the object it names."""
+"""The object that ``module:kernel`` or ``path/to/file.py:kernel`` names.
+
+While a user's file is loaded, modules of Helion's names resolve to ours.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilesmith.cli.helion_names import install_helion_names
+from tilesmith.cli.run_script import install_helion_names
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.jit.kernel import Kernel
 

@@ -1,20 +1,37 @@
-"""``tilesmith run``: a script as ``python`` would run it, with Helion's names resolving to ours."""
+"""``tilesmith run``: a script as ``python`` would run it, with Helion's names resolving to ours.
+
+Modules are shared, not copied: ``helion.language`` *is* ``tilesmith.language``.
+"""
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Annotated
 
 import typer
+from typing_extensions import override
 
-from tilesmith.cli.helion_names import install_helion_names
 from tilesmith.settings import adopt_variables
 
+ALIAS, PACKAGE = "helion", "tilesmith"
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Options after the script are the script's."""
+MOVED = {
+    "helion.autotuner.config_fragment": "tilesmith.schedule.space.fragments",
+    "helion.runtime.config": "tilesmith.schedule.config",
+    "helion.runtime.kernel": "tilesmith.jit.kernel",
+    "helion.runtime.settings": "tilesmith.settings",
+}
+"""Modules that stand elsewhere here."""
+WHOLE = "tilesmith.tune.autotune"
+"""Loads every part that a kernel needs."""
 
 
 def add_run_command(app: typer.Typer) -> None:
@@ -59,3 +76,54 @@ def _from_script(found: TracebackType | None, script: str) -> TracebackType | No
         place = place.tb_next
     # A script that does not compile has no frame.
     return place
+
+
+def install_helion_names() -> None:
+    """From now on, modules of that name resolve to ours."""
+    if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AliasFinder())
+    for name in MOVED:
+        # Scripts write `helion.runtime.config` after `import helion` alone.
+        importlib.import_module(name)
+    # Now, before files next to a script can hide the libraries that we need.
+    importlib.import_module(WHOLE)
+
+
+class _AliasFinder(MetaPathFinder):
+    @override
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != ALIAS:
+            return None
+        own = MOVED.get(fullname, PACKAGE + fullname.removeprefix(ALIAS))
+        try:
+            module = importlib.import_module(own)
+        except ModuleNotFoundError as error:
+            if error.name != own:
+                raise
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: {PACKAGE} has no counterpart", name=fullname
+            ) from None
+        is_package = hasattr(module, "__path__") or any(n.startswith(f"{fullname}.") for n in MOVED)
+        return ModuleSpec(fullname, _AliasLoader(module), is_package=is_package)
+
+
+class _AliasLoader(Loader):
+    """Hands out a module that is loaded already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._spec = module.__spec__
+
+    @override
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    @override
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just written the alias's spec over the module's own.
+        module.__spec__ = self._spec

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilesmith.numerics.doctor.diagnose import diagnose as diagnose
-    from tilesmith.numerics.doctor.options import DiagnoseOptions as DiagnoseOptions
+    from tilesmith.numerics.doctor.findings import DiagnoseOptions as DiagnoseOptions
 
 _HOMES = {
     "diagnose": "tilesmith.numerics.doctor.diagnose",
-    "DiagnoseOptions": "tilesmith.numerics.doctor.options",
+    "DiagnoseOptions": "tilesmith.numerics.doctor.findings",
 }
 
 

@@ -21,11 +21,10 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.foreign import Breakpoint, Print
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import rewrite_function, walk_function
-from tilesmith.numerics.compensated import COMPENSATED, whole_loops
 from tilesmith.numerics.float_standard import ErrorTerms
+from tilesmith.numerics.reference_sums import COMPENSATED, coarse_types, longest_sum, whole_loops
 from tilesmith.numerics.reference_tiles import needs_all_programs
 from tilesmith.numerics.scratch_tensors import copy_written
-from tilesmith.numerics.sum_lengths import coarse_types, longest_sum
 from tilesmith.passes.round_like_gpu import round_like_gpu
 from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
 

@@ -44,7 +44,7 @@ CompileFunction = Callable[[Config], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class Subject:
+class TunedFunction:
     """What is tuned."""
 
     compile_fn: CompileFunction
@@ -88,7 +88,7 @@ class ImmediateBuilder:
 class InProcessRunner:
     """Calls functions in this process."""
 
-    def __init__(self, subject: Subject, options: TuneOptions) -> None:
+    def __init__(self, subject: TunedFunction, options: TuneOptions) -> None:
         self._subject = subject
         self._options = options
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -180,11 +180,11 @@ def autotune(
     made = options_from_settings(Settings(), {**options, "algorithm": algorithm})
     where = find_device(values) if device is None else str(device)
     expected = None if baseline_fn is None else baseline_fn(*copy_arguments(values))
-    return tune_subject(Subject(compile_fn, values, where, expected), tunables, made).config
+    return tune_subject(TunedFunction(compile_fn, values, where, expected), tunables, made).config
 
 
 def tune_subject(
-    subject: Subject, tunables: Mapping[str, Fragment], options: TuneOptions
+    subject: TunedFunction, tunables: Mapping[str, Fragment], options: TuneOptions
 ) -> TuneResult:
     """The search."""
     # Search methods ask of a specification only what a plain space has as well.
@@ -227,7 +227,7 @@ def tune_subject(
     return result
 
 
-def _start(subject: Subject, method: str, options: TuneOptions) -> SearchStart:
+def _start(subject: TunedFunction, method: str, options: TuneOptions) -> SearchStart:
     judge = "nothing" if subject.expected is None else "the baseline function"
     return SearchStart(
         subject.name, "", subject.device, method, options.seed, options.budget_s, judge

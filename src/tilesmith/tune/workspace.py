@@ -74,7 +74,7 @@ class _CaseSetup:
 
     case: Case
     runner: RunnerClient
-    candidates: Candidates
+    candidates: CandidateBinder
     job: PrepareJob
 
     def program(self, key: str, config: Config) -> Program:
@@ -205,13 +205,15 @@ class Workspace:
         basis_config = case.bound.config_spec.default_config()
         captured = capture(case.bound, case.args, basis_config)
         folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
-        candidates = Candidates(case.bound, case.args, captured, folder)
+        candidates = CandidateBinder(case.bound, case.args, captured, folder)
         job = self._job(case, candidates, save(captured, folder), folder)
         runner.announce(job)
         self._timeline.note("saved", self._deadline.elapsed_s)
         return _CaseSetup(case, runner, candidates, job)
 
-    def _job(self, case: Case, candidates: Candidates, workload: Path, folder: Path) -> PrepareJob:
+    def _job(
+        self, case: Case, candidates: CandidateBinder, workload: Path, folder: Path
+    ) -> PrepareJob:
         options, bound = self._options, case.bound
         # A check of the user's own replaces ours.
         is_checked = options.is_checked and options.accuracy_check_fn is None
@@ -247,7 +249,7 @@ def _sizes(job: ReferenceJob) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, value.size) for name, value in arguments if isinstance(value, TensorRef)]
 
 
-class Candidates:
+class CandidateBinder:
     """Binds artifacts of one kernel call, whose first capture is saved in ``folder``."""
 
     def __init__(

@@ -21,7 +21,7 @@ from tilesmith.lab.workload.capture import Captured, capture
 from tilesmith.lab.workload.loading import Workload
 from tilesmith.lab.workload.memory import CaptureError
 from tilesmith.lab.workload.saving import save, workload_folder
-from tilesmith.tune.workspace import Candidates
+from tilesmith.tune.workspace import CandidateBinder
 
 
 @helion.kernel(backend="cpu")
@@ -163,7 +163,7 @@ def test_memory_made_for_a_config_is_saved_for_its_candidate_alone(tmp_path: Pat
     basis = capture(bound, (x,), first)
     assert basis.depends_on_config
     workload = Workload.load(save(basis, tmp_path), "cpu")
-    candidates = Candidates(bound, (x,), basis, tmp_path)
+    candidates = CandidateBinder(bound, (x,), basis, tmp_path)
     for config, count in ((second, 7), (first, 2)):
         artifact = bound.to_artifact(config)
         binding = candidates.bind(config, artifact)

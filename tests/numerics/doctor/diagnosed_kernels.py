@@ -9,7 +9,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith.numerics.doctor.diagnose import diagnose
-from tilesmith.numerics.doctor.options import DiagnoseOptions
+from tilesmith.numerics.doctor.findings import DiagnoseOptions
 
 # What causes are found is tested elsewhere; without looking for them tests are quick.
 QUICK = DiagnoseOptions(repeats=3, num_configs=1, explain=False, inputs_time_limit_s=0.0)

@@ -8,8 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from tilesmith.numerics.doctor.errors import Yardstick
-from tilesmith.numerics.doctor.histogram import LOWEST, WRONG
+from tilesmith.numerics.doctor.errors import LOWEST, WRONG, Yardstick
 from tilesmith.numerics.oracle import Reference, ReferenceTensor
 
 FORMATS = {

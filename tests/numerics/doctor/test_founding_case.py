@@ -12,8 +12,7 @@ import tilesmith as helion
 from examples.dot_compress import dot_compress_bwd, dot_compress_fwd, reference
 from tests.unordered_memory import LateStores, without_memory_order
 from tilesmith.numerics.doctor.diagnose import diagnose
-from tilesmith.numerics.doctor.findings import OURS, Kind, Scope
-from tilesmith.numerics.doctor.options import DiagnoseOptions
+from tilesmith.numerics.doctor.findings import OURS, CauseKind, DiagnoseOptions, Scope
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.inputs import random_tensor
 
@@ -52,7 +51,7 @@ def backward_without_rounding(
 
 def test_forward_differs_by_the_rounding_of_the_intermediate() -> None:
     found = diagnose(dot_compress_fwd, inputs(), {"fused": forward_without_rounding}, QUICK)
-    assert found.verdict.kind is Kind.ROUNDING
+    assert found.verdict.kind is CauseKind.ROUNDING
     assert "`xty` to bf16 at dot_compress.py:" in found.verdict.text
     assert found.verdict.closest == "fused"
     statements = [finding.text for finding in found.findings]
@@ -69,7 +68,7 @@ def test_forward_differs_by_the_rounding_of_the_intermediate() -> None:
 def test_backward_names_the_lines_whose_roundings_matter() -> None:
     args = gradient_inputs()
     found = diagnose(dot_compress_bwd, args, {"fused": backward_without_rounding}, QUICK)
-    assert found.verdict.kind is Kind.ROUNDING
+    assert found.verdict.kind is CauseKind.ROUNDING
     assert found.verdict.closest == "fused"
     shares = {(s.output, s.variable): s.share for s in found.sensitivities}
     assert shares[("grad_y", "grad_xty")] > 0.3
@@ -104,7 +103,7 @@ def test_ordered_memory_is_deterministic_where_stores_come_late() -> None:
     repeats = found.examination.agreement("device", Scope.REPEATS)
     assert repeats is not None
     assert repeats.is_same
-    assert found.verdict.kind is Kind.ROUNDING
+    assert found.verdict.kind is CauseKind.ROUNDING
 
 
 def test_a_forgotten_order_is_found_by_repeats_and_by_the_race_detector() -> None:
@@ -114,11 +113,11 @@ def test_a_forgotten_order_is_found_by_repeats_and_by_the_race_detector() -> Non
     repeats = found.examination.agreement("device", Scope.REPEATS)
     assert repeats is not None
     assert repeats.num_different > 0
-    assert found.verdict.kind is Kind.RACE
+    assert found.verdict.kind is CauseKind.RACE
     detected = next(f for f in found.findings if f.implementation == OURS)
     assert "writes it, and loads it with no barrier in between" in detected.text
     assert "dot_compress.py:" in detected.text
-    assert any(f.kind is Kind.RACE and f.implementation == "device" for f in found.findings)
+    assert any(f.kind is CauseKind.RACE and f.implementation == "device" for f in found.findings)
 
 
 def test_only_without_the_order_is_the_intermediate_loaded_back() -> None:

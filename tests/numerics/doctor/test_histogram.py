@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
+from tilesmith.numerics.doctor.errors import WRONG, count_errors, histogram_lines
 from tilesmith.numerics.doctor.findings import ErrorStatistics
-from tilesmith.numerics.doctor.histogram import WRONG, count_errors, histogram_lines
 
 NONE = ErrorStatistics("kernel", "out", torch.bfloat16, 0, 0, 0, 0, 0, 0, 0, {}, ())
 

@@ -16,7 +16,7 @@ from tilesmith.lab.workload.capture import capture
 from tilesmith.lab.workload.saving import save
 from tilesmith.schedule.config import Config
 from tilesmith.tune.jobs import PrepareJob, Program
-from tilesmith.tune.workspace import Candidates
+from tilesmith.tune.workspace import CandidateBinder
 
 
 @tilesmith.kernel()
@@ -68,7 +68,7 @@ class Case:
     """A kernel bound to arguments, with its workload saved."""
 
     bound: BoundKernel
-    candidates: Candidates
+    candidates: CandidateBinder
     workload: Path
     expected: torch.Tensor
     result: str
@@ -95,7 +95,7 @@ def make_case(
     bound = kernel.bind(args)
     config = bound.default_config()
     captured = capture(bound, args, config)
-    candidates = Candidates(bound, args, captured, folder)
+    candidates = CandidateBinder(bound, args, captured, folder)
     return Case(bound, candidates, save(captured, folder), expected, result, config)
 
 

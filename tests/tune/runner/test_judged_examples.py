@@ -20,7 +20,7 @@ from tilesmith.lab.workload.saving import save
 from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.oracle import OracleOptions, Reference, work_out_reference
 from tilesmith.schedule.config import Config
-from tilesmith.tune.workspace import Candidates
+from tilesmith.tune.workspace import CandidateBinder
 
 STEP = 6
 """Every so many cases take part, and all whose host code looks at the Config."""
@@ -28,7 +28,7 @@ NAMES = {"layer_norm_bwd", "rms_norm_bwd", "split_k_barrier", "matmul_split_k", 
 CASES = [case for i, case in enumerate(EXAMPLES) if i % STEP == 0 or case.name in NAMES]
 
 
-def work_out(candidates: Candidates, workload: Workload, config: Config) -> Reference:
+def work_out(candidates: CandidateBinder, workload: Workload, config: Config) -> Reference:
     job = candidates.reference(config)
     workload.restore(job.binding)
     arguments = workload.arguments(job.binding)
@@ -53,7 +53,7 @@ def test_candidates_are_right_and_damage_shows(case: Case, tmp_path: Path) -> No
     bound = on_backend(case.kernel, "cpu").bind(args)
     basis = capture(bound, args, bound.config_spec.normalize(bound.default_config()))
     workload = Workload.load(save(basis, tmp_path), "cpu")
-    candidates = Candidates(bound, args, basis, tmp_path)
+    candidates = CandidateBinder(bound, args, basis, tmp_path)
     reference = None
     for config in configs_of(bound, basis):
         if reference is None or basis.depends_on_config:

@@ -1,4 +1,4 @@
-"""Candidates of other structures: launches make scratch memory, and builders know its type."""
+"""CandidateBinder of other structures: launches make scratch memory, and builders know its type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilesmith.schedule.product_forms import EXCHANGE, FORMS, LAST_REDUCES, TWO_
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner.build import build_program, launch_arguments
-from tilesmith.tune.workspace import Candidates
+from tilesmith.tune.workspace import CandidateBinder
 
 BLOCKS = {TWO_PHASES: [64, 32, 128, 4], LAST_REDUCES: [64, 32, 128, 4], EXCHANGE: [64, 32, 128]}
 WHOLE_ROWS = {"row_scratch": 256 * 512}
@@ -31,7 +31,7 @@ def test_candidates_of_all_structures_are_built(structure, tmp_path, monkeypatch
         Config(structure=structure, block_sizes=BLOCKS[structure], num_stages=2)
     )
     artifact = bound.to_artifact(config)
-    candidates = Candidates(bound, args, capture(bound, args, config), tmp_path)
+    candidates = CandidateBinder(bound, args, capture(bound, args, config), tmp_path)
     binding = candidates.bind(config, artifact)
     # What a launch makes itself is not the workload's.
     scratch = PARTS if structure == EXCHANGE else WHOLE_ROWS

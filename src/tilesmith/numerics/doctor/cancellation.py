@@ -173,3 +173,33 @@ _MAGNITUDES: dict[type[Operation], Callable[[Any, Frame], torch.Tensor | None]] 
     Dot: _of_dot,
 }
 """What the magnitudes of the terms of an op add up to."""
+
+
+def find_overflow(reruns: Reruns) -> str:
+    """The line that makes infinities or NaNs of numbers; empty if none does."""
+    first: list[Operation] = []
+    kinds = (Elementwise, Cast, Dot, Reduce, Scan)
+    reruns.as_written({kind: _watched(EVALUATORS[kind], first) for kind in kinds})
+    if not first:
+        return ""
+    loc = first[0].loc
+    return f"{loc}: `{linecache.getline(loc.file, loc.line).strip()}`"
+
+
+def _watched(
+    evaluate: Callable[[Any, Frame], Any], first: list[Operation]
+) -> Callable[[Any, Frame], Any]:
+    def run(op: Operation, frame: Frame) -> Any:
+        result = evaluate(op, frame)
+        if not first and _is_lost(result):
+            values = (frame.values.get(operand) for operand in op.operand_values())
+            if not any(map(_is_lost, values)):
+                first.append(op)
+        return result
+
+    return run
+
+
+def _is_lost(value: Any) -> bool:
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return is_float and not bool(value.isfinite().all())

@@ -9,25 +9,29 @@ import torch
 
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
-from tilesmith.numerics.doctor.agreement import AgreementCount, compare_repeats
-from tilesmith.numerics.doctor.batches import BatchCheck
+from tilesmith.numerics.doctor.agreement import AgreementCount, BatchCheck, compare_repeats
+from tilesmith.numerics.doctor.diagnosed_call import (
+    PlacedCall,
+    choose_config,
+    make_subject,
+    widened,
+)
 from tilesmith.numerics.doctor.errors import Yardstick
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
     Agreement,
+    CauseKind,
+    DiagnoseOptions,
     Examination,
     Explanation,
     Implementation,
-    Kind,
     Outputs,
     Scope,
     Verdict,
 )
-from tilesmith.numerics.doctor.options import DiagnoseOptions
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.runs import OutputReader, WrongFormError, without_defaults
-from tilesmith.numerics.doctor.subject import PlacedSubject, choose_config, make_subject, widened
 from tilesmith.numerics.doctor.verdict import explain
 from tilesmith.numerics.doctor.worst import with_inputs
 from tilesmith.numerics.oracle import Reference
@@ -106,7 +110,7 @@ class _Doctor:
             {name: found for name in wrong if (found := self._wide_run(name)) is not None},
         )
 
-    def _place(self, args: tuple[Any, ...]) -> PlacedSubject:
+    def _place(self, args: tuple[Any, ...]) -> PlacedCall:
         bound = self._kernel.bind(self._kernel.normalize_args(*args))
         return make_subject(self._kernel, args, choose_config(bound), self._options)
 
@@ -209,7 +213,7 @@ def _check_names(against: Mapping[str, Any]) -> None:
 def _explain(examination: Examination, options: DiagnoseOptions) -> Explanation:
     if options.explain:
         return explain(examination)
-    return Explanation(Verdict(Kind.UNKNOWN, "Nobody has asked for causes."))
+    return Explanation(Verdict(CauseKind.UNKNOWN, "Nobody has asked for causes."))
 
 
 def _tile_text(config: Config) -> str:

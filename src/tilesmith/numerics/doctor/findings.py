@@ -1,4 +1,4 @@
-"""What the doctor finds: plain values, from measurements to the verdict.
+"""What the doctor is asked and what it finds: plain values, from options to the verdict.
 
 ``diagnose`` makes an Examination; the explanations take it and add findings and a verdict.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -17,6 +17,7 @@ from tilesmith.interpreter.run import Argument
 from tilesmith.ir.function import Function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.numerics.oracle import OracleOptions, Reference
+from tilesmith.schedule.config import Config
 
 OURS = "kernel"
 """The name of the kernel among the implementations."""
@@ -29,7 +30,7 @@ Outputs = Mapping[str, torch.Tensor]
 """Results of one run by name: those of the reference."""
 
 
-class Kind(str, Enum):
+class CauseKind(str, Enum):
     """What a verdict can be."""
 
     RACE = "race"
@@ -165,7 +166,7 @@ class Sensitivity:
 class Finding:
     """One statement with its evidence."""
 
-    kind: Kind
+    kind: CauseKind
     text: str
     evidence: tuple[str, ...] = ()
     implementation: str = ""
@@ -175,7 +176,7 @@ class Finding:
 class Verdict:
     """What it comes down to."""
 
-    kind: Kind
+    kind: CauseKind
     text: str
     """In one or two sentences."""
     closest: str = ""
@@ -185,7 +186,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Subject:
+class DiagnosedCall:
     """A kernel on arguments, ready to be interpreted again in other ways."""
 
     name: str
@@ -210,7 +211,7 @@ class Subject:
 class Examination:
     """Everything measured."""
 
-    subject: Subject
+    subject: DiagnosedCall
     implementations: tuple[Implementation, ...]
     """The kernel first."""
     outputs: Mapping[str, Outputs]
@@ -241,3 +242,35 @@ class Explanation:
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
     sensitivities: tuple[Sensitivity, ...] = ()
+
+
+@dataclass(frozen=True)
+class DiagnoseOptions:
+    """How much is measured.
+
+    Attributes:
+        repeats: runs of each implementation that must agree bit for bit.
+        configs: configs whose results are compared; by default the decorator's and good ones.
+        num_configs: how many good ones.
+        check_batches: compare rows with the same rows of a smaller and a larger batch.
+        num_worst: elements to show of each output of each implementation.
+        inputs_time_limit_s: seconds to find out which inputs those depend on; 0: do not.
+        reference: the same computation in fp64, from the arguments widened to fp64; by default
+            the kernel itself with every float in fp64.
+        max_programs: how many programs of the kernel to interpret; by default what is affordable.
+        time_limit_s: seconds for the reference.
+        explain: look for causes, not only for errors.
+        seed: chooses the programs.
+    """
+
+    repeats: int = 5
+    configs: Sequence[Config] = ()
+    num_configs: int = 3
+    check_batches: bool = True
+    num_worst: int = 3
+    inputs_time_limit_s: float = 5.0
+    reference: Callable[..., Any] | None = None
+    max_programs: int | None = None
+    time_limit_s: float = 30.0
+    explain: bool = True
+    seed: int = 0

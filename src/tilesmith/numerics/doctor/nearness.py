@@ -1,4 +1,4 @@
-"""Which implementation is nearest to the truth, and how far apart two of them are."""
+"""Which implementation is nearest to the truth, and which tolerance is justified."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from collections.abc import Iterator
 
 import torch
 
+from tilesmith.dtypes import DTYPES_BY_NAME
+from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
+    CauseKind,
     Examination,
     Finding,
-    Kind,
     Outputs,
 )
-from tilesmith.numerics.doctor.sensitivity import ErrorSources
+from tilesmith.numerics.doctor.reruns import ErrorSources
 from tilesmith.numerics.float_standard import rms
+from tilesmith.numerics.tolerance import Budget, derive_budget
 
 SAME_LEVEL = 3.0
 """Times what two results with independent roundings are expected to be apart."""
 SAME_FORMULA = 1e-6
 """Relative norm: fp64 leaves no more between two ways to write one formula."""
 _AS_CLOSE = 1.05
+BETWEEN_TWO = 2
+"""Two results that are each off by their allowance differ by as much as both together."""
 
 
 def closest_to_truth(examination: Examination) -> str:
@@ -73,7 +78,7 @@ def _compare(
         apart = _apart(examination, output, ours[output], theirs[output])
         if apart is not None:
             evidence.append(_level_text(output, apart, sources))
-    return Finding(Kind.FINE, text, tuple(evidence), name)
+    return Finding(CauseKind.FINE, text, tuple(evidence), name)
 
 
 def _truth_text(examination: Examination, name: str) -> str:
@@ -113,3 +118,29 @@ def _apart(
 def _error_of(examination: Examination, name: str) -> float:
     norms = [s.relative_norm for s in examination.statistics_of(name)]
     return math.sqrt(sum(norm**2 for norm in norms) / len(norms)) if norms else math.inf
+
+
+def justified_tolerance(examination: Examination, sources: tuple[ErrorSources, ...]) -> str:
+    """For each float output, what two right results may differ by."""
+    reference = examination.subject.reference
+    parts: list[str] = []
+    for name, tensor in reference.tensors.items():
+        if not tensor.native.is_floating_point():
+            continue
+        budget = _budget(tensor.native.dtype, reference.sum_length, sources, name)
+        known = tensor.truth[tensor.written & tensor.truth.isfinite()]
+        scale = rms(known.abs()) if known.numel() else 0.0
+        rtol = BETWEEN_TWO * budget.value_coefficient
+        atol = BETWEEN_TWO * (budget.scale_coefficient * scale + budget.absolute_floor)
+        parts.append(f"{name}: rtol={rtol:.1e}, atol={atol:.1e}")
+    return "; ".join(parts)
+
+
+def _budget(
+    dtype: torch.dtype, sum_length: int, sources: tuple[ErrorSources, ...], output: str
+) -> Budget:
+    found = next((s for s in sources if s.output == output), None)
+    roundings = () if found is None else (*found.roundings, *found.sums)
+    narrow = [DTYPES_BY_NAME[s.dtype] for s in roundings]
+    coarse = [to_torch(d) for d in narrow if d.is_low_precision_float]
+    return derive_budget(dtype, sum_length, coarse)

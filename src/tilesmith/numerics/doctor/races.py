@@ -17,8 +17,15 @@ from tilesmith.diagnostics.errors import DuplicateStoreIndicesError, RaceDetecte
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import Sampling, TimeLimitError
-from tilesmith.numerics.doctor.findings import OURS, Agreement, Finding, Kind, Scope, Subject
-from tilesmith.numerics.doctor.subject import choose_config
+from tilesmith.numerics.doctor.diagnosed_call import choose_config
+from tilesmith.numerics.doctor.findings import (
+    OURS,
+    Agreement,
+    CauseKind,
+    DiagnosedCall,
+    Finding,
+    Scope,
+)
 from tilesmith.numerics.reference_tiles import needs_all_programs
 from tilesmith.numerics.scratch_tensors import copy_written
 
@@ -37,14 +44,14 @@ class RaceCheck:
     """Why it could not look."""
 
 
-def check_races(subject: Subject) -> RaceCheck:
+def check_races(subject: DiagnosedCall) -> RaceCheck:
     """Run the kernel under the race detector."""
     found = _check_with(subject, _split_sizes(subject))
     # Where host code makes tensors that fit the tiles, tiles must stay as they are.
     return _check_with(subject, {}) if found.skipped else found
 
 
-def _check_with(subject: Subject, sizes: Mapping[str, int]) -> RaceCheck:
+def _check_with(subject: DiagnosedCall, sizes: Mapping[str, int]) -> RaceCheck:
     try:
         flaw = _run_checked(subject, sizes)
     except (BaseError, TimeLimitError, RuntimeError, MemoryError) as error:
@@ -56,10 +63,10 @@ def _describe(flaw: Flaw) -> Finding:
     text = str(flaw).partition("\n")[0]
     where = f" ({flaw.loc})" if flaw.loc is not None and flaw.loc.line else ""
     evidence = ("the race detector of the interpreter saw it, whatever the device does",)
-    return Finding(Kind.RACE, f"{text}{where}", evidence, OURS)
+    return Finding(CauseKind.RACE, f"{text}{where}", evidence, OURS)
 
 
-def find_unsteady(subject: Subject, agreements: Sequence[Agreement]) -> list[Finding]:
+def find_unsteady(subject: DiagnosedCall, agreements: Sequence[Agreement]) -> list[Finding]:
     """Implementations whose repeated runs differ, and what that can come from."""
     dependence = order_dependence(subject)
     found: list[Finding] = []
@@ -73,21 +80,21 @@ def find_unsteady(subject: Subject, agreements: Sequence[Agreement]) -> list[Fin
         who = agreement.implementation
         if who == OURS and agreement.num_unwritten == agreement.num_different:
             text = f"No program writes {agreement.first}: it is what was in memory before."
-            found.append(Finding(Kind.BUG, text, evidence, who))
+            found.append(Finding(CauseKind.BUG, text, evidence, who))
         elif who == OURS and dependence:
-            found.append(Finding(Kind.ORDER, dependence, evidence, who))
+            found.append(Finding(CauseKind.ORDER, dependence, evidence, who))
         else:
             text = f"repeated runs of {who} on the same inputs differ: it has a race"
-            found.append(Finding(Kind.RACE, text, evidence, who))
+            found.append(Finding(CauseKind.RACE, text, evidence, who))
     return found
 
 
-def order_dependence(subject: Subject) -> str:
+def order_dependence(subject: DiagnosedCall) -> str:
     """That the order of programs decides the last bits, and where; empty if it does not."""
     return subject.bound.choice.order_dependence(choose_config(subject.bound))
 
 
-def _split_sizes(subject: Subject) -> dict[str, int]:
+def _split_sizes(subject: DiagnosedCall) -> dict[str, int]:
     """Sizes that give several programs along every axis."""
     function = subject.function
     tuned = {b.slot: b for b in function.blocks if b.slot is not None}
@@ -98,7 +105,7 @@ def _split_sizes(subject: Subject) -> dict[str, int]:
     return {block.name: split[slot] for slot, block in tuned.items()}
 
 
-def _run_checked(subject: Subject, sizes: Mapping[str, int]) -> Flaw | None:
+def _run_checked(subject: DiagnosedCall, sizes: Mapping[str, int]) -> Flaw | None:
     function = subject.function
     runtime = {size.name: int(subject.arguments[size.name]) for size in function.sizes}
     copies = copy_written(function, subject.arguments, is_wide=False)
@@ -123,7 +130,7 @@ class _FirstPrograms(Sampling):
         return range(min(count, _MOST_PROGRAMS))
 
 
-def _sampling(subject: Subject) -> Sampling:
+def _sampling(subject: DiagnosedCall) -> Sampling:
     limit_s = subject.oracle.time_limit_s
     if needs_all_programs(subject.function):
         return Sampling(None, time_limit_s=limit_s)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+from tilesmith.numerics.doctor.errors import histogram_lines
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     Agreement,
@@ -21,7 +22,6 @@ from tilesmith.numerics.doctor.findings import (
     Sensitivity,
     Verdict,
 )
-from tilesmith.numerics.doctor.histogram import histogram_lines
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,26 @@ with the truth and with each other where the truth is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+import linecache
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from tilesmith.dtypes import F32
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import FEWEST, Sampling
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.values import Value
-from tilesmith.numerics.doctor.findings import Subject
+from tilesmith.numerics.doctor.findings import DiagnosedCall, Sensitivity
 from tilesmith.numerics.float_standard import rms
 from tilesmith.numerics.oracle import as_on_device, work_out_reference
 from tilesmith.numerics.reference_tiles import needs_all_programs
 from tilesmith.numerics.scratch_tensors import copy_written
-from tilesmith.passes.keep_roundings import keep_roundings
+from tilesmith.passes.keep_roundings import Rounding, find_roundings, keep_roundings
 from tilesmith.passes.widen_floats import widen_floats
 
 Evaluators = Mapping[type[Operation], Callable[[Any, Any], Any]]
@@ -32,6 +34,12 @@ Results = dict[str, torch.Tensor]
 
 _SLOW_S = 4.0
 """A reference that takes longer is too slow to be repeated a dozen times."""
+LEAST_SHARE = 0.01
+"""Of the mean square error: roundings below are not worth a line."""
+MAX_GROUPS = 32
+"""Roundings that are left out one by one; of more, those of the narrowest types are."""
+_SINGLED_OUT = 0.05
+"""Share of all fp32 arithmetic together from which on it is looked at line by line."""
 
 
 class TooSlowError(Exception):
@@ -41,7 +49,7 @@ class TooSlowError(Exception):
 class Reruns:
     """Runs forms of a kernel's function; results come by parameter, in fp64."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: DiagnosedCall) -> None:
         self._subject = subject = _affordable(subject)
         self.function = as_on_device(subject.function, subject.arguments)
         """As the kernel is written, with the roundings of the device."""
@@ -99,7 +107,7 @@ class Reruns:
         return rms(self.known(name, (first[name] - second[name]).abs()))
 
 
-def _affordable(subject: Subject) -> Subject:
+def _affordable(subject: DiagnosedCall) -> DiagnosedCall:
     """The subject, or fewer of its programs where a dozen runs of all would take too long."""
     reference, oracle = subject.launch_reference, subject.oracle
     if reference.seconds <= _SLOW_S:
@@ -113,5 +121,157 @@ def _affordable(subject: Subject) -> Subject:
     return replace(subject, oracle=oracle, launch_reference=again)
 
 
-def _runtime_sizes(subject: Subject) -> dict[str, int]:
+def _runtime_sizes(subject: DiagnosedCall) -> dict[str, int]:
     return {size.name: int(subject.arguments[size.name]) for size in subject.function.sizes}
+
+
+@dataclass(frozen=True)
+class ErrorSources:
+    """What the error of one tensor is made of, as root mean squares (relative to the truth's)."""
+
+    output: str
+    scale: float
+    """Root mean square of the truth; the others are relative to it."""
+    total: float
+    """Of the kernel as it is written."""
+    of_result: float
+    """Rounding of the exact result to its type, which nothing can avoid."""
+    of_sums: float
+    """Order and type of sums, the rest being as written."""
+    roundings: tuple[Sensitivity, ...] = ()
+    """Intermediates, the most important first."""
+    sums: tuple[Sensitivity, ...] = ()
+    """Sums carried in narrow types or one after the other, the most important first."""
+
+    @property
+    def of_roundings(self) -> float:
+        """What roundings of intermediates add, together."""
+        share = min(1.0, sum(found.share for found in self.roundings))
+        return self.total * share**0.5
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Roundings on one line to one type: they are left out together."""
+
+    members: tuple[Rounding, ...]
+
+    @property
+    def values(self) -> set[Value]:
+        return {member.value for member in self.members}
+
+    @property
+    def is_sum(self) -> bool:
+        return self.members[0].is_sum
+
+    def is_result_of(self, output: str) -> bool:
+        return any(output in member.results for member in self.members)
+
+    def describe(self, output: str, share: float) -> Sensitivity:
+        first = self.members[0]
+        loc = first.op.loc
+        names = [member.name for member in self.members if member.name]
+        line = linecache.getline(loc.file, loc.line).strip()
+        return Sensitivity(
+            names[0] if names else "", first.dtype.name, str(loc), line, share, output
+        )
+
+
+def find_sources(reruns: Reruns) -> tuple[ErrorSources, ...]:
+    """The sources of the error of each float tensor that the kernel writes."""
+    experiments = _Experiments(reruns, find_roundings(reruns.function))
+    return tuple(experiments.sources(name) for name in reruns.truth)
+
+
+class _Experiments:
+    """The runs, each made once for all outputs."""
+
+    def __init__(self, reruns: Reruns, roundings: tuple[Rounding, ...]) -> None:
+        self._reruns = reruns
+        self._all = {rounding.value for rounding in roundings}
+        groups = _group(roundings)
+        narrow = [group for group in groups if group.members[0].dtype != F32]
+        plain = [g for g in groups if g.members[0].dtype == F32 and not g.is_sum]
+        wide_sums = [g for g in groups if g.members[0].dtype == F32 and g.is_sum]
+        self._as_rounded = reruns.with_roundings(self._all)
+        self._exact_sums = self._without(g for g in groups if g.is_sum)
+        self._left_out = [(group, self._without([group])) for group in narrow[:MAX_GROUPS]]
+        if plain and self._matters(self._without(plain)):
+            rest = plain[: MAX_GROUPS - len(self._left_out)]
+            self._left_out += [(group, self._without([group])) for group in rest]
+        if wide_sums and self._sums_matter():
+            self._left_out += [(group, self._without([group])) for group in wide_sums[:MAX_GROUPS]]
+
+    def sources(self, output: str) -> ErrorSources:
+        reruns = self._reruns
+        scale = rms(reruns.known(output, reruns.truth[output].abs()))
+        unit = scale or 1.0
+        found = [
+            group.describe(output, self._share(result, output))
+            for group, result in self._left_out
+            if not group.is_result_of(output)
+        ]
+        sums = [group.is_sum for group, _ in self._left_out if not group.is_result_of(output)]
+        return ErrorSources(
+            output,
+            scale,
+            self._error(reruns.native, output) / unit,
+            self._result_error(output) / unit,
+            reruns.distance(reruns.native, self._exact_sums, output) / unit,
+            _important(s for s, is_sum in zip(found, sums) if not is_sum),
+            _leading(s for s, is_sum in zip(found, sums) if is_sum),
+        )
+
+    def _without(self, groups: Iterable[_Group]) -> Results:
+        left_out = {value for group in groups for value in group.values}
+        return self._reruns.with_roundings(self._all - left_out)
+
+    def _error(self, results: Results, output: str) -> float:
+        return self._reruns.distance(results, self._reruns.truth, output)
+
+    def _share(self, result: Results, output: str) -> float:
+        """What of the kernel's mean square error goes away."""
+        native = self._error(self._reruns.native, output) ** 2
+        if native == 0.0:
+            return 0.0
+        gone = self._error(self._as_rounded, output) ** 2 - self._error(result, output) ** 2
+        return max(0.0, min(1.0, gone / native))
+
+    def _matters(self, result: Results) -> bool:
+        return any(self._share(result, output) > _SINGLED_OUT for output in self._reruns.truth)
+
+    def _sums_matter(self) -> bool:
+        reruns = self._reruns
+        for output in reruns.truth:
+            total = self._error(reruns.native, output)
+            part = reruns.distance(reruns.native, self._exact_sums, output)
+            if total and (part / total) ** 2 > _SINGLED_OUT:
+                return True
+        return False
+
+    def _result_error(self, output: str) -> float:
+        truth = self._reruns.truth[output]
+        dtype = self._reruns.dtypes[output]
+        rounded = truth.to(dtype).to(torch.float64)
+        return rms(self._reruns.known(output, (rounded - truth).abs()))
+
+
+def _group(roundings: tuple[Rounding, ...]) -> list[_Group]:
+    found: dict[tuple[str, int, str, bool], list[Rounding]] = {}
+    for rounding in roundings:
+        loc = rounding.op.loc
+        key = (loc.file, loc.line, rounding.dtype.name, rounding.is_sum)
+        found.setdefault(key, []).append(rounding)
+    groups = [_Group(tuple(members)) for members in found.values()]
+    return sorted(groups, key=lambda group: group.members[0].dtype.precision)
+
+
+def _important(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
+    kept = [one for one in found if one.share >= LEAST_SHARE]
+    return tuple(sorted(kept, key=lambda one: -one.share))
+
+
+def _leading(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
+    """The same; or the longest known one where the order inside of sums matters, not their type."""
+    ordered = sorted(found, key=lambda one: -one.share)
+    return tuple(ordered[:1]) if ordered and ordered[0].share < LEAST_SHARE else _important(ordered)

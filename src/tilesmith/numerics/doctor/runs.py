@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.numerics.doctor.diagnosed_call import CallPlace
 from tilesmith.numerics.doctor.findings import Outputs
 from tilesmith.numerics.doctor.host_run import copy_arguments
-from tilesmith.numerics.doctor.subject import Place
 from tilesmith.numerics.judge_report import bits_of
 
 
@@ -22,7 +22,7 @@ class WrongFormError(Exception):
 class OutputReader:
     """Runs implementations of one call."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[CallPlace]) -> None:
         self._places = places
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Outputs:
@@ -73,7 +73,7 @@ def without_defaults(
 
 
 def _find(
-    place: Place, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+    place: CallPlace, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     if place.result < 0:
         return given[place.argument]

@@ -7,18 +7,22 @@ the kernel's own error comes from, which is what two right results differ by.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
+from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import F32
-from tilesmith.numerics.doctor.causes import Causes, find_causes
+from tilesmith.numerics.doctor.cancellation import Cancellation, find_cancellation, find_overflow
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
+    CauseKind,
+    DiagnosedCall,
     ErrorStatistics,
     Examination,
     Explanation,
     Finding,
-    Kind,
+    Scope,
     Verdict,
     WorstElement,
 )
@@ -27,11 +31,15 @@ from tilesmith.numerics.doctor.nearness import (
     closest_to_truth,
     compare_pairs,
     distance_in_fp64,
+    justified_tolerance,
 )
-from tilesmith.numerics.doctor.sensitivity import ErrorSources
-from tilesmith.numerics.doctor.steadiness import describe_steadiness
-from tilesmith.numerics.doctor.tolerances import justified_tolerance
+from tilesmith.numerics.doctor.races import RaceCheck, check_races, find_unsteady, order_dependence
+from tilesmith.numerics.doctor.reruns import ErrorSources, Reruns, TooSlowError, find_sources
+from tilesmith.numerics.oracle import NoReferenceError
+from tilesmith.passes.widen_floats import CannotWidenError
 
+_FAILURES = (BaseError, CannotWidenError, NoReferenceError, TooSlowError, RuntimeError, MemoryError)
+"""Of interpreting a kernel in another form: the diagnosis does without."""
 ILL_CONDITIONED = 256.0
 """Lost digits count from here on: eight bits."""
 BEYOND_RESULT = 4.0
@@ -40,6 +48,55 @@ OTHERWISE = 3.0
 """Times the error of the source, interpreted: the compiled kernel must add up otherwise."""
 LEAST_EXCESS = 0.25
 """Share of the squared error beyond the rounding of the result that is worth a cause."""
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What there is to say about a kernel besides its errors."""
+
+    races: RaceCheck
+    """By the detector."""
+    unsteady: tuple[Finding, ...]
+    """By repeated runs."""
+    sources: tuple[ErrorSources, ...] = ()
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    overflow: str = ""
+    """The line that first makes an infinity or NaN, where results are such and should not."""
+    unknown: str = ""
+    """Why sources and cancellation are not known."""
+
+    def worst_source(self, outputs: Collection[str]) -> ErrorSources | None:
+        """Of the output whose error is furthest beyond the rounding of its type."""
+        off = [s for s in self.sources if s.total > 0.0]
+        # Tensors that host code goes on with are not what a user looks at.
+        known = [s for s in off if s.output in outputs] or off
+        return max(known, key=lambda s: s.total / max(s.of_result, 1e-300), default=None)
+
+
+def find_causes(examination: Examination) -> Causes:
+    """Look for races, and where errors come from."""
+    subject = examination.subject
+    races = check_races(subject)
+    unsteady = tuple(find_unsteady(subject, examination.agreements))
+    reason = _why_not(subject)
+    if reason:
+        return Causes(races, unsteady, unknown=reason)
+    try:
+        reruns = Reruns(subject)
+        is_lost = any(s.lost for s in examination.statistics_of(OURS))
+        overflow = find_overflow(reruns) if is_lost else ""
+        return Causes(races, unsteady, find_sources(reruns), find_cancellation(reruns), overflow)
+    except _FAILURES as error:
+        return Causes(races, unsteady, unknown=str(error).partition("\n")[0])
+
+
+def _why_not(subject: DiagnosedCall) -> str:
+    reference = subject.launch_reference
+    if reference.reason or not reference.tensors:
+        return reference.reason or "there is no reference"
+    if not any(x.native.is_floating_point() for x in reference.tensors.values()):
+        return "there are no floats"
+    return ""
 
 
 def explain(examination: Examination) -> Explanation:
@@ -59,13 +116,15 @@ def explain(examination: Examination) -> Explanation:
 
 def _decide(examination: Examination, causes: Causes) -> Finding:
     """The first of the causes that is there."""
-    races = [causes.races.finding, *(f for f in causes.unsteady if f.kind is not Kind.ORDER)]
+    races = [causes.races.finding, *(f for f in causes.unsteady if f.kind is not CauseKind.ORDER)]
     for race in races:
         if race is not None:
             return race
     if not examination.subject.reference.tensors:
         reason = examination.subject.reference.reason
-        return Finding(Kind.UNKNOWN, f"There is nothing to judge by: {reason or 'no outputs'}.")
+        return Finding(
+            CauseKind.UNKNOWN, f"There is nothing to judge by: {reason or 'no outputs'}."
+        )
     wrong = [s for s in examination.statistics if s.fault and s.implementation != AS_WRITTEN]
     if wrong:
         return _blame(examination, wrong)
@@ -78,12 +137,12 @@ def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
     """Somebody is further off than types and sums justify."""
     ours = [s for s in wrong if s.implementation == OURS]
     if ours:
-        return Finding(Kind.BUG, _blame_kernel(examination, ours[0]), implementation=OURS)
+        return Finding(CauseKind.BUG, _blame_kernel(examination, ours[0]), implementation=OURS)
     first = wrong[0]
     who = first.implementation
     apart = distance_in_fp64(examination, who)
     if apart is None:
-        return Finding(Kind.BUG, f"{who} is wrong: {first.fault}.", implementation=who)
+        return Finding(CauseKind.BUG, f"{who} is wrong: {first.fault}.", implementation=who)
     evidence = (f"from the arguments widened to fp64 it is off by {apart:.2g} (relative norm)",)
     if apart > SAME_FORMULA:
         text = (
@@ -94,12 +153,12 @@ def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
             text += "The kernel computes what the reference does."
         else:
             text += "One of the two formulas is wrong; a reference (--reference) tells which."
-        return Finding(Kind.BUG, text, evidence, who)
+        return Finding(CauseKind.BUG, text, evidence, who)
     text = (
         f"{who} computes the same as the kernel but rounds more on the way than the kernel "
         f"does: {first.fault}."
     )
-    return Finding(Kind.ROUNDING, text, evidence, who)
+    return Finding(CauseKind.ROUNDING, text, evidence, who)
 
 
 def _blame_kernel(examination: Examination, ours: ErrorStatistics) -> str:
@@ -129,7 +188,7 @@ def _explain_right(examination: Examination, causes: Causes) -> Finding:
             return _name_overflow(found.output, found.lost, causes.overflow)
     if source is None:
         text = causes.unknown and f" Where errors come from is not known: {causes.unknown}."
-        return Finding(Kind.FINE, f"All results are what types and sums justify.{text}")
+        return Finding(CauseKind.FINE, f"All results are what types and sums justify.{text}")
     compiled = max((s.relative_norm for s in ours if s.output == source.output), default=0.0)
     return _explain_source(source, compiled, has_sums=_has_sums(examination))
 
@@ -151,14 +210,14 @@ def _explain_source(source: ErrorSources, compiled: float, *, has_sums: bool) ->
             f"All results are right: their errors are the rounding to the type of `{source.output}`"
             " that no implementation can avoid. A tolerance that they fail is too tight."
         )
-        return Finding(Kind.FINE, text, (_budget_text(source),))
+        return Finding(CauseKind.FINE, text, (_budget_text(source),))
     if source.of_roundings >= source.of_sums and source.roundings:
         return _name_rounding(source)
     if has_sums and source.of_sums > source.of_roundings:
         return _name_sum(source)
     what = "has no single cause" if has_sums else "is that of functions such as exp or erf"
     text = f"All results are right; the error of `{source.output}` {what}."
-    return Finding(Kind.FINE, text, (_budget_text(source),))
+    return Finding(CauseKind.FINE, text, (_budget_text(source),))
 
 
 def _find_cancelling(causes: Causes, source: ErrorSources) -> Finding | None:
@@ -181,7 +240,7 @@ def _find_cancelling(causes: Causes, source: ErrorSources) -> Finding | None:
         "times as much",
         _budget_text(source),
     )
-    return Finding(Kind.CANCELLATION, text, evidence, OURS)
+    return Finding(CauseKind.CANCELLATION, text, evidence, OURS)
 
 
 def _name_overflow(output: str, element: WorstElement, line: str) -> Finding:
@@ -191,7 +250,7 @@ def _name_overflow(output: str, element: WorstElement, line: str) -> Finding:
         f"The kernel gives {element.got} for {place}, which is exactly {element.expected:.6g}, and "
         f"so does its source, interpreted: a value on the way is none that its type can hold{where}"
     )
-    return Finding(Kind.BUG, f"{text}.", (), OURS)
+    return Finding(CauseKind.BUG, f"{text}.", (), OURS)
 
 
 def _name_compiled(source: ErrorSources, error: float) -> Finding:
@@ -200,7 +259,7 @@ def _name_compiled(source: ErrorSources, error: float) -> Finding:
         f"interpreted: the error of `{source.output}` is {error:.2g}, not {source.total:.2g} "
         "(relative norm), within what sums of that length justify."
     )
-    return Finding(Kind.ORDER, text, (_budget_text(source),), OURS)
+    return Finding(CauseKind.ORDER, text, (_budget_text(source),), OURS)
 
 
 def _name_rounding(source: ErrorSources) -> Finding:
@@ -211,7 +270,7 @@ def _name_rounding(source: ErrorSources) -> Finding:
         f"`{first.line}`: without that, {first.share:.0%} of the squared error of "
         f"`{source.output}` would be gone. Implementations that round elsewhere differ by as much."
     )
-    return Finding(Kind.ROUNDING, text, (_budget_text(source),), OURS)
+    return Finding(CauseKind.ROUNDING, text, (_budget_text(source),), OURS)
 
 
 def _name_sum(source: ErrorSources) -> Finding:
@@ -222,7 +281,7 @@ def _name_sum(source: ErrorSources) -> Finding:
     text += ". Implementations that add in another order differ by as much."
     if source.sums and source.sums[0].dtype != F32.name:
         text += " A sum carried in fp32 would be closer to the truth."
-    return Finding(Kind.ORDER, text, (_budget_text(source),), OURS)
+    return Finding(CauseKind.ORDER, text, (_budget_text(source),), OURS)
 
 
 def _budget_text(source: ErrorSources) -> str:
@@ -245,4 +304,27 @@ def _findings(examination: Examination, causes: Causes) -> Iterator[Finding]:
         detail = f"in the middle {condition.typical:.2g}"
         if condition.worst:
             detail += f", at most {condition.highest:.2g} at {condition.worst}"
-        yield Finding(Kind.FINE, text, (detail,), OURS)
+        yield Finding(CauseKind.FINE, text, (detail,), OURS)
+
+
+def describe_steadiness(examination: Examination, causes: Causes) -> Iterator[Finding]:
+    """One statement about the kernel: deterministic, or why not."""
+    if causes.races.finding is not None:
+        return
+    agreement = examination.agreement(OURS, Scope.REPEATS)
+    dependence = order_dependence(examination.subject)
+    if dependence:
+        yield Finding(CauseKind.ORDER, f"not deterministic: {dependence}", (), OURS)
+    elif agreement is not None and agreement.is_same:
+        found = "the kernel is deterministic"
+        runs = f"{agreement.num_runs} runs agree bit for bit"
+        if agreement.num_runs < 2:
+            found, runs = "nothing speaks against the kernel being deterministic", "it ran once"
+        others = "no program adds floats to elements of another"
+        yield Finding(CauseKind.FINE, found, (runs, _detector_text(causes.races), others), OURS)
+
+
+def _detector_text(races: RaceCheck) -> str:
+    if races.skipped:
+        return f"the race detector of the interpreter could not look: {races.skipped}"
+    return "the race detector of the interpreter finds nothing"

@@ -17,7 +17,7 @@ from tilesmith.analysis.effects import tensors_read
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import Sampling
-from tilesmith.numerics.doctor.findings import DependedInput, ErrorStatistics, Subject
+from tilesmith.numerics.doctor.findings import DependedInput, DiagnosedCall, ErrorStatistics
 from tilesmith.numerics.float_standard import rms
 from tilesmith.numerics.reference_tiles import needs_all_programs
 from tilesmith.numerics.scratch_tensors import copy_written
@@ -39,7 +39,7 @@ class Element:
 
 
 def with_inputs(
-    statistics: Sequence[ErrorStatistics], subject: Subject, time_limit_s: float
+    statistics: Sequence[ErrorStatistics], subject: DiagnosedCall, time_limit_s: float
 ) -> list[ErrorStatistics]:
     """The same, with what the worst elements depend on, as far as time allows."""
     elements = _by_rank(statistics, subject)
@@ -56,7 +56,7 @@ def with_inputs(
     return [_completed(item, found) for item in statistics]
 
 
-def _by_rank(statistics: Sequence[ErrorStatistics], subject: Subject) -> list[Element]:
+def _by_rank(statistics: Sequence[ErrorStatistics], subject: DiagnosedCall) -> list[Element]:
     """The worst of every output first; each element once."""
     ranked = [
         (rank, Element(item.output, worst.index))
@@ -67,7 +67,7 @@ def _by_rank(statistics: Sequence[ErrorStatistics], subject: Subject) -> list[El
     return list(dict.fromkeys(element for _, element in sorted(ranked, key=lambda x: x[0])))
 
 
-def _is_launch_output(output: str, subject: Subject) -> bool:
+def _is_launch_output(output: str, subject: DiagnosedCall) -> bool:
     """Not another view of what was written, nor computed from it by host code."""
     known, wanted = subject.launch_reference.tensors, subject.reference.tensors
     return output in known and known[output].truth.shape == wanted[output].truth.shape
@@ -83,7 +83,7 @@ def _completed(
 class _InputFinder:
     """Runs single programs of a subject, in fp64."""
 
-    def __init__(self, subject: Subject, elements: Sequence[Element]) -> None:
+    def __init__(self, subject: DiagnosedCall, elements: Sequence[Element]) -> None:
         self._subject = subject
         self._prepared = prepare_function(widen_floats(subject.function))
         sizes = {s.name: int(subject.arguments[s.name]) for s in subject.function.sizes}

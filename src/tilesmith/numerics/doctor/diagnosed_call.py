@@ -1,4 +1,4 @@
-"""Makes a Subject: what every result of a kernel call should be, by the kernel's own IR in fp64."""
+"""What every result of a kernel call should be, by the kernel's own IR in fp64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilesmith.frontend.tracing.host_run import ArgumentCopier
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.launch_capture import CapturedLaunch
-from tilesmith.numerics.doctor.findings import Outputs, Subject
+from tilesmith.numerics.doctor.findings import DiagnosedCall, DiagnoseOptions, Outputs
 from tilesmith.numerics.doctor.host_run import (
     HostRun,
     WideResults,
@@ -22,7 +22,6 @@ from tilesmith.numerics.doctor.host_run import (
     like_view,
     replace_data,
 )
-from tilesmith.numerics.doctor.options import DiagnoseOptions
 from tilesmith.numerics.oracle import (
     NoReferenceError,
     OracleOptions,
@@ -39,7 +38,7 @@ class ReferenceFormError(ValueError):
 
 
 @dataclass(frozen=True)
-class Place:
+class CallPlace:
     """Where a run of any implementation has one output."""
 
     name: str
@@ -50,11 +49,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class PlacedSubject:
+class PlacedCall:
     """A subject, and where its outputs are."""
 
-    subject: Subject
-    places: tuple[Place, ...]
+    subject: DiagnosedCall
+    places: tuple[CallPlace, ...]
     as_written: Outputs
     """What the kernel gives as it is written, where that is known."""
 
@@ -75,7 +74,7 @@ class _Launch:
 
 def make_subject(
     kernel: Kernel, args: tuple[Any, ...], config: Config, options: DiagnoseOptions
-) -> PlacedSubject:
+) -> PlacedCall:
     """Interpret one call of a kernel; a reference without tensors says why there is none."""
     normal = kernel.normalize_args(*args)
     bound = kernel.bind(normal)
@@ -90,7 +89,7 @@ def make_subject(
     as_written = {name: tensor.native for name, tensor in known.items()}
     if options.reference is not None:
         known |= _by_function(options.reference, normal, places, run.results, known)
-    subject = Subject(
+    subject = DiagnosedCall(
         bound.definition.name,
         bound,
         normal,
@@ -103,7 +102,7 @@ def make_subject(
         replace(launch.reference, tensors=known, is_complete=False),
         options.reference is not None,
     )
-    return PlacedSubject(subject, places, as_written)
+    return PlacedCall(subject, places, as_written)
 
 
 def choose_config(bound: BoundKernel) -> Config:
@@ -148,7 +147,7 @@ def _with_copies(arguments: Mapping[str, Any], written: set[str]) -> dict[str, A
     }
 
 
-def _find_places(run: HostRun, launch: _Launch) -> Iterator[Place]:
+def _find_places(run: HostRun, launch: _Launch) -> Iterator[CallPlace]:
     given = list(tensors_in(run.args))
     foreign = {_storage(x) for x in given}
     written = {_storage(x) for x in launch.tensors.values()}
@@ -156,12 +155,12 @@ def _find_places(run: HostRun, launch: _Launch) -> Iterator[Place]:
     for position, result in enumerate(run.results):
         if _storage(result) in written or _storage(result) not in foreign:
             name = _unused(_name_of(result, launch, f"result {position}"), taken)
-            yield Place(name, result=position)
+            yield CallPlace(name, result=position)
     returned = {_storage(x) for x in run.results}
     for position, argument in enumerate(given):
         if _storage(argument) in written - returned:
             name = _unused(_name_of(argument, launch, f"argument {position}"), taken)
-            yield Place(name, argument=position)
+            yield CallPlace(name, argument=position)
 
 
 def _name_of(tensor: torch.Tensor, launch: _Launch, otherwise: str) -> str:
@@ -176,7 +175,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _known_outputs(
-    places: tuple[Place, ...], run: HostRun, launch: _Launch
+    places: tuple[CallPlace, ...], run: HostRun, launch: _Launch
 ) -> Iterator[tuple[str, ReferenceTensor]]:
     """Outputs that are memory which the launch wrote."""
     given = list(tensors_in(run.args))
@@ -196,7 +195,7 @@ def _known_outputs(
 
 
 def _computed_by_host(
-    places: list[Place],
+    places: list[CallPlace],
     call: tuple[BoundKernel, tuple[Any, ...], Config],
     run: HostRun,
     launch: _Launch,
@@ -219,7 +218,7 @@ def _computed_by_host(
 def _by_function(
     function: Callable[..., Any],
     args: tuple[Any, ...],
-    places: tuple[Place, ...],
+    places: tuple[CallPlace, ...],
     results: list[torch.Tensor],
     known: Mapping[str, ReferenceTensor],
 ) -> dict[str, ReferenceTensor]:
