@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from tests.specs import config_spec
 from tilesmith.compiler.compile import compile_to_native, optimise
 from tilesmith.ir.function import Function
 from tilesmith.numerics.compare import check_against
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.native.host_cpu import host_target
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 
 
@@ -37,7 +37,7 @@ def run_native(function: Function, arguments: Mapping[str, Any], blocks: Mapping
     """Compile with these block sizes, and run."""
     sized = tuple(replace(block, fixed=blocks[block.name], slot=None) for block in function.blocks)
     optimised = optimise(replace(function, blocks=sized))
-    spec = ConfigSpec(optimised, host_target(), {})
+    spec = config_spec(optimised, host_target(), {})
     settings = Settings()
     artifact = compile_to_native(spec, spec.default_config(), settings)
     options = NativeOptions(Path(settings.cache_dir))

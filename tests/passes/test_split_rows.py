@@ -28,6 +28,7 @@ from tests.native_text import run_native
 from tests.passes import row_product_kernels as kernels
 from tests.passes.kernel_texts import results_of
 from tests.passes.padded_run import PaddedRun
+from tests.specs import config_spec
 from tilesmith.backends.triton.backend import emit
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.dtypes import I32, I64
@@ -41,7 +42,6 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.lower import schedule_function
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 
 
@@ -331,7 +331,7 @@ def test_compiles_for_a_gpu(form: Form) -> None:
         for shape in ((512, 256), (256, 640), (640,), (640,))
     ]
     in_phases = split(function_of(matmul_layernorm, (*args, 1e-5)), form)
-    spec = ConfigSpec(in_phases, parse_target("cuda:90"))
+    spec = config_spec(in_phases, parse_target("cuda:90"))
     artifact = emit(*schedule_function(in_phases, spec, spec.default_config()))
     scratch = next(p for p in artifact.parameters if p.name == "row_scratch")
     assert scratch.is_made_at_launch

@@ -22,6 +22,7 @@ from tests.examples import (
     recurrence_cases,
     row_cases,
 )
+from tests.specs import config_spec
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.runtime.launchers.reference import reference_launcher
@@ -53,7 +54,7 @@ class CpuKernel:
         self.spec = self.spec_of(self._variants.default)
 
     def spec_of(self, variant: Any, target: Target = MACHINE) -> ConfigSpec:
-        return ConfigSpec(variant.function, target, self._tunables)
+        return config_spec(variant.function, target, self._tunables)
 
     def spec_on(self, target: Target) -> ConfigSpec:
         return self.spec_of(self._variants.default, target)
@@ -89,4 +90,4 @@ def spec_at(name: str, size: tuple[int, ...], dtype: torch.dtype = torch.float32
 
 def spec_on(name: str, size: tuple[int, ...], target: Target) -> ConfigSpec:
     """The same on another machine."""
-    return ConfigSpec(spec_at(name, size).function, target, spec_at(name, size).tunables)
+    return config_spec(spec_at(name, size).function, target, spec_at(name, size).tunables)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.ir.function import Function
+from tilesmith.ir.ops.control_flow import GridBarrier
 from tilesmith.ir.parser import parse_function
 
 
@@ -412,3 +415,9 @@ ALL = {
     "gather": gather,
     "data_dependent": data_dependent,
 }
+
+
+def with_barrier(function: Function) -> Function:
+    """The same with a barrier of all programs after its loops."""
+    body = function.body
+    return function.with_body(replace(body, ops=(*body.ops, GridBarrier())))

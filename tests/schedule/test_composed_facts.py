@@ -12,7 +12,7 @@ from examples.matmul_layernorm import matmul_layernorm
 from examples.softmax import softmax
 from tests.schedule import fact_kernels
 from tests.schedule.fact_kernels import operands
-from tilesmith.schedule.spec import ConfigSpec
+from tests.specs import config_spec
 from tilesmith.targets import parse_target
 
 N = 192
@@ -29,7 +29,7 @@ def facts_of(request):
     target = parse_target(request.param)
 
     def collect(kernel, *args):
-        return ConfigSpec(kernel.bind(args).function, target).facts
+        return config_spec(kernel.bind(args).function, target).facts
 
     return collect
 

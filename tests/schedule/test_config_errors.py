@@ -153,7 +153,7 @@ def test_xyz_needs_two_or_three_axes_of_one_loop(function, reason):
 
 
 def test_barrier_refuses_other_program_ids():
-    spec = spec_of(programs.gather(), has_barrier=True)
+    spec = spec_of(programs.with_barrier(programs.gather()))
     with pytest.raises(BarrierRequiresPersistent, match="flat"):
         spec.normalize(Config(block_sizes=[16, 16], pid_type="flat"))
 

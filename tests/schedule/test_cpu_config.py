@@ -12,6 +12,8 @@ from examples import softmax
 from tests.schedule import programs
 from tests.schedule.cpu_runs import MACHINE
 from tests.schedule.test_normalize import BLOCKS, matmul_spec
+from tests.specs import config_spec
+from tilesmith.backends.cpu.schedule.rules import CpuBlockSizeFragment
 from tilesmith.diagnostics.errors import (
     InvalidConfig,
     InvalidConfigKeys,
@@ -22,12 +24,10 @@ from tilesmith.diagnostics.errors import (
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.lower import schedule_function
+from tilesmith.schedule.model.resources import NO_CODE
 from tilesmith.schedule.schedule import CpuOptions
-from tilesmith.schedule.space.fragments import CpuBlockSizeFragment, PowerOfTwoFragment
-from tilesmith.schedule.space.keys import KEYS, applies_to, is_reserved
-from tilesmith.schedule.space.tile_sizes import MAX_CPU_TILE_ELEMENTS
-from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.schedule.straight_code import NO_CODE
+from tilesmith.schedule.space.fragments import PowerOfTwoFragment
+from tilesmith.schedule.space.keys import KEYS, is_reserved
 
 CPU_KEYS = ("cpu_threads", "cpu_unroll", "cpu_streaming_stores", "cpu_schedule")
 GPU_CONFIG = Config(
@@ -49,7 +49,7 @@ GPU_CONFIG = Config(
 
 
 def cpu_spec(function=None, tunables=None):
-    return ConfigSpec(function or programs.matmul(), MACHINE, tunables)
+    return config_spec(function or programs.matmul(), MACHINE, tunables)
 
 
 def cpu_schedule(function, **values):
@@ -89,14 +89,15 @@ def test_keys_of_cpus_are_dropped_on_gpus():
 
 def test_every_key_is_known_somewhere():
     portable = {"block_sizes", "loop_orders", "flatten_loops", "reduction_loops"}
+    spec = cpu_spec(tunables={"my_own_tunable": PowerOfTwoFragment(1, 4)})
+    effective = {*spec.lists, *spec.scalars}
     for key in KEYS:
-        is_for_cpus = applies_to(key.name, MACHINE)
-        assert is_for_cpus == (key.name in portable or key.name in CPU_KEYS)
-    assert applies_to("my_own_tunable", MACHINE)
+        assert (key.name in effective) == (key.name in portable or key.name in CPU_KEYS)
+    assert "my_own_tunable" in effective
 
 
 def test_no_key_of_a_gpu_is_reported_or_searched():
-    spec = ConfigSpec(programs.softmax(), MACHINE, {"splits": PowerOfTwoFragment(1, 16)})
+    spec = config_spec(programs.softmax(), MACHINE, {"splits": PowerOfTwoFragment(1, 16)})
     assert spec.supported_keys == ("block_sizes", "reduction_loops", *CPU_KEYS, "splits")
     assert {dimension.key for dimension in spec.dimensions()} == {
         "block_sizes",
@@ -193,7 +194,7 @@ def test_tiles_beyond_the_limit_are_refused():
     assert spec.normalize(Config(block_sizes=[side, side])).block_sizes == [side, side]
     with pytest.raises(InvalidConfig) as caught:
         spec.normalize(Config(block_sizes=[side + 8, side]))
-    assert f"at most {MAX_CPU_TILE_ELEMENTS} elements in one tile" in str(caught.value)
+    assert f"at most {1 << 26} elements in one tile" in str(caught.value)
     assert "lower block_sizes[0] (tile_m) or block_sizes[1] (tile_n)" in str(caught.value)
 
 
@@ -256,11 +257,11 @@ def test_blocks_of_cpus_are_multiples_of_eight_but_searched_as_powers_of_two():
 def test_runtime_sizes_are_not_padded():
     kernel = helion.kernel(softmax.softmax.fn, static_shapes=False)
     function = kernel.bind((torch.empty(5, 1000),)).function
-    spec = ConfigSpec(function, MACHINE)
+    spec = config_spec(function, MACHINE)
     _, schedule = schedule_function(function, spec, Config(block_sizes=[2]))
     sizes = {size.name: size.hint for size in function.sizes}
     assert 1000 in sizes.values()
     assert schedule.symbols == {"tile_m": 2, **sizes}
     # What is not known when code is made cannot be known to be large.
     huge = kernel.bind((torch.empty(1 << 15, 1 << 12),)).function
-    assert not ConfigSpec(huge, MACHINE).default_config().cpu_streaming_stores
+    assert not config_spec(huge, MACHINE).default_config().cpu_streaming_stores

@@ -10,10 +10,10 @@ import torch
 import tilesmith as helion
 from tests.schedule import programs
 from tests.schedule.cpu_runs import CASES, MACHINE, spec_at
+from tests.specs import config_spec
+from tilesmith.backends.cpu.schedule.slots import has_uneven_programs, largest_streamed_bytes
 from tilesmith.ir.parser import parse_function
-from tilesmith.schedule.cpu_facts import has_uneven_programs, largest_streamed_bytes
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.spec import ConfigSpec
 
 SMALL_MACHINE = replace(
     MACHINE, arch="avx2", vector_lanes=8, l1_bytes=32 << 10, l2_bytes=512 << 10, num_sms=8
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def default(function, target=MACHINE):
-    return ConfigSpec(function, target).default_config()
+    return config_spec(function, target).default_config()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_short_rows_share_a_program(m, n, rows):
 
 def test_rows_of_any_length_stay_in_one_piece():
     for n in (32_000, 1 << 19, (1 << 19) + 1, 1 << 26):
-        spec = ConfigSpec(programs.softmax(64, n), MACHINE)
+        spec = config_spec(programs.softmax(64, n), MACHINE)
         assert spec.default_config().reduction_loops == [None]
         chunks = [config.reduction_loops for config in spec.seed_configs()]
         # Beyond the second cache a search may try a quarter of it at a time.
@@ -189,7 +189,7 @@ def test_attention(heads, length, blocks):
 
 def test_other_kernels_get_middling_tiles():
     for name in ("gather", "data_dependent"):
-        use = ConfigSpec(programs.ALL[name](), MACHINE)
+        use = config_spec(programs.ALL[name](), MACHINE)
         assert 64 <= use.resources(use.default_config()).tile_elements <= 65_536
 
 

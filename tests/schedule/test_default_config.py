@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from tests.schedule import programs
-from tilesmith.schedule.spec import ConfigSpec
+from tests.specs import config_spec
 from tilesmith.targets import parse_target
 
 TARGETS = ["cuda:80", "cuda:86", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950", "cpu"]
 
 
 def default(function, target="cuda:90"):
-    return ConfigSpec(function, parse_target(target)).default_config()
+    return config_spec(function, parse_target(target)).default_config()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_exact_products_are_short_in_k():
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", programs.ALL)
 def test_defaults_and_seeds_are_valid_and_fit(name, target):
-    spec = ConfigSpec(programs.ALL[name](), parse_target(target))
+    spec = config_spec(programs.ALL[name](), parse_target(target))
     seeds = spec.seed_configs()
     assert seeds[0] == spec.default_config()
     assert len(set(seeds)) == len(seeds)
@@ -199,14 +199,14 @@ def test_defaults_fit_at_boundary_sizes(size, target):
         programs.softmax(33, size),
         programs.attention(2, size, 80),
     ):
-        spec = ConfigSpec(function, parse_target(target))
+        spec = config_spec(function, parse_target(target))
         assert spec.resources(spec.default_config()).has_legal_tiles
 
 
 @pytest.mark.parametrize("name", [*programs.ALL, "long_softmax"])
 def test_minimized_config_stands_for_the_same_choice(name):
     function = programs.softmax(100, 40_000) if name == "long_softmax" else programs.ALL[name]()
-    spec = ConfigSpec(function, parse_target("cuda:90"))
+    spec = config_spec(function, parse_target("cuda:90"))
     rng = Random(name)
     for config in (*spec.seed_configs(), *(spec.random_config(rng) for _ in range(10))):
         short = config.minimize(spec)

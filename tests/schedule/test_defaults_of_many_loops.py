@@ -11,10 +11,9 @@ from examples.attention import attention_bwd
 from examples.matmul import matmul, matmul_bwd
 from examples.split_k_barrier import split_k_barrier
 from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.backends.triton.heuristics.several_grids import GridSeed, SeveralGridsSeed, each_grid
 from tilesmith.schedule.facts.outline import GridOutline
-from tilesmith.schedule.heuristics.seed import Seed
-from tilesmith.schedule.heuristics.several_grids import GridSeed, SeveralGridsSeed, each_grid
-from tilesmith.schedule.ranking import situation_of
 from tilesmith.schedule.spec import ConfigSpec
 
 TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950"]
@@ -136,8 +135,8 @@ def test_sums_of_split_products_are_wide_along_memory():
 
 
 def test_a_loop_seen_alone_has_its_own_blocks_facts_and_bounds():
-    situation = situation_of(spec_of(product_and_sums, mixed()))
-    product, sums, doubled = each_grid(situation)
+    kernel = spec_of(product_and_sums, mixed()).kernel
+    product, sums, doubled = each_grid(kernel)
     assert product.entries.blocks == ("tile_m", "tile_n", "tile_k")
     assert (sums.entries.blocks, doubled.entries.blocks) == (("tile_r",), ("tile_a", "tile_b"))
     assert len(product.facts.matmuls) == 1
@@ -180,17 +179,17 @@ def test_candidates_vary_the_tiles_of_every_loop():
 
 
 def test_a_shared_block_is_that_of_the_loop_with_the_most_work():
-    situation = situation_of(spec_of(matmul_bwd, product_gradients(256)))
-    first, second = each_grid(situation)
+    kernel = spec_of(matmul_bwd, product_gradients(256)).kernel
+    first, second = each_grid(kernel)
     seed = SeveralGridsSeed.of(
         [part_of(first, {"tile_m": 64, "tile_k": 32}), part_of(second, {"tile_m": 16})]
     )
-    values = seed.values(situation)
-    assert dict(zip(situation.entries.blocks, values["block_sizes"]))["tile_m"] == 64
+    values = seed.values(kernel)
+    assert dict(zip(kernel.entries.blocks, values["block_sizes"]))["tile_m"] == 64
 
 
-def part_of(situation, blocks):
-    return GridSeed(situation, Seed(blocks))
+def part_of(kernel, blocks):
+    return GridSeed(kernel, GpuSeed(blocks))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -6,13 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tilesmith.schedule.device_model import device_of
-from tilesmith.targets import CPU, parse_target
+from tilesmith.backends.table import BACKENDS
+from tilesmith.schedule.model.device import Device
+from tilesmith.targets import CPU, Target, parse_target
 
 GPUS = ("cuda:80", "cuda:86", "cuda:89", "cuda:90", "cuda:100", "cuda:120", "hip:gfx942",
         "hip:gfx950")  # fmt: skip
 CPUS = ("cpu:avx512", "cpu:avx2", "cpu:sse", "cpu:neon")
 CLASSES = ("f64", "f32", "tf32", "bf16", "f16", "f8e4m3", "i8")
+
+
+def device_of(target: Target) -> Device:
+    return BACKENDS.rules(target).device()
 
 
 @pytest.mark.parametrize("name", GPUS)

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.ir.verifier import verify_function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 
 
 def lower(function, target="cuda:90", **values):
-    spec = ConfigSpec(function, parse_target(target))
+    spec = config_spec(function, parse_target(target))
     return schedule_function(function, spec, Config(**values))[1]
 
 
@@ -46,7 +46,7 @@ def test_defaults_resolve_for_every_program_and_target():
     for make in programs.ALL.values():
         for target in ("cuda:80", "cuda:90", "hip:gfx942", "cpu"):
             function = make()
-            spec = ConfigSpec(function, parse_target(target))
+            spec = config_spec(function, parse_target(target))
             lowered, schedule = schedule_function(function, spec, spec.default_config())
             assert {block.name for block in lowered.blocks} <= schedule.symbols.keys()
             assert set(schedule.grids) == {grid.slot for grid in spec.structure.grids}
@@ -142,7 +142,7 @@ def test_atomics_have_their_own_slots():
 
 def test_rolled_reduction_has_a_block_of_its_own():
     function = programs.softmax(100, 2500)
-    spec = ConfigSpec(function, parse_target("cuda:90"))
+    spec = config_spec(function, parse_target("cuda:90"))
     lowered, schedule = schedule_function(
         function, spec, Config(block_sizes=[2], reduction_loops=[512])
     )
@@ -155,7 +155,7 @@ def test_rolled_reduction_has_a_block_of_its_own():
 
 def test_resident_reduction_leaves_the_function_alone():
     function = programs.softmax(100, 2500)
-    spec = ConfigSpec(function, parse_target("cuda:90"))
+    spec = config_spec(function, parse_target("cuda:90"))
     lowered, schedule = schedule_function(function, spec, Config(block_sizes=[2]))
     assert lowered is function
     assert schedule.padded == {2500: 4096}
@@ -163,7 +163,7 @@ def test_resident_reduction_leaves_the_function_alone():
 
 def test_flattened_grid_has_one_axis_as_large_as_all():
     function = programs.pointwise(100, 300)
-    spec = ConfigSpec(function, parse_target("cuda:90"))
+    spec = config_spec(function, parse_target("cuda:90"))
     lowered, schedule = schedule_function(
         function, spec, Config(block_sizes=[16, 32], flatten_loops=[True])
     )
@@ -176,6 +176,6 @@ def test_flattened_grid_has_one_axis_as_large_as_all():
 
 def test_reserved_multiprocessors_are_passed_on():
     function = programs.matmul()
-    spec = ConfigSpec(function, parse_target("cuda:90"))
+    spec = config_spec(function, parse_target("cuda:90"))
     _, schedule = schedule_function(function, spec, spec.default_config(), reserved_sms=8)
     assert schedule.reserved_sms == 8

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 
 
-def spec_of(function, target="cuda:90", tunables=None, **flags):
-    return ConfigSpec(function, parse_target(target), tunables, **flags)
+def spec_of(function, target="cuda:90", tunables=None):
+    return config_spec(function, parse_target(target), tunables)
 
 
-def matmul_spec(target="cuda:90", **flags):
-    return spec_of(programs.matmul(), target, **flags)
+def matmul_spec(target="cuda:90"):
+    return spec_of(programs.matmul(), target)
 
 
 BLOCKS = [64, 32, 16]
@@ -267,5 +267,5 @@ def test_user_tunables():
 
 
 def test_barrier_needs_resident_programs():
-    spec = spec_of(programs.gather(), has_barrier=True)
+    spec = spec_of(programs.with_barrier(programs.gather()))
     assert spec.default_config().pid_type == "persistent_blocked"

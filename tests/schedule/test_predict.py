@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.prediction import Prediction, blend
 from tilesmith.schedule.spec import ConfigSpec
@@ -16,7 +17,7 @@ TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "cpu:avx512"]
 
 
 def spec_of(function, target: str = "cuda:90") -> ConfigSpec:
-    return ConfigSpec(function, parse_target(target))
+    return config_spec(function, parse_target(target))
 
 
 def tile(*sizes: int, warps: int = 8, stages: int = 4, **more) -> Config:

@@ -8,11 +8,12 @@ from random import Random
 import pytest
 
 from tests.schedule import programs
+from tests.specs import config_spec, form_spec
+from tilesmith.backends.triton.model.time_model import CLEARING_NS, GRID_BARRIER_NS, MEETING_NS
 from tilesmith.diagnostics.errors import InvalidConfig, InvalidConfigValue, TunableNameConflict
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.lower import schedule_function
-from tilesmith.schedule.predict import CLEARING_NS, GRID_BARRIER_NS, MEETING_NS
 from tilesmith.schedule.product_forms import (
     EXCHANGE,
     FORMS,
@@ -21,20 +22,19 @@ from tilesmith.schedule.product_forms import (
     MultiFormSpec,
 )
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 
 
 def row_product(
     n: int = 2048, m: int = 131072, target: str = "cuda:90", dtype: str = "bf16"
 ) -> MultiFormSpec:
-    return MultiFormSpec(programs.matmul_row_norm(m, n, 512, dtype), parse_target(target))
+    return form_spec(programs.matmul_row_norm(m, n, 512, dtype), parse_target(target))
 
 
 def sized_product(m: int, k: int, n: int, dtype: str = "bf16") -> MultiFormSpec:
     """One whose sums are not rounded to tf32."""
     function = programs.matmul_row_norm(m, n, k, dtype, precision="ieee")
-    return MultiFormSpec(function, parse_target("cuda:90"))
+    return form_spec(function, parse_target("cuda:90"))
 
 
 # Which form was fastest is what an H200 said of these products.
@@ -105,7 +105,7 @@ def test_a_barrier_and_memory_to_clear_take_time_at_each_launch():
             replace(p, source=p.source.replace("zeros", "empty")) for p in function.parameters
         )
         without = replace(function, parameters=kept, body=replace(function.body, ops=calm))
-        other = ConfigSpec(without, form.target)
+        other = config_spec(without, form.target)
         bare = other.predict(other.normalize(form.default_config())).total_ms
         expected = CLEARING_NS * is_cleared + GRID_BARRIER_NS * num_barriers
         assert predicted - bare == pytest.approx(expected / 1e6)
@@ -166,7 +166,7 @@ def test_unknown_structures_are_refused(name):
 
 
 def test_kernels_with_one_structure_say_so():
-    spec = MultiFormSpec(programs.matmul(512, 512, 512), parse_target("cuda:90"))
+    spec = form_spec(programs.matmul(512, 512, 512), parse_target("cuda:90"))
     assert list(spec.structures()) == [""]
     with pytest.raises(InvalidConfigValue, match="one form"):
         spec.normalize(Config(structure=TWO_PHASES, block_sizes=[16, 32, 32]))
@@ -208,7 +208,7 @@ def test_all_structures_are_scheduled():
 
 def test_the_key_is_no_name_for_tunables():
     with pytest.raises(TunableNameConflict):
-        MultiFormSpec(
+        config_spec(
             programs.matmul(), parse_target("cuda:90"), {"structure": PowerOfTwoFragment(1, 4)}
         )
 
@@ -280,7 +280,7 @@ def test_rows_are_cut_into_few_enough_parts(n, least):
 @pytest.mark.parametrize(("num_sms", "is_offered"), [(132, True), (64, True), (63, False)])
 def test_devices_without_room_for_those_who_wait_have_no_exchange(num_sms, is_offered):
     target = replace(parse_target("cuda:90"), num_sms=num_sms)
-    spec = MultiFormSpec(programs.matmul_row_norm(131072, 2048, 512), target)
+    spec = form_spec(programs.matmul_row_norm(131072, 2048, 512), target)
     assert (EXCHANGE in spec.others) is is_offered
     if not is_offered:
         with pytest.raises(InvalidConfigValue, match="last_reduces"):
@@ -298,7 +298,7 @@ def test_an_exchange_is_the_default_where_it_was_seen_to_gain():
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_no_structure_specialises_warps_against_the_settings(is_allowed):
     function, target = programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:100")
-    spec = MultiFormSpec(function, target, allow_warp_specialize=is_allowed)
+    spec = form_spec(function, target, allow_warp_specialize=is_allowed)
     for name, other in spec.others.items():
         rng = Random(0)
         drawn = [other.random_config(rng).get("range_warp_specializes") for _ in range(60)]
@@ -313,7 +313,7 @@ def test_every_round_of_programs_takes_the_time_of_a_meeting():
     alone = [op for op in grid.regions()[0].ops if not isinstance(op, GroupBarrier)]
     lonely = grid.with_regions((replace(grid.regions()[0], ops=tuple(alone)),))
     body = replace(spec.function.body, ops=(*before, lonely))
-    without = ConfigSpec(spec.function.with_body(body), spec.target)
+    without = config_spec(spec.function.with_body(body), spec.target)
     sizes = {"block_sizes": [128, 64, 128]}
     met, unmet = (s.predict(s.normalize(sizes)) for s in (spec, without))
     rounds = met.waves

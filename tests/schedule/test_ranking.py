@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.published_seeds import row_config
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.spec import ConfigSpec
@@ -18,7 +19,7 @@ TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950", "cpu:av
 
 
 def spec_of(function, target: str = "cuda:90") -> ConfigSpec:
-    return ConfigSpec(function, parse_target(target))
+    return config_spec(function, parse_target(target))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 
 # M, N, K blocks, warps, stages; bytes of shared memory; whether it built without spilling.
@@ -33,7 +33,7 @@ MEASURED = [
 @pytest.mark.parametrize("row", MEASURED, ids=str)
 def test_gates_agree_with_compiled_kernels(row):
     bm, bn, bk, warps, stages, shared, is_feasible = row
-    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:90"))
+    spec = config_spec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:90"))
     use = spec.resources(
         spec.normalize(Config(block_sizes=[bm, bn, bk], num_warps=warps, num_stages=stages))
     )
@@ -42,7 +42,7 @@ def test_gates_agree_with_compiled_kernels(row):
 
 
 def test_older_gpus_need_one_buffer_less():
-    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:80"))
+    spec = config_spec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:80"))
     config = Config(block_sizes=[128, 128, 64], num_warps=8, num_stages=3)
     assert spec.resources(spec.normalize(config)).shared_bytes == 65536
 
@@ -50,18 +50,18 @@ def test_older_gpus_need_one_buffer_less():
 def test_attention_keeps_the_query_tile_and_a_ring_of_keys_and_values():
     config = Config(block_sizes=[128, 64], num_warps=8, num_stages=3)
     for target, shared in (("cuda:90", 131072), ("cuda:80", 98304)):
-        spec = ConfigSpec(programs.attention(width=128, dtype="f16"), parse_target(target))
+        spec = config_spec(programs.attention(width=128, dtype="f16"), parse_target(target))
         assert spec.resources(spec.normalize(config)).shared_bytes == shared
 
 
 def test_stages_of_a_loop_go_before_those_of_the_kernel():
-    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:90"))
+    spec = config_spec(programs.matmul(4096, 4096, 4096, "f16"), parse_target("cuda:90"))
     config = Config(block_sizes=[128, 128, 64], num_warps=8, num_stages=1, range_num_stages=[0, 4])
     assert spec.resources(spec.normalize(config)).shared_bytes == 131072
 
 
 def test_unrolled_loops_hold_a_ring_for_each_copy():
-    spec = ConfigSpec(programs.matmul_row_norm(8192, 512, 512), parse_target("cuda:90"))
+    spec = config_spec(programs.matmul_row_norm(8192, 512, 512), parse_target("cuda:90"))
     config = Config(
         block_sizes=[16, 32], num_warps=2, range_num_stages=[0, 4], range_unroll_factors=[0, 2]
     )
@@ -69,7 +69,7 @@ def test_unrolled_loops_hold_a_ring_for_each_copy():
 
 
 def test_loops_with_their_own_stages_buffer_all_loads():
-    spec = ConfigSpec(programs.row_sum_by_tiles(), parse_target("cuda:90"))
+    spec = config_spec(programs.row_sum_by_tiles(), parse_target("cuda:90"))
     config = Config(block_sizes=[512, 16], num_warps=2, range_num_stages=[0, 4])
     assert spec.resources(spec.normalize(config)).shared_bytes == 98304
     config = config.updated(range_num_stages=[0, 0], num_stages=4)
@@ -77,21 +77,21 @@ def test_loops_with_their_own_stages_buffer_all_loads():
 
 
 def test_program_loop_with_stages_buffers_loads():
-    spec = ConfigSpec(programs.data_dependent(), parse_target("cuda:90"))
+    spec = config_spec(programs.data_dependent(), parse_target("cuda:90"))
     config = Config(block_sizes=[512], range_num_stages=[2], range_unroll_factors=[3])
     assert spec.resources(spec.normalize(config)).shared_bytes == 6144
 
 
 def test_descriptors_copy_through_shared_memory():
-    spec = ConfigSpec(programs.pointwise(), parse_target("cuda:90"))
+    spec = config_spec(programs.pointwise(), parse_target("cuda:90"))
     config = Config(block_sizes=[32, 256], indexing=["tensor_descriptor", "pointer", "pointer"])
     assert spec.resources(spec.normalize(config)).shared_bytes == 32768
-    older = ConfigSpec(programs.pointwise(), parse_target("cuda:80"))
+    older = config_spec(programs.pointwise(), parse_target("cuda:80"))
     assert older.resources(older.normalize(config)).shared_bytes == 0
 
 
 def test_flattened_program_loop_keeps_the_query_in_the_ring():
-    spec = ConfigSpec(programs.attention(width=128), parse_target("cuda:90"))
+    spec = config_spec(programs.attention(width=128), parse_target("cuda:90"))
     config = Config(
         block_sizes=[64, 128], num_warps=8, num_stages=3, pid_type="persistent_blocked",
         range_flattens=[True, None],
@@ -101,7 +101,7 @@ def test_flattened_program_loop_keeps_the_query_in_the_ring():
 
 
 def test_long_exact_products_are_refused():
-    spec = ConfigSpec(programs.matmul(4096, 4096, 4096, "f32"), parse_target("cuda:90"))
+    spec = config_spec(programs.matmul(4096, 4096, 4096, "f32"), parse_target("cuda:90"))
     use = spec.resources(spec.normalize(Config(block_sizes=[128, 128, 128], num_warps=8)))
     assert use.straight.multiplied == 128 * 128 * 128 // 256
     assert not use.fits
@@ -125,7 +125,7 @@ SPILLED = {
 
 @pytest.mark.parametrize(("blocks", "warps", "unroll"), SPILLED)
 def test_exact_products_that_spill_are_refused(blocks, warps, unroll):
-    spec = ConfigSpec(programs.matmul(4096, 1024, 512, "f32"), parse_target("cuda:90"))
+    spec = config_spec(programs.matmul(4096, 1024, 512, "f32"), parse_target("cuda:90"))
     config = Config(
         block_sizes=[*blocks], num_warps=warps, num_stages=1, range_unroll_factors=[0, unroll]
     )
@@ -134,7 +134,7 @@ def test_exact_products_that_spill_are_refused(blocks, warps, unroll):
 
 
 def test_loads_of_one_straight_line_are_limited():
-    spec = ConfigSpec(programs.matmul(4096, 4096, 4096), parse_target("cuda:90"))
+    spec = config_spec(programs.matmul(4096, 4096, 4096), parse_target("cuda:90"))
     config = Config(block_sizes=[16, 32, 1024], num_warps=1, range_unroll_factors=[0, 3])
     found = spec.feasibility(config)
     assert found == "each thread would load 4608 elements in one straight line"
@@ -145,7 +145,7 @@ def test_loads_of_one_straight_line_are_limited():
 
 
 def test_rows_in_registers_are_shared_by_all_threads():
-    spec = ConfigSpec(programs.softmax(128, 16384), parse_target("cuda:90"))
+    spec = config_spec(programs.softmax(128, 16384), parse_target("cuda:90"))
     few = spec.resources(spec.normalize(Config(block_sizes=[1], num_warps=1)))
     many = spec.resources(spec.normalize(Config(block_sizes=[1], num_warps=16)))
     assert not few.fits

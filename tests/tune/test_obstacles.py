@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
@@ -13,7 +14,7 @@ from tilesmith.tune.search_run import make_obstacle_finder
 
 
 def row_product(n: int) -> ConfigSpec:
-    return ConfigSpec(programs.matmul_row_norm(4096, n, 512, "bf16"), parse_target("cuda:90"))
+    return config_spec(programs.matmul_row_norm(4096, n, 512, "bf16"), parse_target("cuda:90"))
 
 
 def obstacle(spec: ConfigSpec, config: Config, origin: str = "mutation") -> str:

@@ -1,22 +1,62 @@
-"""What a backend is: a name and a function from IR and schedule to an artifact."""
+"""What a backend is: one value that answers every question about it.
+
+Nothing else in the package asks what kind of device a target is: it asks the backend of the target.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tilesmith.artifacts import Artifact
 from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.schedule.rules import ScheduleRules
 from tilesmith.schedule.schedule import Schedule
+from tilesmith.targets import Target
 
 
-class Backend(Protocol):
-    """Makes artifacts. It needs no device, launches nothing and knows no other backend."""
+@dataclass(frozen=True)
+class Backend:
+    """Makes code for its targets. It needs no device and knows no other backend."""
 
-    @property
-    def name(self) -> str:
-        """The key under which the registry lists it."""
-        ...
+    name: str
+    """What ``backend=`` in the settings calls it."""
+    target_kinds: tuple[str, ...]
+    """The targets whose kernels it compiles unless another backend is asked for."""
+    rules: Callable[[Target], ScheduleRules]
+    """What Configs may say on a target, what they cost, and which to try first."""
+    emit: Callable[[Function, Schedule], Artifact]
+    """From a function and how it is run to code with its launch contract."""
+    refused_ops: tuple[type[Operation], ...] = ()
+    """Ops that it has an error for instead of code."""
 
-    def emit(self, function: Function, schedule: Schedule, /) -> Artifact:
-        """The artifact that runs ``function`` as ``schedule`` says."""
-        ...
+
+@dataclass(frozen=True)
+class BackendTable:
+    """Backends, found by target or by name."""
+
+    backends: tuple[Backend, ...]
+
+    def of(self, target: Target) -> Backend:
+        """The backend that compiles for a target."""
+        for backend in self.backends:
+            if target.kind in backend.target_kinds:
+                return backend
+        raise ValueError(f"no backend compiles for {target}")
+
+    def named(self, name: str) -> Backend:
+        """The backend of that name."""
+        for backend in self.backends:
+            if backend.name == name:
+                return backend
+        known = ", ".join(backend.name for backend in self.backends)
+        raise ValueError(f"unknown backend {name!r}: expected one of {known}")
+
+    def rules(self, target: Target) -> ScheduleRules:
+        """The schedule rules for a target."""
+        return self.of(target).rules(target)
+
+    def with_backend(self, backend: Backend) -> BackendTable:
+        """The same with one more, which comes before those that serve the same targets."""
+        return BackendTable((backend, *self.backends))

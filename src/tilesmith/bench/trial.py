@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import (
@@ -36,7 +37,7 @@ from tilesmith.frontend.containers import tensors_in
 from tilesmith.lab.failures import one_line
 from tilesmith.measure.timer import Work
 from tilesmith.runtime.device import target_of
-from tilesmith.schedule.device_model import Device, device_of
+from tilesmith.schedule.model.device import Device
 
 NO_TRITON_DRIVER = "active drivers"
 """From what Triton says where there is no GPU."""
@@ -313,7 +314,7 @@ class AmountOfWork:
         if self.flops is not None:
             found["tflops"] = self.flops / latency_ms / 1e9
         if self._first is not None:
-            device = device_of(target_of(self._first.device))
+            device = BACKENDS.rules(target_of(self._first.device)).device()
             found["roofline_ms"] = self._roofline_ms(device, self._first.dtype)
         return found
 

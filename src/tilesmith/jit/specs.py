@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilesmith.backends.table import BACKENDS
 from tilesmith.jit.variants import Variant
 from tilesmith.schedule.product_forms import MultiFormSpec
 from tilesmith.schedule.single_programs import require_single_programs
@@ -24,7 +25,7 @@ class SpecStore:
             function = variant.function
             spec = MultiFormSpec(
                 require_single_programs(function) if self._settings.deterministic else function,
-                target,
+                BACKENDS.rules(target),
                 variant.trace.session.tunable_fragments,
                 allow_warp_specialize=self._settings.allow_warp_specialize,
             )

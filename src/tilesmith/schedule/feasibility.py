@@ -1,42 +1,70 @@
-"""Why a Config cannot be expected to build and run, in the user's names and in numbers."""
+"""Whether a Config can be expected to build and run: why not, and the nearest that can."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, Protocol
 
+from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
-from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.resources import ResourceUse
-from tilesmith.schedule.space.tile_sizes import TileSizes
-from tilesmith.targets import Target
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.model.resources import ResourceUse
+from tilesmith.schedule.rules import KernelModel, TargetedKernel, Values
+from tilesmith.schedule.space.sizes import power_of_2_floor
+
+MAX_STEPS = 200
 
 
-class MeasuredSpec(Protocol):
-    """What this needs of a ConfigSpec."""
+class FittingSpec(Protocol):
+    """What fitting needs of a ConfigSpec."""
 
-    structure: FunctionOutline
-    target: Target
+    kernel: TargetedKernel
+    model: KernelModel
 
-    def sizes(self, values: Mapping[str, Any]) -> TileSizes:
-        """Physical sizes."""
+    def settle(self, values: Mapping[str, Any]) -> Values:
+        """Every value checked and settled, tiles of any size allowed."""
         ...
 
-    def resources(self, values: Mapping[str, Any]) -> ResourceUse:
-        """The estimate."""
+    def normalize(self, config: Config | Mapping[str, Any]) -> Config:
+        """The strict form."""
         ...
 
 
-def find_problem(spec: MeasuredSpec, values: Mapping[str, Any]) -> str | None:
-    """The reason why normalised values do not fit the device; None when they do."""
-    use = spec.resources(values)
+def check_tiles(model: KernelModel, values: Mapping[str, Any]) -> None:
+    """Refuse tiles that are too large."""
+    use = model.resources(values)
+    if not use.has_legal_tiles and use.largest_tile is not None:
+        _raise_tile_too_large(model.kernel, use.largest_tile, use)
+
+
+def _raise_tile_too_large(kernel: TargetedKernel, tile: Value, use: ResourceUse) -> None:
+    shape = tile.tile.shape
+    symbols = {symbol for dim in shape for symbol in dim.symbols}
+    blocks = enumerate(kernel.entries.blocks)
+    remedies = [f"block_sizes[{i}] ({name})" for i, name in blocks if name in symbols]
+    rolled = enumerate(kernel.entries.rolled)
+    remedies += [f"reduction_loops[{i}]" for i, dim in rolled if dim in shape]
+    raise InvalidConfig(
+        problem=f"tile {tile.name} {tile.type} would hold {use.tile_elements} elements",
+        loc=tile.loc,
+        expected=f"at most {use.limits.tile_elements} elements in one tile",
+        fix="lower " + " or ".join(remedies) if remedies else "split this axis into tiles",
+    )
+
+
+def find_problem(model: KernelModel, values: Mapping[str, Any]) -> str | None:
+    """Why normalised values do not fit the device, in the user's names; None when they do."""
+    use = model.resources(values)
     if use.fits:
         return None
-    sizes, device = spec.sizes(values), spec.target.arch or spec.target.kind
+    kernel, target = model.kernel, model.kernel.target
+    device = target.arch or target.kind
 
     def text(value: Value | None) -> str:
-        return "a tile" if value is None else _tile_text(spec.structure, sizes, value)
+        return "a tile" if value is None else _tile_text(kernel, values, value)
 
     if not use.has_legal_tiles:
         most = use.limits.tile_elements
@@ -52,7 +80,67 @@ def find_problem(spec: MeasuredSpec, values: Mapping[str, Any]) -> str | None:
     return f"{needed} on {values['num_warps']} warps; {device} has {use.limits.registers}"
 
 
-def _tile_text(structure: FunctionOutline, sizes: TileSizes, value: Value) -> str:
-    op = structure.definitions.get(value)
+def _tile_text(kernel: TargetedKernel, values: Mapping[str, Any], value: Value) -> str:
+    op, sizes = kernel.outline.definitions.get(value), kernel.sizes(values)
     name = op.tensor.name if isinstance(op, Load) else value.name
     return f"{name or 'a tile'}[{', '.join(str(sizes.size(dim)) for dim in value.tile.shape)}]"
+
+
+def fit(spec: FittingSpec, values: Mapping[str, Any], most_elements: float = inf) -> Config:
+    """The nearest smaller Config that fits; the smallest one reached when none does.
+
+    ``most_elements`` is for a search that has no use for larger tiles, legal as they are.
+    """
+    current = spec.settle(values)
+    for _ in range(MAX_STEPS):
+        use = spec.model.resources(current)
+        if use.fits and use.tile_elements <= most_elements:
+            break
+        smaller = _shrink(spec.kernel, current, use, most_elements)
+        if smaller is None:
+            break
+        current = spec.settle(smaller)
+    return spec.normalize(current)
+
+
+def _shrink(
+    kernel: TargetedKernel, values: Values, use: ResourceUse, most_elements: float
+) -> Values | None:
+    is_tile_too_large = not use.has_legal_tiles or use.tile_elements > most_elements
+    attempts: Iterable[Values | None] = kernel.rules.lighten(kernel, values, use)
+    if is_tile_too_large and use.largest_tile is not None:
+        attempts = _smaller_tiles(kernel, values, use.largest_tile.tile.shape)
+    return next((smaller for smaller in attempts if smaller is not None), None)
+
+
+def _smaller_tiles(kernel: TargetedKernel, values: Values, shape: Shape) -> Iterable[Values | None]:
+    yield halve_block(kernel, values, shape)
+    yield roll(kernel, values, shape)
+
+
+def halve_block(kernel: TargetedKernel, values: Values, dims: Shape) -> Values | None:
+    """Halve the largest block along one of the dimensions."""
+    symbols = {symbol for dim in dims for symbol in dim.symbols}
+    sizes = list(values["block_sizes"])
+    candidates = [
+        i
+        for i, name in enumerate(kernel.entries.blocks)
+        if name in symbols and sizes[i] > kernel.minimum(name)
+    ]
+    if not candidates:
+        return None
+    largest = max(candidates, key=lambda i: (sizes[i], i))
+    # Blocks need not be powers of two everywhere, but half of one need not be a legal block.
+    sizes[largest] = power_of_2_floor(sizes[largest] - 1)
+    return {**values, "block_sizes": sizes}
+
+
+def roll(kernel: TargetedKernel, values: Values, dims: Shape) -> Values | None:
+    """Walk a row in chunks, or in smaller ones."""
+    chunks = list(values.get("reduction_loops") or [])
+    for i, dim in enumerate(kernel.entries.rolled):
+        size = chunks[i] or (1 << ((kernel.outline.extent(dim) or 1) - 1).bit_length())
+        if dim in dims and size > 16:
+            chunks[i] = size // 2
+            return {**values, "reduction_loops": chunks}
+    return None

@@ -12,16 +12,16 @@ from tilesmith.passes.pipeline import run_pipeline
 from tilesmith.passes.standard import SCHEDULED
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
-from tilesmith.schedule.pid_types import is_persistent
 from tilesmith.schedule.schedule import (
     AccessOptions,
     CpuOptions,
     GridOptions,
     LoopOptions,
     Schedule,
+    is_persistent,
 )
 from tilesmith.schedule.space.conditions import is_flattened, is_static
-from tilesmith.schedule.space.tile_sizes import dot_minimums, pad_constants
+from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.schedule.structural_choices import apply_structural_choices
 
@@ -40,11 +40,11 @@ def schedule_function(
     lowered, symbols = apply_structural_choices(function, spec.entries, values, symbols)
     if lowered is not function:
         lowered = run_pipeline(lowered, SCHEDULED)
-    minimums = dot_minimums(spec.facts.matmuls, spec.target)
+    minimums = dot_minimums(spec.facts.matmuls, spec.rules.sizes)
     schedule = Schedule(
         target=spec.target,
         symbols=symbols,
-        padded=pad_constants(FunctionOutline(lowered), minimums, spec.target),
+        padded=pad_constants(FunctionOutline(lowered), minimums, spec.rules.sizes),
         grids=_grid_options(spec, values),
         loops=_loop_options(spec, values),
         persistent_loop=_persistent_options(spec, values),

@@ -23,14 +23,14 @@ from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.prediction import Prediction
+from tilesmith.schedule.model.resources import ResourceUse
 from tilesmith.schedule.ranking import RankedConfig
-from tilesmith.schedule.resources import ResourceUse
+from tilesmith.schedule.rules import ScheduleRules, Values
 from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.keys import STRUCTURE
-from tilesmith.schedule.space.tile_sizes import TileSizes
-from tilesmith.schedule.spec import ConfigSpec, Values
-from tilesmith.targets import Target
+from tilesmith.schedule.space.sizes import TileSizes
+from tilesmith.schedule.spec import ConfigSpec
 
 TWO_PHASES, LAST_REDUCES, EXCHANGE = "two_phases", "last_reduces", "exchange"
 FORMS = {TWO_PHASES: Form.PHASES, LAST_REDUCES: Form.LAST, EXCHANGE: Form.EXCHANGE}
@@ -57,23 +57,18 @@ class MultiFormSpec(ConfigSpec):
     def __init__(
         self,
         function: Function,
-        target: Target,
+        rules: ScheduleRules,
         tunables: Mapping[str, Fragment] | None = None,
         *,
         allow_warp_specialize: bool = True,
     ) -> None:
-        super().__init__(function, target, tunables, allow_warp_specialize=allow_warp_specialize)
+        super().__init__(function, rules, tunables, allow_warp_specialize=allow_warp_specialize)
         self._allow_warp_specialize = allow_warp_specialize
-
-    @property
-    def may_split(self) -> bool:
-        """Whether other forms are looked for: on CPUs caches do what they are for."""
-        return self.target.is_gpu
 
     @cached_property
     def others(self) -> dict[str, ConfigSpec]:
         """The specifications of the function's other forms, by name."""
-        if not self.may_split or self.facts.epilogue is None:
+        if not self.rules.has_row_forms or self.facts.epilogue is None:
             return {}
         forms = {name: form for name, form in FORMS.items() if self._has_room(form)}
         split = {name: split_rows(self.function, form) for name, form in forms.items()}
@@ -85,7 +80,7 @@ class MultiFormSpec(ConfigSpec):
 
     def _spec_of(self, function: Function) -> ConfigSpec:
         allowed = self._allow_warp_specialize
-        return ConfigSpec(function, self.target, self.tunables, allow_warp_specialize=allowed)
+        return ConfigSpec(function, self.rules, self.tunables, allow_warp_specialize=allowed)
 
     def _has_room(self, form: Form) -> bool:
         """Whether programs that wait leave room for those they wait for."""
@@ -103,7 +98,7 @@ class MultiFormSpec(ConfigSpec):
     def _other(self, config: Given) -> ConfigSpec | None:
         """The specification that a Config is about, if it is another one."""
         name = config.get(STRUCTURE)
-        if name is None or not self.may_split:
+        if name is None or not self.rules.has_row_forms:
             return None
         if name not in self.others:
             choices = ", ".join(f'"{name}"' for name in self.others)
@@ -200,7 +195,8 @@ class MultiFormSpec(ConfigSpec):
         splits = [
             _marked(spec.default_config(), name)
             for name, spec in self.others.items()
-            if _scratch_bytes(spec) <= MOST_SCRATCH and _may_be_first(name, spec)
+            if _scratch_bytes(spec) <= MOST_SCRATCH
+            and self.rules.may_be_first_form(name, spec.facts)
         ]
         if not splits:
             return own
@@ -233,18 +229,6 @@ class MultiFormSpec(ConfigSpec):
             return own
         parts = [own, *(f"{name} {spec.fingerprint()}" for name, spec in self.others.items())]
         return sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _may_be_first(name: str, spec: ConfigSpec) -> bool:
-    """Whether a form may be a default: an exchange where it was seen to run and to gain.
-
-    That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
-    """
-    if name != EXCHANGE:
-        return True
-    facts = spec.facts.matmuls
-    is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in facts)
-    return spec.target.kind == "cuda" and is_known
 
 
 def _scratch_bytes(spec: ConfigSpec) -> int:

@@ -8,24 +8,14 @@ expected to build is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
-from tilesmith.schedule.candidates import (
-    cpu_candidates,
-    gpu_candidates,
-    several_grids_candidates,
-    with_numbering,
-)
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.default_config import AnySeed, SeededSpec, find_heuristic
-from tilesmith.schedule.heuristics.cpu_seed import CpuSeed
-from tilesmith.schedule.heuristics.seed import Seed, Situation
-from tilesmith.schedule.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.schedule.model.prediction import Prediction
-from tilesmith.schedule.predictor import Predictor
+from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel, Values
 
 MAX_CANDIDATES = 400
 FALLBACKS = 4
@@ -33,7 +23,6 @@ SAME_TILE = 2
 MODELLED = 20
 NUMBERED = 8
 """Tiles that are also tried with other orders of programs."""
-Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,10 +34,19 @@ class RankedConfig:
     reason: str
 
 
-class RankedSpec(SeededSpec, Protocol):
+class RankedSpec(Protocol):
     """What ranking needs of a ConfigSpec."""
 
-    predictor: Predictor
+    kernel: TargetedKernel
+    model: KernelModel
+
+    def fit(self, values: Mapping[str, Any]) -> Config:
+        """The nearest Config that can be expected to build."""
+        ...
+
+    def base_config(self) -> Config:
+        """The Config of a kernel of which nothing is known."""
+        ...
 
     def seed_configs(self) -> tuple[Config, ...]:
         """Configs of the heuristics, then the base Config."""
@@ -61,10 +59,10 @@ class RankedSpec(SeededSpec, Protocol):
 
 def rank_seeds(spec: RankedSpec) -> list[RankedConfig]:
     """The Configs that heuristics name, those that fit; none where no heuristic answers."""
-    name, named = find_heuristic(situation_of(spec))
+    name, named = spec.kernel.rules.seeds(spec.kernel)
     ranked: list[RankedConfig] = []
     for config in spec.seed_configs()[: len(named)]:
-        predicted = spec.predictor.predict_fitting(config)
+        predicted = spec.model.predict_fitting(config)
         if predicted is not None:
             ranked.append(RankedConfig(config, predicted, f"heuristic: {name}"))
     return ranked
@@ -74,9 +72,11 @@ def _expected(item: RankedConfig) -> float:
     return item.predicted.total_ms
 
 
-def situation_of(spec: SeededSpec) -> Situation:
-    """What heuristics are asked about."""
-    return Situation(spec.structure, spec.facts, spec.entries, spec.target)
+def seed_configs(spec: RankedSpec) -> tuple[Config, ...]:
+    """Configs to start from, the default first, without repetitions."""
+    _, seeds = spec.kernel.rules.seeds(spec.kernel)
+    configs = [spec.fit(seed.values(spec.kernel)) for seed in seeds]
+    return tuple(dict.fromkeys([*configs, spec.base_config()]))
 
 
 def first_config(spec: RankedSpec) -> Config:
@@ -88,7 +88,7 @@ def first_config(spec: RankedSpec) -> Config:
 def fallback_configs(spec: RankedSpec) -> tuple[Config, ...]:
     """The default, what the model and other heuristics say, then ever plainer Configs."""
     ranked = [item.config for item in rank_configs(spec, FALLBACKS)]
-    small = {"block_sizes": [1] * len(spec.entries.blocks)}
+    small = {"block_sizes": [1] * len(spec.kernel.entries.blocks)}
     return tuple(dict.fromkeys([*ranked, spec.base_config(), spec.fit(small)]))
 
 
@@ -121,7 +121,7 @@ def _varied(ranked: list[RankedConfig]) -> list[RankedConfig]:
 @dataclass(frozen=True)
 class _Trial:
     predicted: Prediction
-    seed: AnySeed
+    seed: Seed
     values: Values
 
 
@@ -130,15 +130,15 @@ class _Model:
 
     def __init__(self, spec: RankedSpec) -> None:
         self._spec = spec
-        self.situation = situation_of(spec)
+        self._kernel = spec.kernel
         self._template = dict(spec.seed_configs()[0])
 
-    def try_all(self, seeds: Iterable[AnySeed]) -> list[_Trial]:
+    def try_all(self, seeds: Iterable[Seed]) -> list[_Trial]:
         """Those that fit."""
         trials: list[_Trial] = []
         for seed in seeds:
-            values = {**self._template, **seed.values(self.situation)}
-            predicted = self._spec.predictor.predict_fitting(values)
+            values = {**self._template, **seed.values(self._kernel)}
+            predicted = self._spec.model.predict_fitting(values)
             if predicted is not None:
                 trials.append(_Trial(predicted, seed, values))
         return trials
@@ -150,10 +150,10 @@ def _time(trial: _Trial) -> float:
 
 def _modelled(spec: RankedSpec, count: int) -> list[RankedConfig]:
     """Candidates of the model, the best first, as normalised Configs."""
-    model = _Model(spec)
-    trials = sorted(model.try_all(islice(_seeds(model.situation), MAX_CANDIDATES)), key=_time)
-    tiles = [trial.seed for trial in trials[:NUMBERED] if isinstance(trial.seed, Seed)]
-    variants = (seed for tile in tiles for seed in with_numbering(model.situation, tile))
+    model, kernel, rules = _Model(spec), spec.kernel, spec.kernel.rules
+    trials = sorted(model.try_all(islice(_candidates(kernel), MAX_CANDIDATES)), key=_time)
+    tiles = [trial.seed for trial in trials[:NUMBERED]]
+    variants = (seed for tile in tiles for seed in rules.variants(kernel, tile))
     trials = sorted([*trials, *model.try_all(variants)], key=_time)
     unique: dict[Config, RankedConfig] = {}
     for trial in trials:
@@ -165,14 +165,8 @@ def _modelled(spec: RankedSpec, count: int) -> list[RankedConfig]:
     return list(unique.values())
 
 
-def _seeds(situation: Situation) -> Iterator[AnySeed]:
-    _, named = find_heuristic(situation)
-    if not situation.entries.blocks and not situation.entries.rolled:
-        return
-    first = next(iter(named), None)
-    if isinstance(first, SeveralGridsSeed):
-        yield from several_grids_candidates(first)
-    elif situation.target.is_gpu:
-        yield from gpu_candidates(situation, first if isinstance(first, Seed) else Seed({}))
-    else:
-        yield from cpu_candidates(situation, first if isinstance(first, CpuSeed) else CpuSeed({}))
+def _candidates(kernel: TargetedKernel) -> Iterable[Seed]:
+    if not kernel.entries.blocks and not kernel.entries.rolled:
+        return ()
+    _, named = kernel.rules.seeds(kernel)
+    return kernel.rules.candidates(kernel, next(iter(named), None))

@@ -14,6 +14,11 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+def is_persistent(pid_type: str) -> bool:
+    """Whether each program walks over many tiles."""
+    return pid_type.startswith("persistent")
+
+
 @dataclass(frozen=True)
 class GridOptions:
     """How one top-level loop becomes program ids. ``order[0]`` is the axis that varies fastest."""

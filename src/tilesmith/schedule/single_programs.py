@@ -12,7 +12,7 @@ from tilesmith.analysis.run_order import SharedUpdate, find_shared_updates
 from tilesmith.ir.function import Block, Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.space.block_bounds import MAX_SEARCHED_BLOCK
+from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK
 
 
 def require_single_programs(function: Function) -> Function:

@@ -12,45 +12,32 @@ from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.diagnostics.errors import TunableNameConflict
 from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.config_checks import check_launch, check_tiles, exceeds_launch
-from tilesmith.schedule.default_config import seed_configs
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.feasibility import find_problem
-from tilesmith.schedule.fitting import fit
-from tilesmith.schedule.launch_summary import launch_of
+from tilesmith.schedule.feasibility import check_tiles, find_problem, fit
 from tilesmith.schedule.model.prediction import Prediction
-from tilesmith.schedule.pid_types import allowed_types, find_disallowed
-from tilesmith.schedule.predictor import Predictor
+from tilesmith.schedule.model.resources import ResourceUse
 from tilesmith.schedule.ranking import (
     RankedConfig,
     fallback_configs,
     first_config,
     rank_configs,
+    seed_configs,
 )
-from tilesmith.schedule.resources import ResourceModel, ResourceUse
-from tilesmith.schedule.slot_table import Kernel, list_slots, scalar_slots
-from tilesmith.schedule.space.conditions import reset_inactive
+from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
 from tilesmith.schedule.space.dimensions import Dimension, collect_dimensions, sample_values
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import KEYS_BY_NAME, applies_to, is_reserved
+from tilesmith.schedule.space.keys import is_reserved
 from tilesmith.schedule.space.normalize import (
-    check_combinations,
     check_list,
-    check_pid_type,
     check_value,
-    exceeds_registers,
     in_order,
     keep_known,
     spell_out,
 )
-from tilesmith.schedule.space.size_resolution import SizeResolver
-from tilesmith.schedule.space.slots import collect_entries
-from tilesmith.schedule.space.tile_sizes import TileSizes, useful_elements
+from tilesmith.schedule.space.sizes import TileSizes, useful_elements
+from tilesmith.schedule.space.slots import Slot, collect_entries
 from tilesmith.schedule.structural_choices import find_flattenable_grids
-from tilesmith.targets import Target
-
-Values = dict[str, Any]
 
 
 class ConfigSpec:
@@ -63,38 +50,36 @@ class ConfigSpec:
     def __init__(
         self,
         function: Function,
-        target: Target,
+        rules: ScheduleRules,
         tunables: Mapping[str, Fragment] | None = None,
         *,
-        has_barrier: bool = False,
         allow_warp_specialize: bool = True,
     ) -> None:
         self.function = function
-        self.target = target
+        self.rules = rules
+        self.target = rules.target
         self.tunables = dict(tunables or {})
         for name in filter(is_reserved, self.tunables):
             raise TunableNameConflict(name=name)
-        self.structure = FunctionOutline(function)
+        outline = FunctionOutline(function)
         rollable = find_rollable_dims(function)
-        self.facts = collect_facts(self.structure, rollable)
-        flattened = find_flattenable_grids(self.structure)
-        self.entries = collect_entries(self.structure, rollable, flattened)
-        self.disallowed_pid_types = find_disallowed(self.structure, has_barrier)
-        allowed = allowed_types(self.disallowed_pid_types)
-        kernel = Kernel(
-            self.structure, self.facts, self.entries, target, allowed, allow_warp_specialize
+        self.facts = collect_facts(outline, rollable)
+        self.entries = collect_entries(outline, rollable, find_flattenable_grids(outline))
+        self.structure = outline
+        self.kernel = TargetedKernel(
+            outline, self.facts, self.entries, rules, allow_warp_specialize
         )
-        self.lists = list_slots(kernel)
-        self.scalars = scalar_slots(kernel, self.tunables)
-        self._resolver = SizeResolver(self.structure, self.facts, self.entries, target)
-        self.resource_model = ResourceModel(self.structure, target, self.facts.accesses)
-        self.predictor = Predictor(self)
+        slots = rules.slots(self.kernel)
+        self.lists = slots.lists
+        own = {name: Slot.make(name, fragment) for name, fragment in self.tunables.items()}
+        self.scalars = {**slots.scalars, **own}
+        self._effective = frozenset((*self.lists, *self.scalars))
+        self.model = rules.model(self.kernel)
 
     @cached_property
     def supported_keys(self) -> tuple[str, ...]:
         """Keys that may change the code of this kernel on this target."""
-        lists = [key for key, slots in self.lists.items() if slots]
-        return tuple(key for key in (*lists, *self.scalars) if applies_to(key, self.target))
+        return (*(key for key, slots in self.lists.items() if slots), *self.scalars)
 
     def structures(self) -> dict[str, ConfigSpec]:
         """All forms that the kernel has, by the name that a Config gives to them; "": as it is."""
@@ -110,58 +95,43 @@ class ConfigSpec:
         Keys that only other targets know are dropped, so that one Config serves several devices.
         """
         values = self._check(config)
-        if self.target.is_gpu:
-            check_combinations(values, self.target)
+        self.rules.check(values)
         values = self._settle(values)
-        check_tiles(self, values)
-        check_launch(self, values)
+        check_tiles(self.model, values)
+        self.rules.check_launch(self.kernel, values)
         return Config.from_dict(in_order(values))
 
     def settle(self, values: Mapping[str, Any]) -> Values:
         """As ``normalize``, but options without effect are reset and tiles may be of any size."""
-        settled = self._settle(reset_inactive(self.entries, self._check(values)))
-        if exceeds_registers(settled, self.target):
-            del settled["maxnreg"]
-        if exceeds_launch(self, settled):
-            settled["pid_type"] = self.scalars["pid_type"].default
-        return settled
+        settled = self._settle(self.rules.reset_inactive(self.entries, self._check(values)))
+        return self.rules.relax(self.kernel, settled)
 
     def _check(self, given: Mapping[str, Any]) -> Values:
         """Every key and value on its own, with defaults for those not given."""
         values = spell_out(given, len(self.entries.rolled))
-        values = keep_known(values, self.target, self.tunables)
-        checked: Values = {}
-        for key, slots in self.lists.items():
-            if applies_to(key, self.target):
-                checked[key] = check_list(key, slots, values.get(key, []))
+        values = keep_known(values, self.rules.backend, self._effective)
+        checked: Values = {
+            key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()
+        }
         for key, slot in self.scalars.items():
-            if applies_to(key, self.target):
-                given_value = values.get(key)
-                checked[key] = check_value(
-                    key, slot, slot.default if given_value is None else given_value
-                )
-        if "pid_type" in checked:
-            default = self.scalars["pid_type"].default
-            check_pid_type(checked["pid_type"], self.disallowed_pid_types, default)
+            value = values.get(key)
+            checked[key] = check_value(key, slot, slot.default if value is None else value)
         return checked
 
     def _settle(self, values: Values) -> Values:
-        settled = reset_inactive(self.entries, values)
-        settled["block_sizes"] = self._resolver.settle_blocks(values["block_sizes"])
-        settled["reduction_loops"] = self._resolver.settle_chunks(values["reduction_loops"])
-        for key in ("num_sm_multiplier", "maxnreg", "epilogue_subtile"):
-            if settled.get(key) == KEYS_BY_NAME[key].default:
-                settled.pop(key, None)
+        settled = self.rules.reset_inactive(self.entries, values)
+        resolver = self.kernel.resolver
+        settled["block_sizes"] = resolver.settle_blocks(values["block_sizes"])
+        settled["reduction_loops"] = resolver.settle_chunks(values["reduction_loops"])
         return settled
 
     def sizes(self, values: Mapping[str, Any]) -> TileSizes:
         """Physical sizes of all dimensions under a normalised Config."""
-        return self._resolver.sizes(values)
+        return self.kernel.sizes(values)
 
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what a normalised Config needs of the device."""
-        launch = launch_of(self, values) if self.target.is_gpu else None
-        return self.resource_model.estimate(self.sizes(values), launch)
+        return self.model.resources(values)
 
     def fill(self, values: Mapping[str, Any]) -> Values:
         """The values that a Config with only these stands for."""
@@ -196,7 +166,7 @@ class ConfigSpec:
 
     @cached_property
     def _dimensions(self) -> tuple[Dimension, ...]:
-        return collect_dimensions(self.lists, self.scalars, self.target)
+        return collect_dimensions(self.lists, self.scalars)
 
     def dimensions(self) -> tuple[Dimension, ...]:
         """What a search may vary: the entries with more than one choice that change the code."""
@@ -205,19 +175,23 @@ class ConfigSpec:
     def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
         """The dimensions that change the code, given the other choices of the Config."""
         values = dict(self.normalize(config))
-        return tuple(item for item in self._dimensions if item.is_active(self.entries, values))
+        return tuple(
+            item
+            for item in self._dimensions
+            if self.rules.is_active(self.entries, values, item.key, item.index)
+        )
 
     def feasibility(self, config: Config | Mapping[str, Any]) -> str | None:
         """Why the Config cannot be expected to build, in words; None when it can."""
-        return find_problem(self, self.settle(config))
+        return find_problem(self.model, self.settle(config))
 
     def predict(self, config: Config | Mapping[str, Any]) -> Prediction:
         """The time of one launch with the Config, before compiling."""
-        return self.predictor.predict(self.settle(config))
+        return self.model.predict(self.settle(config))
 
     def roofline_ms(self) -> float:
         """What no Config can beat: all products at the best rate, every tensor moved once."""
-        return self.predictor.roofline_ms()
+        return self.model.roofline_ms()
 
     def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
         """Good Configs without a search, the default first."""

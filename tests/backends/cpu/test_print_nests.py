@@ -22,6 +22,7 @@ from examples import (
     softmax,
 )
 from tests.backends.cpu import shown_kernels
+from tests.specs import config_spec
 from tilesmith.backends.cpu.grids import plan_function
 from tilesmith.backends.cpu.nests import PlannedGrid
 from tilesmith.backends.cpu.print_nests import print_plan
@@ -32,7 +33,6 @@ from tilesmith.ir.traversal import walk_function
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import Schedule
-from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import cpu_target
 
 TARGET = cpu_target("avx512")
@@ -109,7 +109,7 @@ CASES = (
 
 def plan(case: Case) -> tuple[Function, Schedule, list[PlannedGrid]]:
     function = case.kernel.bind(case.args).function
-    spec = ConfigSpec(function, TARGET)
+    spec = config_spec(function, TARGET)
     function, schedule = schedule_function(
         function, spec, helion.Config(**{**PLAIN, **case.config})
     )

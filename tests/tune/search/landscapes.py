@@ -12,6 +12,7 @@ from random import Random
 from zlib import crc32
 
 from tests.schedule import programs
+from tests.specs import config_spec
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
@@ -20,7 +21,7 @@ from tilesmith.tune.search.interface import Search, SearchSpace
 
 
 def spec_of(name: str, target: str = "cuda:90") -> ConfigSpec:
-    return ConfigSpec(programs.ALL[name](), parse_target(target))
+    return config_spec(programs.ALL[name](), parse_target(target))
 
 
 def matmul_time(config: Config) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import programs
+from tests.specs import form_spec
 from tests.tune.search.landscapes import Landscape, run, space_of
-from tilesmith.schedule.product_forms import FORMS, MultiFormSpec
+from tilesmith.schedule.product_forms import FORMS
 from tilesmith.targets import parse_target
 from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours, structure_of
 from tilesmith.tune.search.registry import METHODS, make_method
 
-SPEC = MultiFormSpec(programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:90"))
+SPEC = form_spec(programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:90"))
 MODEL = Landscape(lambda config: SPEC.predict(config).total_ms, noise=0.0, failures=0.0)
 SPLIT = tuple(FORMS)
 

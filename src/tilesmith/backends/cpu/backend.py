@@ -8,6 +8,8 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
 from tilesmith.backends.cpu.print_nests import print_plan
+from tilesmith.backends.cpu.schedule.rules import CpuRules
+from tilesmith.backends.interface import Backend
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.diagnostics import errors
 from tilesmith.interpreter.foreign import refusal
@@ -53,3 +55,6 @@ def _refuse(function: Function) -> None:
             raise errors.BackendUnsupported(operation=operation, backend=NAME, loc=op.loc)
         if isinstance(op, (InlineTriton, InlineAsm)):
             raise refusal(op, NAME)
+
+
+CPU_BACKEND = Backend(NAME, ("cpu",), CpuRules, emit, REFUSED_OPS)

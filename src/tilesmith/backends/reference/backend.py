@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.interface import Backend
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
+from tilesmith.schedule.rules import ScheduleRules
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "reference"
@@ -22,3 +24,6 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
         options={"symbols": dict(schedule.symbols)},
         target=schedule.target,
     )
+
+
+REFERENCE_BACKEND = Backend(NAME, (), ScheduleRules, emit)

@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.interface import Backend
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emit import Emitter
@@ -20,6 +21,7 @@ from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.program_ids import emit_body
 from tilesmith.backends.triton.rounding import rounds_visibly
 from tilesmith.backends.triton.rules import RULES
+from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
@@ -182,3 +184,6 @@ class _Module:
         function = LaunchFunction(self.name, names, first, self.descriptions, self.least_sms)
         constexprs = list(self._needs.constexprs.items())
         function.write(writer, self._grid, constexprs, self.options)
+
+
+TRITON_BACKEND = Backend(NAME, ("cuda", "hip"), TritonRules, emit)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.report.bars import WIDTH, colours_of
 from tilesmith.bench.row import Row, Status
 from tilesmith.diagnostics.wording import number_text
 from tilesmith.lab.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
-from tilesmith.schedule.device_model import Device, device_of
+from tilesmith.schedule.model.device import Device
 from tilesmith.targets import parse_target
 
 _RATE_CLASSES = {
@@ -49,7 +50,7 @@ def find_limits(environment: Mapping[str, str], rows: Sequence[Row]) -> Limits |
         target = replace(target, num_sms=int(cores))
     if "matrix tiles" in environment:
         target = replace(target, features=f"+{environment['matrix tiles']}")
-    device = device_of(replace(target, model=environment.get("device", "")))
+    device = BACKENDS.rules(replace(target, model=environment.get("device", ""))).device()
     name = environment.get("device") or device.name
     return Limits(name, device.dram_rate, device.l2_rate, _peaks(device, rows))
 

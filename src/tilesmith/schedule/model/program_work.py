@@ -22,8 +22,8 @@ from tilesmith.schedule.facts.counted_branches import counted_loops
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
 from tilesmith.schedule.facts.work import is_arithmetic
-from tilesmith.schedule.operand_pipeline import OperandPipeline, Product
-from tilesmith.schedule.space.tile_sizes import TileSizes
+from tilesmith.schedule.model.products import Product, Products
+from tilesmith.schedule.space.sizes import TileSizes
 
 UNKNOWN_EXTENT = 4096
 """How far a loop is taken to range whose bounds are only known at run time."""
@@ -86,12 +86,12 @@ class GridWork:
 class WorkModel:
     """Templates of one function, and the numbers they give under a Config's sizes."""
 
-    def __init__(self, structure: FunctionOutline, facts: Facts, pipeline: OperandPipeline) -> None:
+    def __init__(self, structure: FunctionOutline, facts: Facts, products: Products) -> None:
         self._structure = structure
         self._extents = Extents(structure)
         self._facts = {(f.kind == "atomic", f.slot): f for f in facts.accesses}
-        self._products = {id(p.dot): p for p in pipeline.products}
-        self._operands = pipeline.operands
+        self._products = {id(p.dot): p for p in products.products}
+        self._operands = products.operands
         self._lengths = {
             id(axis.index): self._extents.of_loop(axis)
             for axes in structure.axes.values()
@@ -221,3 +221,12 @@ def _count_by_shape(ops: Sequence[Operation]) -> tuple[tuple[Shape, int], ...]:
         if shape:
             counts[shape] = counts.get(shape, 0) + 1
     return tuple(counts.items())
+
+
+def access_bytes(model: WorkModel, access: Access, sizes: TileSizes) -> float:
+    """Bytes one program moves for an access, each time it comes to it."""
+    fact = access.fact
+    elements = model.used_elements(fact.shape, sizes) * model.chunks(fact.shape, sizes)
+    repeated = model.passes(fact.shape, sizes) if access.is_load else 1
+    # An atomic reads and writes.
+    return elements * fact.dtype.itemsize * repeated * (2 if fact.kind == "atomic" else 1)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tilesmith.schedule.space.conditions import is_active
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import KEYS, applies_to
-from tilesmith.schedule.space.slots import Entries, Slot
-from tilesmith.targets import Target
+from tilesmith.schedule.space.keys import KEYS
+from tilesmith.schedule.space.slots import Slot
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,6 @@ class Dimension:
             return self.default
         return value if self.index is None else value[self.index]
 
-    def is_active(self, entries: Entries, values: Mapping[str, Any]) -> bool:
-        """Whether it changes the code, given the other values."""
-        return is_active(entries, values, self.key, self.index)
-
     def __str__(self) -> str:
         name = self.key if self.index is None else f"{self.key}[{self.index}]"
         return f"{name} ({self.label})" if self.index is not None else name
@@ -57,10 +51,10 @@ def _dimension(key: str, index: int | None, slot: Slot) -> Dimension | None:
 
 
 def collect_dimensions(
-    lists: Mapping[str, tuple[Slot, ...]], scalars: Mapping[str, Slot], target: Target
+    lists: Mapping[str, tuple[Slot, ...]], scalars: Mapping[str, Slot]
 ) -> tuple[Dimension, ...]:
     """All dimensions, in the order of the key table; the user's tunables come last."""
-    names = [key.name for key in KEYS if applies_to(key.name, target)]
+    names = [key.name for key in KEYS if key.name in lists or key.name in scalars]
     names += [name for name in scalars if name not in {key.name for key in KEYS}]
     found: list[Dimension | None] = []
     for name in names:

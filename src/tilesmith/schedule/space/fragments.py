@@ -350,28 +350,5 @@ class BlockSizeFragment(PowerOfTwoFragment):
         return [other for other in near if self.low <= other <= self.high]
 
 
-class CpuBlockSizeFragment(BlockSizeFragment):
-    """A block size on a CPU: also any multiple of 8. Only powers of two are searched."""
-
-    @property
-    @override
-    def expects(self) -> str:
-        return "a power of two or a multiple of 8"
-
-    @override
-    def contains(self, value: Any) -> bool:
-        return is_power_of_two(value) or (is_int(value) and value > 0 and value % 8 == 0)
-
-    @override
-    def neighbours(self, value: int, radius: int = 1) -> list[int]:
-        return [other for other in super().neighbours(value, radius) if is_power_of_two(other)]
-
-    @override
-    def mutate(self, value: int, difference: tuple[Any, Any], rng: Random) -> int:
-        is_still = difference[0] == difference[1]
-        start = value if is_still else 1 << (value.bit_length() - 1)
-        return super().mutate(start, difference, rng)
-
-
 class NumWarpsFragment(PowerOfTwoFragment):
     """The number of warps of a program."""

@@ -1,11 +1,12 @@
-"""The built-in keys of a Config: spelling, kind, default, and which targets know them."""
+"""The built-in keys of a Config: spelling, kind and default.
+
+A Config is portable: every backend knows all keys, and drops those without effect there.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-
-from tilesmith.targets import Target
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,6 @@ FOREIGN_PREFIXES = ("cute_", "tcgen05_", "pallas_")
 FOREIGN_KEYS = ("num_threads",)
 """Keys that only another code generator understands: a config with them is not for this one."""
 
-_EVERYWHERE = ("block_sizes", "loop_orders", "flatten_loops", "reduction_loops")
-_CPU_PREFIX = "cpu_"
-_CDNA_KEYS = ("load_cache_modifiers", "store_cache_modifiers", "matrix_instr_nonkdim", "xcd_remap")
-
 
 def is_foreign(name: str) -> bool:
     """Whether the key belongs to a code generator that we do not have."""
@@ -91,22 +88,3 @@ def is_reserved(name: str) -> bool:
     """Whether a user tunable must not have this name."""
     is_ours = name in KEYS_BY_NAME or name in PLURALS or name == STRUCTURE
     return is_ours or name in PORTABLE_KEYS or is_foreign(name)
-
-
-def applies_to(name: str, target: Target) -> bool:
-    """Whether the key changes anything on this target; elsewhere it is accepted and dropped."""
-    if name not in KEYS_BY_NAME or name in _EVERYWHERE:
-        return True
-    if name.startswith(_CPU_PREFIX) or not target.is_gpu:
-        return name.startswith(_CPU_PREFIX) and not target.is_gpu
-    if name in _CDNA_KEYS:
-        return target.is_cdna
-    if name == "waves_per_eu":
-        return target.kind == "hip"
-    if name == "maxnreg":
-        return target.kind == "cuda"
-    if name == "epilogue_subtile":
-        return target.has_tensor_descriptors
-    if name == "range_warp_specializes":
-        return target.capability >= 100
-    return True

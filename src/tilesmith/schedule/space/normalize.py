@@ -7,7 +7,7 @@ under this ``pid_type``) is reset, so that two Configs that make the same code b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -20,18 +20,14 @@ from tilesmith.diagnostics.errors import (
     MissingBlockSizes,
     UnsupportedConfigKeys,
 )
-from tilesmith.schedule.pid_types import is_persistent
-from tilesmith.schedule.space.fragments import Fragment, is_int
 from tilesmith.schedule.space.keys import (
     KEYS,
     KEYS_BY_NAME,
     PLURALS,
     PORTABLE_KEYS,
-    applies_to,
     is_foreign,
 )
 from tilesmith.schedule.space.slots import Slot
-from tilesmith.targets import Target
 
 HINT_LISTS = (
     "indexing",
@@ -64,21 +60,17 @@ def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
 
 
 def keep_known(
-    values: Mapping[str, Any], target: Target, tunables: Mapping[str, Fragment]
+    values: Mapping[str, Any], backend: str, effective: Collection[str]
 ) -> dict[str, Any]:
-    """Drop keys that have no effect on this target; refuse keys that nobody knows."""
-    known = {*KEYS_BY_NAME, *PORTABLE_KEYS, *tunables}
-    foreign = sorted(name for name in values if is_foreign(name) and name not in tunables)
+    """Keep the effective keys, drop those without effect here, refuse those that nobody knows."""
+    known = {*KEYS_BY_NAME, *PORTABLE_KEYS, *effective}
+    foreign = sorted(name for name in values if is_foreign(name) and name not in effective)
     if foreign:
-        raise UnsupportedConfigKeys(backend="triton" if target.is_gpu else "cpu", keys=foreign)
+        raise UnsupportedConfigKeys(backend=backend, keys=foreign)
     unknown = sorted(name for name in values if name not in known)
     if unknown:
         _raise_unknown(unknown, sorted({*known, *PLURALS}))
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in PORTABLE_KEYS and applies_to(name, target)
-    }
+    return {name: value for name, value in values.items() if name in effective}
 
 
 def _raise_unknown(unknown: list[str], known: list[str]) -> None:
@@ -100,7 +92,19 @@ def check_value(key: str, slot: Slot, value: Any) -> Any:
             allowed=slot.valid.expects,
             fix=f"did you mean {near!r}?" if near else "",
         )
+    if slot.unusable and value in slot.unusable:
+        _raise_unusable(key, slot, value)
     return value
+
+
+def _raise_unusable(key: str, slot: Slot, value: str) -> None:
+    reason = slot.unusable[value]
+    if "hl.barrier" in reason:
+        raise BarrierRequiresPersistent(pid_type=value)
+    raise InvalidConfig(
+        problem=f"{key}={value!r} cannot be used: {reason}",
+        fix=f"use {key}={slot.default!r}, or leave {key} out",
+    )
 
 
 def _find_near(slot: Slot, value: Any) -> str | None:
@@ -152,75 +156,6 @@ def _is_neutral(key: str, item: Any) -> bool:
     if key == "loop_orders":
         return isinstance(item, list) and item == sorted(cast("list[int]", item))
     return item in ((1,) if key == "l2_groupings" else (None, False, 0, ""))
-
-
-def check_pid_type(value: str, reasons: Mapping[str, str], default: str) -> None:
-    """Raise if the kernel cannot run with this numbering of programs."""
-    if value not in reasons:
-        return
-    if "hl.barrier" in reasons[value]:
-        raise BarrierRequiresPersistent(pid_type=value)
-    raise InvalidConfig(
-        problem=f"pid_type={value!r} cannot be used: {reasons[value]}",
-        fix=f"use pid_type={default!r}, or leave pid_type out",
-    )
-
-
-def check_combinations(values: Mapping[str, Any], target: Target) -> None:
-    """Raise if values that are right by themselves do not go together."""
-    if not is_persistent(values["pid_type"]):
-        _check_persistent_only(values)
-    if values["pid_type"] == "xyz" and values.get("xcd_remap"):
-        raise InvalidConfig(
-            problem="xcd_remap=True with pid_type='xyz'",
-            expected="xcd_remap renumbers programs along one launch axis",
-            fix="leave out xcd_remap, or use pid_type='flat'",
-        )
-    if values["pid_type"] == "xyz" and any(values.get("flatten_loops") or []):
-        raise InvalidConfig(
-            problem=f"flatten_loops={values['flatten_loops']} with pid_type='xyz'",
-            expected="xyz needs one launch axis for each axis of the loop",
-            fix="leave out flatten_loops, or use pid_type='flat'",
-        )
-    _check_registers(values, target)
-
-
-def _check_persistent_only(values: Mapping[str, Any]) -> None:
-    """Raise if options of persistent programs are combined with others."""
-    for key in ("num_sm_multiplier", "maxnreg"):
-        default = KEYS_BY_NAME[key].default
-        if values.get(key, default) != default:
-            raise InvalidConfig(
-                problem=f"{key}={values[key]} with pid_type={values['pid_type']!r}",
-                expected=f"{key} is for persistent programs only",
-                fix=f'leave out {key}, or use pid_type="persistent_blocked"',
-            )
-
-
-def _check_registers(values: Mapping[str, Any], target: Target) -> None:
-    """Raise if ``maxnreg`` asks for more registers than a multiprocessor has."""
-    if exceeds_registers(values, target):
-        limit, warps = values["maxnreg"], values["num_warps"]
-        raise InvalidConfig(
-            problem=f"maxnreg={limit} with num_warps={warps}",
-            expected="at most 65536 registers per program: maxnreg * num_warps * 32",
-            found=str(limit * warps * target.warp_size),
-            fix="lower maxnreg or num_warps",
-        )
-
-
-def exceeds_registers(values: Mapping[str, Any], target: Target) -> bool:
-    """Whether all threads together would ask for more registers than there are."""
-    limit = values.get("maxnreg")
-    return bool(limit) and limit * values["num_warps"] * target.warp_size > 65536
-
-
-def round_chunk(chunk: int | None, extent: int | None) -> int | None:
-    """A chunk of at least 8; None (the whole row) when one chunk covers it."""
-    if chunk is None or not is_int(chunk):
-        return None
-    chunk = max(8, chunk)
-    return None if extent is not None and chunk >= extent else chunk
 
 
 def in_order(values: Mapping[str, Any]) -> dict[str, Any]:

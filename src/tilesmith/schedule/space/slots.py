@@ -6,7 +6,8 @@ values a position takes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -30,6 +31,8 @@ class Slot:
     valid: Fragment
     search: Fragment
     default: Any
+    unusable: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Valid values that this kernel cannot have, with the reason."""
 
     @staticmethod
     def make(label: str, valid: Fragment, search: Fragment | None = None) -> Slot:

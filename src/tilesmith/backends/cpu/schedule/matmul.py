@@ -1,0 +1,161 @@
+"""CPU schedules of matrix products: panels sized for the caches, tiles for every core.
+
+A panel of B (K block by the register block's columns) stays in the first cache, a tile of A (M
+block by K block) and the accumulator in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilesmith.backends.cpu.schedule.seed import PROGRAMS_PER_CORE, CpuSeed, longest
+from tilesmith.dtypes import BF16
+from tilesmith.schedule.facts.collect import AttentionFact, Axis, MatmulFact
+from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.sizes import power_of_2_floor
+
+MAX_K, MAX_N = 256, 512
+LEAST_SIDE = 64
+"""Smaller tiles would be read and packed more often than idle cores cost."""
+NEAR_BYTES = 512
+"""Rows of B so close to each other are not packed."""
+ATTENTION_SIDE = 128
+ACCUMULATOR_PART = 16
+"""Of the second cache, for rows that are reduced right after the product."""
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The largest blocks that suit a target's caches, for one element type of the accumulator."""
+
+    k: int
+    m: int
+
+    @staticmethod
+    def of(kernel: TargetedKernel, fact: MatmulFact) -> Panels:
+        """Closed formulas."""
+        target, itemsize = kernel.target, max(4, fact.acc_dtype.itemsize)
+        columns = 2 * target.vector_lanes
+        k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
+        m = power_of_2_floor(target.l2_bytes / (8 * k * itemsize))
+        # Twice a panel in one go costs less than adding to the accumulator once more.
+        whole = next_power_of_2(fact.k.extent_or(2 * k + 1))
+        return Panels(whole if whole <= 2 * k else k, m)
+
+
+def _tile(kernel: TargetedKernel, fact: MatmulFact, panels: Panels) -> tuple[int, int]:
+    """The sides of an output tile, small enough for every core to have its programs."""
+    others = kernel.programs((fact.m.block, fact.n.block))
+    m, n = fact.m.extent_or(4096), fact.n.extent_or(4096)
+    most = max(LEAST_SIDE, panels.m // 2) if _packs_once(kernel, fact) else panels.m
+    bm, bn = min(most, _side(kernel, fact.m, m)), min(MAX_N, _side(kernel, fact.n, n))
+    grid = kernel.outline.grid_blocks
+    cuts_rows, cuts_columns = fact.m.block in grid, fact.n.block in grid
+
+    def has_fewer_than(wanted: int) -> bool:
+        rows = -(-m // bm) if cuts_rows else 1
+        columns = -(-n // bn) if cuts_columns else 1
+        return others * rows * columns < wanted
+
+    cores = kernel.target.num_sms
+    while bm > LEAST_SIDE and cuts_rows and has_fewer_than(PROGRAMS_PER_CORE * cores):
+        bm //= 2
+    while bn > LEAST_SIDE and cuts_columns and has_fewer_than(cores):
+        bn //= 2
+    return bm, bn
+
+
+def _packs_once(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether programs share one packed copy of B, so that short tiles cost no more packing."""
+    is_alone = fact.batch is None and kernel.programs((fact.m.block, fact.n.block)) == 1
+    is_cut = is_alone and fact.m.block in kernel.outline.grid_blocks
+    is_near = fact.n.extent_or(4096) * fact.acc_dtype.itemsize <= NEAR_BYTES
+    in_tiles = kernel.target.has_matrix_tiles and fact.lhs_dtype == fact.rhs_dtype == BF16
+    return is_cut and not is_near and not in_tiles
+
+
+def _side(kernel: TargetedKernel, axis: Axis, extent: int) -> int:
+    return next_power_of_2(extent) if axis.block is None else longest(kernel, axis.block)
+
+
+def _work(fact: MatmulFact) -> int:
+    return fact.m.extent_or(4096) * fact.n.extent_or(4096) * fact.k.extent_or(4096)
+
+
+def _product_blocks(kernel: TargetedKernel) -> dict[str, int]:
+    """Sizes for the axes of all products, the one with most work first."""
+    blocks: dict[str, int] = {}
+    for fact in sorted(kernel.facts.matmuls, key=_work, reverse=True):
+        panels = Panels.of(kernel, fact)
+        bm, bn = _tile(kernel, fact, panels)
+        for axis, size in zip(fact.axes, (bm, bn, panels.k)):
+            if axis.block in kernel.entries.blocks:
+                blocks.setdefault(axis.block, size)
+        if fact.batch is not None and fact.batch.block in kernel.entries.blocks:
+            blocks.setdefault(fact.batch.block, 1)
+    return blocks
+
+
+def cpu_matmul_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+    """A seed for all products, and variants with half as many rows and a longer row."""
+    facts = kernel.facts.matmuls
+    if not facts:
+        return []
+    main = max(facts, key=_work)
+    blocks = _product_blocks(kernel)
+    blocks.update(_split_blocks(kernel, main, blocks))
+    seeds = [CpuSeed(blocks)]
+    rows = main.m.block
+    if rows is not None and blocks.get(rows, 1) > LEAST_SIDE:
+        seeds.append(CpuSeed({**blocks, rows: blocks[rows] // 2}))
+    return seeds
+
+
+def _split_blocks(
+    kernel: TargetedKernel, fact: MatmulFact, blocks: Mapping[str, int]
+) -> dict[str, int]:
+    """Where programs also split K (into tuned tiles), as many splits as give each core one."""
+    outer = kernel.outline.outer_bounds.get(fact.k.block or "")
+    if not isinstance(outer, str) or outer not in kernel.entries.blocks:
+        return {}
+    tiles = kernel.programs((fact.m.block, fact.n.block, outer))
+    for axis in (fact.m, fact.n):
+        tiles *= -(-axis.extent_or(4096) // blocks.get(axis.block or "", axis.extent_or(4096)))
+    splits = max(1, power_of_2_floor(kernel.target.num_sms / max(1, tiles)))
+    return {outer: next_power_of_2(-(-kernel.extent(outer) // splits))}
+
+
+def cpu_reduction_epilogue_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+    """A product whose whole output row is reduced: the accumulator takes a part of the cache."""
+    fact = kernel.facts.epilogue
+    if fact is None or fact.matmul.m.block not in kernel.entries.blocks:
+        return []
+    blocks = _product_blocks(kernel)
+    rows = fact.matmul.m.block
+    row_bytes = max(4, fact.matmul.acc_dtype.itemsize) * max(1, fact.matmul.n.extent_or(1))
+    room = kernel.target.l2_bytes / ACCUMULATOR_PART / row_bytes
+    fitting = max(16, power_of_2_floor(room))
+    return [CpuSeed({**blocks, rows: min(blocks[rows], size)}) for size in (fitting, 2 * fitting)]
+
+
+def cpu_attention_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+    """Two chained products in one loop."""
+    fact = kernel.facts.attention
+    if fact is None:
+        return []
+    sides = (ATTENTION_SIDE, ATTENTION_SIDE // 2)
+    return [CpuSeed(_attention_blocks(kernel, fact, side)) for side in sides]
+
+
+def _attention_blocks(kernel: TargetedKernel, fact: AttentionFact, side: int) -> dict[str, int]:
+    rows, columns = fact.scores.m, fact.scores.n
+    blocks = _product_blocks(kernel)
+    programs = kernel.programs((rows.block,))
+    least = PROGRAMS_PER_CORE * kernel.target.num_sms
+    bq = side
+    while bq > LEAST_SIDE and programs * -(-rows.extent_or(4096) // bq) < least:
+        bq //= 2
+    chosen = {axis.block: size for axis, size in ((rows, bq), (columns, side)) if axis.block}
+    return {**blocks, **{n: s for n, s in chosen.items() if n in kernel.entries.blocks}}

@@ -1,0 +1,239 @@
+"""Schedules of matrix products: the tile that a small time model likes best, then a deep pipeline.
+
+The model: a multiprocessor works on one tile at a time, at the speed of its matrix units or of the
+traffic of the tile's sides, whichever is slower; all tiles take as many waves as they need.
+Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); the ratio of the
+two decides, and it is much the same on other GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from tilesmith.backends.triton.heuristics.copied_matmul import copied_seeds, is_long
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.schedule.facts.collect import Axis, MatmulFact
+from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.sizes import power_of_2_floor
+from tilesmith.targets import Target
+
+NS_PER_PRODUCT = 3.6e-4
+"""Time of a tile for each step of K: matrix units, per element of the tile ..."""
+NS_PER_SIDE = 0.0245
+"""... and traffic, per row and column."""
+
+
+@dataclass(frozen=True)
+class TileLimits:
+    """How large tiles and pipelines may grow."""
+
+    max_m: int = 128
+    max_n: int = 256
+    max_k: int = 256
+    ring_stages: int = 4
+    """Stages for which a K block must leave room."""
+    max_stages: int = 6
+    least_side: int = 64
+    eight_warps_from: int = 16384
+    num_warps: int = 4
+
+
+def tile_limits(target: Target, fact: MatmulFact) -> TileLimits:
+    """The limits for one product."""
+    if not fact.uses_tensor_cores:
+        # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
+        return TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
+    if target.kind == "hip":
+        return TileLimits(128, 128, 64, 2, 2, 64, 65536)
+    if fact.itemsize == 4 and target.capability >= 90:
+        # Asynchronous products of tf32 must turn one operand around; two warps use the older
+        # instructions, at more than twice the speed.
+        return TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
+    return TileLimits() if target.capability >= 90 else TileLimits(128, 128, 64, 4, 5)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One product with its extents; fixed sides are those without a tunable block."""
+
+    fact: MatmulFact
+    limits: TileLimits
+    target: Target
+    programs: int
+    """Programs for each tile of the output (batches, splits of K)."""
+    m: int
+    n: int
+    k: int
+    accumulators: int = 1
+    """How many accumulators of the tile's size are alive at once."""
+    walked: tuple[str, ...] = ()
+    """Blocks whose tiles one program takes one after the other."""
+
+    def sides(self, axis: Axis, extent: int, most: int) -> list[int]:
+        """The candidate sizes of one side."""
+        if axis.block is None:
+            return [next_power_of_2(max(16, extent))]
+        whole = max(16, next_power_of_2(extent))
+        # A program that walks along one side has only its other side's share of the device.
+        is_free = self.m <= 32 or self.fact.n.block in self.walked
+        least = 16 if is_free else min(self.limits.least_side, whole)
+        high = max(16, min(most, whole))
+        return [1 << e for e in range(min(least, high).bit_length() - 1, high.bit_length())]
+
+    def num_tiles(self, bm: int, bn: int) -> int:
+        """Tiles of the output, of all programs together."""
+        return max(1, self.programs * -(-self.m // bm) * -(-self.n // bn))
+
+    def num_walked(self, bm: int, bn: int) -> int:
+        """Tiles that one program works on, one after the other."""
+        sides = ((self.fact.m, self.m, bm), (self.fact.n, self.n, bn))
+        counts = [-(-extent // size) for axis, extent, size in sides if axis.block in self.walked]
+        return max(1, prod(counts))
+
+    def time(self, bm: int, bn: int) -> float:
+        """Modelled time for each step of K."""
+        walked = self.num_walked(bm, bn)
+        waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
+        return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
+
+    def best_tile(self) -> tuple[int, int]:
+        """The sides with the least modelled time; of equals the one with fewer, wider tiles."""
+        limits = self.limits
+        area = limits.max_m * limits.max_n // self.accumulators
+        rows = self.sides(self.fact.m, self.m, limits.max_m)
+        columns = self.sides(self.fact.n, self.n, limits.max_n)
+        tiles = [tile for tile in product(rows, columns) if tile[0] * tile[1] <= area]
+        tiles = tiles or [(rows[0], columns[0])]
+        best = min(tiles, key=lambda tile: (self.time(*tile), -tile[0] * tile[1], -tile[1]))
+        return self._spread(*best)
+
+    def _spread(self, bm: int, bn: int) -> tuple[int, int]:
+        """Narrower tiles where few programs would leave most of the device idle.
+
+        fp16 on an H200, us: 256^3 5.0 with 64 columns, 4.6 with 16; 384^3 5.9 with 64, 5.5 with 32.
+        """
+        is_measured = self.target.capability >= 90 and self.fact.uses_tensor_cores
+        is_fixed = self.fact.n.block is None or self.fact.n.block in self.walked
+        if not is_measured or is_fixed or bm > 64:
+            return bm, bn
+        while bn > 16 and 10 * self.num_tiles(bm, bn) <= 3 * self.target.num_sms:
+            bn //= 2
+        return bm, bn
+
+    def fits(self, tile: tuple[int, int, int], stages: int) -> bool:
+        """Whether operand buffers and the output's fp32 tile fit shared memory."""
+        bm, bn, bk = tile
+        buffers = stages if self.target.capability >= 90 else max(1, stages - 1)
+        ring = buffers * (bm + bn) * bk * self.fact.itemsize
+        limit = self.target.shared_bytes
+        return not limit or max(ring, bm * bn * 4) <= limit
+
+    def depth(self, bm: int, bn: int) -> tuple[int, int]:
+        """The K block and the number of stages."""
+        least = self.fact.min_k
+        bk = max(least, power_of_2_floor(min(self.limits.max_k, self.k / 4)))
+        while bk > least and not self.fits((bm, bn, bk), self.limits.ring_stages):
+            bk //= 2
+        deepest = min(self.limits.max_stages, max(2, self.k // bk))
+        stages = next((s for s in range(deepest, 1, -1) if self.fits((bm, bn, bk), s)), 1)
+        return bk, stages
+
+
+def _seed(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> GpuSeed:
+    fact = problem.fact
+    bk, stages = problem.depth(bm, bn)
+    sizes = zip((fact.m, fact.n, fact.k), (bm, bn, bk))
+    is_hip_product = problem.target.is_cdna and fact.uses_tensor_cores
+    alive = problem.accumulators if fact.n.block in problem.walked else 1
+    is_large = bm * bn * alive >= problem.limits.eight_warps_from
+    return GpuSeed(
+        blocks={axis.block: size for axis, size in sizes if axis.block is not None},
+        num_warps=8 if is_large else problem.limits.num_warps,
+        num_stages=stages,
+        l2_grouping=_grouping(kernel, problem, bm, bn),
+        options={"matrix_instr_nonkdim": 16} if is_hip_product else {},
+        fastest=(fact.m.block, fact.n.block),
+    )
+
+
+def _grouping(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> int:
+    """Rows of tiles that run together: for tall outputs, and where loads are narrow."""
+    rows, columns = -(-problem.m // bm), -(-problem.n // bn)
+    loads = [fact for fact in kernel.facts.accesses if fact.kind == "load"]
+    if min(rows, columns) > 4 and any(not fact.is_aligned for fact in loads):
+        return 4
+    return 2 if rows > 1 and rows >= 3 * columns else 1
+
+
+def _problem(kernel: TargetedKernel, fact: MatmulFact) -> Problem:
+    facts = kernel.facts.matmuls
+    stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
+    return Problem(
+        fact=fact,
+        limits=tile_limits(kernel.target, fact),
+        target=kernel.target,
+        programs=kernel.programs((fact.m.block, fact.n.block)),
+        m=fact.m.extent_or(4096),
+        n=fact.n.extent_or(4096),
+        k=fact.k.extent_or(4096),
+        # Accumulators of products that run side by side share the registers.
+        accumulators=_num_accumulators(facts),
+        walked=tuple(block for block in kernel.loop_blocks if block in stepped),
+    )
+
+
+def _num_accumulators(facts: tuple[MatmulFact, ...]) -> int:
+    """Tiles of one shape; a product that another loop computes again is the same tile."""
+    tiles = {(item.m.dim, item.n.dim, item.text) for item in facts}
+    return max(Counter((m, n) for m, n, _ in tiles).values())
+
+
+def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
+    """The product with the most multiply-adds."""
+    return max(facts, key=lambda f: f.m.extent_or(4096) * f.n.extent_or(4096) * f.k.extent_or(4096))
+
+
+def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """A seed for the main product, and variants of it."""
+    facts = kernel.facts.matmuls
+    if not facts:
+        return []
+    problem = _problem(kernel, main_product(facts))
+    bm, bn = problem.best_tile()
+    best = _seed(kernel, problem, bm, bn)
+    copied = copied_seeds(kernel, best, problem.num_tiles(bm, bn))
+    seeds = [best, *copied, *_variants(kernel, problem, best)]
+    if is_long(problem.fact):
+        seeds = [*copied, best, *seeds[1 + len(copied) :]]
+    return [_with_splits(kernel, problem, seed) for seed in seeds]
+
+
+def _with_splits(kernel: TargetedKernel, problem: Problem, seed: GpuSeed) -> GpuSeed:
+    """Where programs also split K (into tuned tiles), as many splits as fill the device."""
+    outer = kernel.outline.outer_bounds.get(problem.fact.k.block or "")
+    if not isinstance(outer, str) or outer not in kernel.entries.blocks:
+        return seed
+    sizes = [seed.blocks.get(axis.block or "", 16) for axis in (problem.fact.m, problem.fact.n)]
+    tiles = max(1, -(-problem.m // sizes[0]) * -(-problem.n // sizes[1]))
+    splits = max(1, power_of_2_floor(problem.target.num_sms / tiles))
+    length = next_power_of_2(-(-kernel.extent(outer) // splits))
+    return replace(seed, blocks={**seed.blocks, outer: length})
+
+
+def _variants(kernel: TargetedKernel, problem: Problem, seed: GpuSeed) -> list[GpuSeed]:
+    """Tiles of the other shape, shallower pipelines and other warps, for a search."""
+    fact = problem.fact
+    found: list[GpuSeed] = []
+    if fact.m.block and fact.n.block:
+        bm, bn = seed.blocks[fact.n.block], seed.blocks[fact.m.block]
+        if bm != bn and bm * bn >= 4096:
+            found.append(_seed(kernel, problem, bm, bn))
+    if seed.num_stages > 2:
+        found.append(replace(seed, num_stages=seed.num_stages - 1))
+    if seed.num_warps > 2:
+        found.append(replace(seed, num_warps=12 - seed.num_warps))
+    return found

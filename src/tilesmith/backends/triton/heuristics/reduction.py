@@ -1,0 +1,118 @@
+"""Schedules of row reductions: whole rows in registers where they fit, long chunks where not."""
+
+from __future__ import annotations
+
+from tilesmith.backends.triton.heuristics.column_reduction import (
+    walked_columns_seeds,
+    whole_columns_seeds,
+)
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.schedule.facts.collect import ReductionFact
+from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.sizes import power_of_2_floor
+
+RESIDENT_ELEMENTS = 32768
+"""The longest row kept in registers when it is stored after its reduction."""
+RESIDENT_ELEMENTS_READ = 16384
+"""The longest one otherwise. Cross entropy of 32000 in bf16 on an H200, ms: in registers 0.248, in
+chunks of 16384 0.194 (32 warps: 0.230), of 8192 0.189; of 128256: 0.516 in chunks of 16384."""
+CHUNK, LONG_CHUNK = 8192, 16384
+LONG_ROW = 65536
+TILE_ELEMENTS = 2048
+LOOP_TILE_ELEMENTS = 4096
+
+
+def _warps(elements: int) -> int:
+    for limit, warps in ((1024, 4), (4096, 8), (16384, 16)):
+        if elements <= limit:
+            return warps
+    return 32
+
+
+def _rows_blocks(kernel: TargetedKernel, fact: ReductionFact) -> list[str]:
+    """Tunable blocks that share a tile with the reduced axis, outermost first."""
+    dim = fact.axis.dim
+    tiles = [v.tile.shape for v in kernel.outline.tile_values if dim in v.tile.shape]
+    symbols = {symbol for shape in tiles for other in shape for symbol in other.symbols}
+    own = set(dim.symbols)
+    return [name for name in kernel.entries.blocks if name in symbols - own]
+
+
+def _num_rows(kernel: TargetedKernel, blocks: list[str], width: int) -> int:
+    """Rows per program: enough work for the lanes, but eight programs for each multiprocessor."""
+    total = 1
+    for block in blocks:
+        total *= kernel.extent(block)
+    share = power_of_2_floor(total / (8 * kernel.target.num_sms))
+    return max(1, min(TILE_ELEMENTS // width, share))
+
+
+def _shares(kernel: TargetedKernel, num_warps: int) -> dict[str, int]:
+    """Tiles of programs that walk them in smaller ones: sixteen warps for each multiprocessor.
+
+    What such a program adds up it stores once, so fewer programs store less.
+    """
+    outer = set(kernel.outline.outer_bounds.values())
+    names = [name for name in kernel.outline.grid_blocks if name in outer]
+    tuned = [name for name in names if name in kernel.entries.blocks]
+    programs = kernel.target.num_sms * max(1, 16 // num_warps)
+    return {name: power_of_2_floor(kernel.extent(name) / programs) for name in tuned}
+
+
+def _is_stored(kernel: TargetedKernel, fact: ReductionFact) -> bool:
+    """Whether something as long as the row is stored."""
+    stores = [access for access in kernel.facts.accesses if access.kind == "store"]
+    return any(fact.axis.dim in access.shape for access in stores)
+
+
+def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | None) -> GpuSeed:
+    width = chunk or next_power_of_2(fact.axis.extent_or(1024))
+    rows_blocks = _rows_blocks(kernel, fact)
+    rows = _num_rows(kernel, rows_blocks, width)
+    blocks = {**_shares(kernel, _warps(width)), **dict.fromkeys(rows_blocks[-1:], rows)}
+    for name in kernel.loop_blocks:
+        blocks.setdefault(name, min(kernel.whole(name), max(1, LOOP_TILE_ELEMENTS // width)))
+    is_read_once = not fact.is_reread and len(kernel.entries.evictable) == 1
+    options = {"load_eviction_policies": ["first"]} if is_read_once else {}
+    chunks = {} if chunk is None else {fact.axis.dim: chunk}
+    # Chunks of rows that are stored follow one another: more warps have more loads in flight.
+    is_long = chunk is not None and _is_stored(kernel, fact)
+    warps = min(32, 2 * _warps(width)) if is_long else _warps(width)
+    return GpuSeed(blocks, warps, 1, 1, chunks, options)
+
+
+def _tile_seed(kernel: TargetedKernel) -> GpuSeed:
+    """Reductions over tiles that the user's own loops walk."""
+    blocks: dict[str, int] = {}
+    for name in kernel.loop_blocks:
+        blocks[name] = min(kernel.whole(name), LOOP_TILE_ELEMENTS)
+    if not blocks and kernel.entries.blocks:
+        last = kernel.entries.blocks[-1]
+        blocks[last] = min(kernel.whole(last), 1024)
+    widest = max(blocks.values(), default=1024)
+    is_long = any(kernel.extent(name) > 4 * size for name, size in blocks.items())
+    return GpuSeed(blocks, min(16, 2 * _warps(widest)) if is_long else _warps(widest), 1)
+
+
+def reduction_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """A seed for the longest reduction, and the other form of it where there is one."""
+    facts = kernel.facts.reductions
+    if not facts or kernel.facts.matmuls:
+        return []
+    rows = [fact for fact in facts if fact.kind != "tile"]
+    if not rows:
+        return walked_columns_seeds(kernel) or [_tile_seed(kernel)]
+    primary = max(rows, key=lambda fact: fact.axis.extent_or(1024))
+    columns = whole_columns_seeds(kernel, primary)
+    if columns:
+        return columns
+    length = next_power_of_2(primary.axis.extent_or(1024))
+    resident = _whole_row_seed(kernel, primary, None)
+    if primary.kind != "rollable" or length <= 64:
+        return [resident]
+    is_stored = _is_stored(kernel, primary)
+    chunk = CHUNK if length <= LONG_ROW and not is_stored else LONG_CHUNK
+    looped = _whole_row_seed(kernel, primary, min(chunk, length // 2))
+    most = RESIDENT_ELEMENTS if is_stored else RESIDENT_ELEMENTS_READ
+    return [resident, looped] if length <= most else [looped, resident]

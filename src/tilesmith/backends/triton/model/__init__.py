@@ -1,0 +1,1 @@
+"""What a GPU program needs and how long it takes, before anything is compiled."""

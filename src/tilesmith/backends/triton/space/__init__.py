@@ -1,0 +1,1 @@
+"""The Configs of GPU kernels: slots of every key, when they have an effect, what goes together."""

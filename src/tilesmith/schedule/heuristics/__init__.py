@@ -1,1 +1,0 @@
-"""Schedules from facts, without a search: one file per family of kernels."""

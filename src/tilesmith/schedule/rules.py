@@ -1,0 +1,214 @@
+"""What a backend decides about schedules: the seam between what is common and what is its own.
+
+``ScheduleRules`` has an answer to every question that a ConfigSpec asks, right for a target of
+which nothing is known. A backend overrides those that it knows better, and lists the keys that only
+its Configs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Protocol
+
+from tilesmith.ir.types import Dim
+from tilesmith.ir.values import Value
+from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.model.device import Device
+from tilesmith.schedule.model.prediction import Prediction
+from tilesmith.schedule.model.resources import Limits, ResourceUse
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space import conditions
+from tilesmith.schedule.space.sizes import (
+    SizeResolver,
+    SizeRules,
+    TileSizes,
+    block_minimum,
+    distinct_tiles,
+)
+from tilesmith.schedule.space.slot_table import KernelSlots, common_lists
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.targets import Target
+
+Values = dict[str, Any]
+
+
+class Seed(Protocol):
+    """The part of a Config that a heuristic has an opinion on."""
+
+    def values(self, kernel: TargetedKernel) -> Values:
+        """The keys of a Config."""
+        ...
+
+
+class KernelModel:
+    """What programs of one kernel need, and how long a launch takes, before compiling."""
+
+    def __init__(self, kernel: TargetedKernel, device: Device) -> None:
+        self.kernel = kernel
+        self.device = device
+
+    @cached_property
+    def _tiles(self) -> tuple[Value, ...]:
+        return distinct_tiles(self.kernel.outline)
+
+    def resources(self, values: Mapping[str, Any]) -> ResourceUse:
+        """An estimate of what normalised values need of the device."""
+        sizes = self.kernel.sizes(values)
+        largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
+        elements = sizes.numel(largest.tile.shape) if largest else 1
+        return ResourceUse(elements, largest, Limits(self.kernel.rules.sizes.most_elements))
+
+    def predict(self, values: Mapping[str, Any]) -> Prediction:
+        """The time of one launch with normalised values; here what no Config can beat."""
+        least = self.roofline_ms()
+        return Prediction(least, 0.0, least, 0.0, limiter="unknown")
+
+    def predict_fitting(self, values: Mapping[str, Any]) -> Prediction | None:
+        """The same, or None for values that do not fit the device."""
+        return self.predict(values) if self.resources(values).fits else None
+
+    def roofline_ms(self) -> float:
+        """What no Config can beat: all products at the best rate, every tensor moved once."""
+        return least_ms(self.kernel.facts, self.device)
+
+
+def least_ms(facts: Facts, device: Device) -> float:
+    """The time of the products alone, or of moving every tensor once: whichever is longer.
+
+    0 where neither is known before the launch.
+    """
+    flops = facts.flops or {}
+    products = sum(count / device.matrix_rate(kind) for kind, count in flops.items())
+    return max(products, (facts.bytes or 0) / device.dram_rate) / 1e6
+
+
+class ScheduleRules:
+    """The rules of one backend for one target."""
+
+    backend = ""
+    """The backend's name, for messages."""
+    sizes = SizeRules()
+    has_row_forms = False
+    """Whether rows of products that are reduced may be split over programs (``structure=``)."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def slots(self, kernel: TargetedKernel) -> KernelSlots:
+        """What each position of each key takes; a key without slots here has no effect."""
+        return KernelSlots(common_lists(kernel.outline, kernel.facts, kernel.entries, self.sizes))
+
+    def is_active(
+        self, entries: Entries, values: Mapping[str, Any], key: str, index: int | None
+    ) -> bool:
+        """Whether an entry changes the code, given the other values."""
+        return conditions.is_active(entries, values, key, index)
+
+    def reset_inactive(self, entries: Entries, values: Values) -> Values:
+        """The same values with entries of no effect at their neutral value."""
+        return conditions.reset_inactive(entries, values)
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""
+
+    def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
+        """Raise ``InvalidConfig`` if the device takes no such launch."""
+
+    def relax(self, kernel: TargetedKernel, values: Values) -> Values:
+        """The nearest values that the checks take."""
+        return values
+
+    def lighten(
+        self, kernel: TargetedKernel, values: Values, use: ResourceUse
+    ) -> Iterable[Values | None]:
+        """Values that need less, where those given fit no device; None: nothing of that kind."""
+        return ()
+
+    def device(self) -> Device:
+        """What the target can do; nothing is known of this one."""
+        return Device.unknown(self.target)
+
+    def model(self, kernel: TargetedKernel) -> KernelModel:
+        """What programs need and how long they take."""
+        return KernelModel(kernel, self.device())
+
+    def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
+        """The name of the heuristic that answers, and its seeds; "" and nothing when none does."""
+        return "", ()
+
+    def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
+        """More seeds worth a prediction, around the first of a heuristic."""
+        return ()
+
+    def variants(self, kernel: TargetedKernel, seed: Seed) -> Iterable[Seed]:
+        """A promising seed with other choices that the prediction may tell apart."""
+        return ()
+
+    def may_be_first_form(self, name: str, facts: Facts) -> bool:
+        """Whether a form of the kernel may be its default."""
+        return True
+
+
+@dataclass(frozen=True)
+class TargetedKernel:
+    """A function on a target: what heuristics, models and slots are asked about."""
+
+    outline: FunctionOutline
+    facts: Facts
+    entries: Entries
+    rules: ScheduleRules
+    allow_warp_specialize: bool = True
+    _minimums: dict[str, int] = field(default_factory=dict[str, int], compare=False, repr=False)
+
+    @property
+    def target(self) -> Target:
+        """What it runs on."""
+        return self.rules.target
+
+    @cached_property
+    def resolver(self) -> SizeResolver:
+        """From block sizes to sizes of tiles."""
+        return SizeResolver(self.outline, self.facts, self.entries, self.rules.sizes)
+
+    def sizes(self, values: Mapping[str, Any]) -> TileSizes:
+        """Physical sizes of all dimensions under settled values."""
+        return self.resolver.sizes(values)
+
+    def minimum(self, block: str) -> int:
+        """The least size of a block."""
+        if block not in self._minimums:
+            least = block_minimum(self.outline, self.facts, self.rules.sizes, block)
+            self._minimums[block] = least
+        return self._minimums[block]
+
+    def extent(self, block: str, unknown: int = 4096) -> int:
+        """How far the block's axis ranges; ``unknown`` where that is not known."""
+        extent = self.outline.extent(Dim.of(block))
+        return unknown if extent is None else extent
+
+    def whole(self, block: str) -> int:
+        """The block size that covers the whole axis."""
+        return max(self.minimum(block), next_power_of_2(self.extent(block)))
+
+    @property
+    def loop_blocks(self) -> tuple[str, ...]:
+        """Tunable blocks that only sequential loops step by."""
+        return tuple(b for b in self.entries.blocks if b not in self.outline.grid_blocks)
+
+    def programs(self, besides: tuple[str | None, ...]) -> int:
+        """How many programs the grid has for each tile of the given blocks."""
+        axes = [axis for grid in self.outline.grids[:1] for axis in self.outline.axes_of(grid)]
+        counts = [
+            -(-(axis.extent or 1) // self._pinned(axis.block))
+            for axis in axes
+            if not axis.block or axis.block not in besides
+        ]
+        return max(1, prod(counts))
+
+    def _pinned(self, block: str) -> int:
+        function = self.outline.function
+        return (function.block(block).fixed or 1) if function.is_block(block) else 1

@@ -1,0 +1,27 @@
+"""Specifications of Configs for functions on targets, with the rules of the target's backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilesmith.backends.table import BACKENDS
+from tilesmith.ir.function import Function
+from tilesmith.schedule.product_forms import MultiFormSpec
+from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.targets import Target
+
+Tunables = Mapping[str, Fragment] | None
+
+
+def config_spec(function: Function, target: Target, tunables: Tunables = None) -> ConfigSpec:
+    """What a Config may say about one form of a function."""
+    return ConfigSpec(function, BACKENDS.rules(target), tunables)
+
+
+def form_spec(
+    function: Function, target: Target, *, allow_warp_specialize: bool = True
+) -> MultiFormSpec:
+    """What a Config may say about a function, in whatever form."""
+    rules = BACKENDS.rules(target)
+    return MultiFormSpec(function, rules, allow_warp_specialize=allow_warp_specialize)
