@@ -15,8 +15,8 @@ from tilesmith.backends.cpu.coordinates import is_virtual
 from tilesmith.backends.cpu.elements import ELEMENT_RULES
 from tilesmith.backends.cpu.printing.elements import RULES as ELEMENT_TEXTS
 from tilesmith.backends.cpu.scalar_functions import SCALAR_FUNCTIONS_LLVM
-from tilesmith.backends.triton.elementwise import SCALAR_TEMPLATES
-from tilesmith.backends.triton.rules import RULES
+from tilesmith.backends.triton.ops.elementwise import SCALAR_TEMPLATES
+from tilesmith.backends.triton.ops.rules import RULES
 from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.axis_roles import FORMS, LANES_MEET, AxisForm, Kept, Mixed

@@ -20,8 +20,8 @@ from tilesmith.schedule.schedule import (
     Schedule,
     is_persistent,
 )
-from tilesmith.schedule.space.conditions import is_flattened, is_static
 from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
+from tilesmith.schedule.space.slots import is_flattened, is_static
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.schedule.structural_choices import apply_structural_choices
 

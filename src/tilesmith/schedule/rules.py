@@ -21,7 +21,6 @@ from tilesmith.schedule.model.device import Device
 from tilesmith.schedule.model.prediction import Prediction
 from tilesmith.schedule.model.resources import Limits, ResourceUse
 from tilesmith.schedule.schedule import next_power_of_2
-from tilesmith.schedule.space import conditions
 from tilesmith.schedule.space.sizes import (
     SizeResolver,
     SizeRules,
@@ -30,7 +29,7 @@ from tilesmith.schedule.space.sizes import (
     distinct_tiles,
 )
 from tilesmith.schedule.space.slot_table import KernelSlots, common_lists
-from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.slots import Entries, is_order_active, reset_orders
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
@@ -106,11 +105,11 @@ class ScheduleRules:
         self, entries: Entries, values: Mapping[str, Any], key: str, index: int | None
     ) -> bool:
         """Whether an entry changes the code, given the other values."""
-        return conditions.is_active(entries, values, key, index)
+        return is_order_active(entries, values, key, index)
 
     def reset_inactive(self, entries: Entries, values: Values) -> Values:
         """The same values with entries of no effect at their neutral value."""
-        return conditions.reset_inactive(entries, values)
+        return reset_orders(entries, values)
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""

@@ -10,7 +10,7 @@ import pytest
 from tests.backends.triton.kernels import make, rows
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.backends.triton.names import triton_dtype
+from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, U32, U64, DType
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ResultKind
 from tilesmith.targets import parse_target

@@ -11,16 +11,14 @@ from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import Backend
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.grid_barriers import COOPERATIVE
-from tilesmith.backends.triton.helper_functions import HELPER_FUNCTIONS, uses_libdevice
-from tilesmith.backends.triton.host_expressions import HostExpressions
-from tilesmith.backends.triton.launch import LaunchFunction, launch_grid
-from tilesmith.backends.triton.launch_counters import add_counters, has_barriers
-from tilesmith.backends.triton.names import SIGNATURE_DTYPES, identifier
-from tilesmith.backends.triton.program_ids import emit_body
-from tilesmith.backends.triton.rounding import rounds_visibly
-from tilesmith.backends.triton.rules import RULES
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.launch_counters import add_counters, has_barriers
+from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
+from tilesmith.backends.triton.emission.value_facts import rounds_visibly
+from tilesmith.backends.triton.launch import HostExpressions, LaunchFunction, launch_grid
+from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
+from tilesmith.backends.triton.ops.program_ids import COOPERATIVE, emit_body
+from tilesmith.backends.triton.ops.rules import RULES
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from tilesmith.artifacts import Artifact, TensorDescription
-from tilesmith.backends.triton.names import SIGNATURE_DTYPES
+from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.schedule.schedule import next_power_of_2

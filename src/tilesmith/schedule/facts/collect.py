@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilesmith.ir.types import ONE, Dim
-from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.collect_accesses import AccessCollector
+from tilesmith.schedule.facts.accesses import AccessCollector, AccessFact
 from tilesmith.schedule.facts.composed import (
     AttentionFact,
     MatmulWithReductionEpilogueFact,

@@ -1,7 +1,7 @@
 """Slots: one for each tunable thing of a function, in the order in which a Config lists them.
 
 ``Entries`` binds positions of a Config's lists to loops, axes and accesses; ``Slot`` says what
-values a position takes.
+values a position takes. A position may have no effect, given the values of others.
 """
 
 from __future__ import annotations
@@ -162,3 +162,46 @@ def label_of_access(op: Load | Store | Atomic) -> str:
     """An access in the user's words."""
     place = f" at {op.loc}" if op.loc.line else ""
     return f"{op.name} of {op.tensor.name or 'a tensor'}{place}"
+
+
+def _flag(values: Mapping[str, Any], key: str, index: int) -> bool:
+    items = values.get(key) or []
+    return index < len(items) and bool(items[index])
+
+
+def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop | None) -> bool:
+    """Whether the loop's axes are merged into one."""
+    return any(
+        other is loop and _flag(values, "flatten_loops", i)
+        for i, other in enumerate(entries.flattened)
+    )
+
+
+def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
+    """Whether the loop is unrolled completely: all its axes must be marked."""
+    positions = entries.static_of(loop)
+    if len(positions) != len(loop.blocks):
+        return False
+    return all(_flag(values, "static_ranges", i) for i in positions)
+
+
+def is_order_active(
+    entries: Entries, values: Mapping[str, Any], key: str, index: int | None
+) -> bool:
+    """Whether the entry has an effect: the order of axes that are merged has none."""
+    if key != "loop_orders" or index is None:
+        return True
+    return not is_flattened(entries, values, entries.ordered[index])
+
+
+def reset_orders(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
+    """The same values with orders of merged axes as they are written."""
+    if "loop_orders" not in values:
+        return dict(values)
+    orders = [
+        order
+        if is_order_active(entries, values, "loop_orders", i)
+        else list(range(len(entries.ordered[i].blocks)))
+        for i, order in enumerate(values["loop_orders"])
+    ]
+    return {**values, "loop_orders": orders}

@@ -16,11 +16,12 @@ from typing_extensions import override
 from tilesmith.schedule.facts.work import rate_class
 from tilesmith.schedule.model.device import Device, matrix_rates
 from tilesmith.schedule.model.prediction import Prediction, blend
-from tilesmith.schedule.model.products import Product, Products
 from tilesmith.schedule.model.program_work import (
     Access,
     GridWork,
     Phase,
+    Product,
+    Products,
     WorkModel,
     access_bytes,
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tilesmith.backends.triton.heuristics.attention_gradient import attention_gradient_seeds
 from tilesmith.backends.triton.heuristics.candidates import (
     gpu_candidates,
     several_grids_candidates,
     with_numbering,
 )
 from tilesmith.backends.triton.heuristics.chained_matmul import (
+    attention_gradient_seeds,
     attention_seeds,
     reduction_epilogue_seeds,
 )

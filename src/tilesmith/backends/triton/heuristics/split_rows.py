@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilesmith.backends.triton.heuristics.copied_matmul import is_long
+from tilesmith.backends.triton.heuristics.matmul import is_long
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import (
     GridSeed,
@@ -20,7 +20,7 @@ from tilesmith.backends.triton.heuristics.several_grids import (
 )
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import MatmulFact
-from tilesmith.schedule.facts.counted_branches import counted_loops
+from tilesmith.schedule.facts.outline import counted_loops
 from tilesmith.schedule.rules import TargetedKernel
 
 Tile = tuple[int, int, int, int, int]

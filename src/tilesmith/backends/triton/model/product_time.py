@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.backends.triton.model.launch import Launch
-from tilesmith.backends.triton.model.operand_pipeline import OperandPipeline
 from tilesmith.backends.triton.model.resources import warp_grid
+from tilesmith.backends.triton.model.shared_memory import OperandPipeline
 from tilesmith.schedule.facts.work import rate_class
 from tilesmith.schedule.model.device import Device
-from tilesmith.schedule.model.products import Product
+from tilesmith.schedule.model.program_work import Product
 from tilesmith.schedule.space.sizes import TileSizes
 from tilesmith.targets import Target
 

@@ -1,19 +1,28 @@
-"""What a schedule needs of a GPU, in closed form: tile sizes, registers and shared memory.
+"""What a schedule needs of a GPU, in closed form: registers, shared memory, straight code.
 
 Registers are an estimate: a multiprocessor has 65536 of them and a thread at most 255; what is
-carried by loops stays in them, and so do tiles of the straight part of a program.
+carried by loops stays in them, and so do tiles of the straight part of a program. Compilers for
+GPUs write a tile's elements out one by one, and a loop's body as often as it is unrolled: long
+straight code spills, and takes minutes to compile.
 """
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.model.launch import Launch
-from tilesmith.backends.triton.model.operand_pipeline import OperandPipeline
-from tilesmith.backends.triton.model.shared_memory import SharedMemoryModel, tile_bytes
-from tilesmith.backends.triton.model.straight_code import StraightCode
+from collections.abc import Iterable
+from math import prod
+
+from tilesmith.backends.triton.model.launch import Launch, LoopUse
+from tilesmith.backends.triton.model.shared_memory import (
+    OperandPipeline,
+    SharedMemoryModel,
+    tile_bytes,
+)
 from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.outline import FunctionOutline, Site
-from tilesmith.schedule.model.resources import Limits, ResourceUse
+from tilesmith.schedule.model.resources import CodeLength, Limits, ResourceUse
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import TileSizes, distinct_tiles
 from tilesmith.targets import Target
@@ -122,3 +131,40 @@ def _carried_nests(outline: FunctionOutline) -> tuple[tuple[Value, ...], ...]:
 def _carried_in_nest(site: Site) -> tuple[Value, ...]:
     loops = [loop for loop in (*site.loops, site.op) if isinstance(loop, Loop)]
     return tuple(v for loop in loops for v in loop.carried if v.tile.rank)
+
+
+class StraightCode:
+    """Measures the straight code of one function under different Configs."""
+
+    def __init__(self, outline: FunctionOutline, exact: Iterable[Dot]) -> None:
+        self._exact = {id(dot) for dot in exact}
+        self._sites = tuple(
+            site
+            for site in outline.sites
+            if isinstance(site.op, Load) or id(site.op) in self._exact
+        )
+
+    def length(self, sizes: TileSizes, launch: Launch, warp_size: int) -> CodeLength:
+        """The longest that any thread has to go through."""
+        threads = launch.num_warps * warp_size
+        multiplied, loaded = 0, dict[int, int]()
+        for site in self._sites:
+            copies = _copies(site, launch)
+            if isinstance(site.op, Dot):
+                multiplied = max(multiplied, copies * _multiply_adds(site.op, sizes) // threads)
+            elif isinstance(site.op, Load) and site.op.slot not in launch.descriptors:
+                place = id(site.loops[-1]) if site.loops else 0
+                elements = sizes.numel(site.op.result.tile.shape) // threads
+                loaded[place] = loaded.get(place, 0) + copies * elements
+        return CodeLength(multiplied, max(loaded.values(), default=0))
+
+
+def _copies(site: Site, launch: Launch) -> int:
+    """How often the code of an op is written out."""
+    loops = [loop for loop in site.loops if isinstance(loop, Loop)]
+    unrolls = [max(1, launch.loops.get(loop.slot, LoopUse()).unroll) for loop in loops]
+    return prod(unrolls) * (max(1, launch.program_loop.unroll) if launch.is_persistent else 1)
+
+
+def _multiply_adds(dot: Dot, sizes: TileSizes) -> int:
+    return sizes.numel(dot.lhs.tile.shape) * sizes.size(dot.rhs.tile.shape[-1])

@@ -20,12 +20,12 @@ from tilesmith.backends.triton.model.resources import ResourceModel
 from tilesmith.backends.triton.model.traffic import Numbering, grid_traffic, sector_waste
 from tilesmith.schedule.model.device import Device
 from tilesmith.schedule.model.prediction import Prediction, blend
-from tilesmith.schedule.model.products import Product
 from tilesmith.schedule.model.program_work import (
     Access,
     Combination,
     GridWork,
     Phase,
+    Product,
     WorkModel,
     access_bytes,
 )

@@ -7,9 +7,8 @@ from typing import Any
 
 from tilesmith.ir.ops.memory import Store
 from tilesmith.schedule.schedule import is_persistent
-from tilesmith.schedule.space.conditions import is_flattened, is_static
 from tilesmith.schedule.space.keys import KEYS_BY_NAME, RANGE_KEYS
-from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
 
 PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")
 LEFT_OUT = ("num_sm_multiplier", "maxnreg", "epilogue_subtile")

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.analysis.product_operands import has_loaded_bounds_inside
-from tilesmith.backends.triton.space.pid_types import PID_TYPES, find_disallowed
+from tilesmith.backends.triton.space.checks import PID_TYPES, find_disallowed
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import walk
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.counted_branches import counted_loops
-from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.outline import FunctionOutline, counted_loops
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import is_persistent
 from tilesmith.schedule.space.fragments import (

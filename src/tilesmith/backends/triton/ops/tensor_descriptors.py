@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.effects import alias_group, exchanged_memory
 from tilesmith.artifacts import TensorDescription
-from tilesmith.backends.triton.block_accesses import BlockAccess, BlockAxis
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, add, call, literal, method
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, add, call, literal, method
+from tilesmith.backends.triton.ops.accesses import BlockAccess, BlockAxis
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 

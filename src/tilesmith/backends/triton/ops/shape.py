@@ -1,22 +1,24 @@
-"""The rule for row-major reinterpretation of tiles whose axes are padded one by one.
-
-Axes of both shapes are taken apart into factors and matched group by group. Where padding would
-come to lie between valid lanes, every lane of the result is told the lane it takes its element
-from.
-"""
+"""Ops that change the shape of a tile: broadcasts, permutations, reshapes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, add, binary, call, literal, multiply
-from tilesmith.backends.triton.rearrangement import gather, widened
-from tilesmith.backends.triton.shape import expanded
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import (
+    Expr,
+    add,
+    binary,
+    call,
+    literal,
+    multiply,
+    subscript,
+)
+from tilesmith.backends.triton.ops.rearrangement import gather, widened
 from tilesmith.diagnostics.errors import BackendUnsupported
-from tilesmith.ir.ops.shape import Reshape
-from tilesmith.ir.types import Dim, Shape
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.types import ONE, Dim, Shape
 
 
 @dataclass(frozen=True)
@@ -176,3 +178,34 @@ def _digit(x: Expr, below: int, size: int) -> Expr:
     if below > 1:
         x = binary("//", x, literal(below))
     return binary("%", x, literal(size))
+
+
+def emit_expand_dims(emitter: Emitter, op: ExpandDims) -> None:
+    """New axes of size 1; a scalar needs none."""
+    x = emitter.expr(op.x)
+    emitter.define(op.result, expanded(x, op.axes, op.result.tile.rank) if x.shape else x)
+
+
+def expanded(x: Expr, axes: tuple[int, ...], rank: int) -> Expr:
+    """``x`` with new axes of size 1 at these positions."""
+    old = iter(x.shape)
+    shape = tuple(ONE if axis in axes else next(old) for axis in range(rank))
+    return subscript(x, axes, shape)
+
+
+def emit_broadcast(emitter: Emitter, op: Broadcast) -> None:
+    """Triton repeats axes of size 1 by itself where the tile meets a larger one."""
+    emitter.define(op.result, emitter.expr(op.x))
+
+
+def emit_permute(emitter: Emitter, op: Permute) -> None:
+    """Reorder axes."""
+    x = emitter.expr(op.x)
+    if not x.shape or op.order == tuple(range(len(op.order))):
+        emitter.define(op.result, x)
+        return
+    shape = tuple(x.shape[axis] for axis in op.order)
+    if op.order == (1, 0):
+        emitter.define(op.result, call("tl.trans", x, shape=shape))
+    else:
+        emitter.define(op.result, call("tl.permute", x, list(op.order), shape=shape))

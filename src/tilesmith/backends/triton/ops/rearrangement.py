@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.elementwise import convert
-from tilesmith.backends.triton.emit import Emitter, Rules
-from tilesmith.backends.triton.expressions import Expr, binary, call, literal, subscript
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.expressions import Expr, binary, call, literal, subscript
+from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
 from tilesmith.ir.types import ONE, Dim, Shape

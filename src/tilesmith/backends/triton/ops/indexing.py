@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.elementwise import convert
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import (
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import (
     Expr,
     add,
     binary,
@@ -13,6 +12,7 @@ from tilesmith.backends.triton.expressions import (
     literal,
     multiply,
 )  # fmt: skip
+from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import I32
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.types import Dim

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.analysis.effects import is_elsewhere
-from tilesmith.backends.triton.accesses import access_mask, cover, pointer
-from tilesmith.backends.triton.block_accesses import BlockAccess, find_block_access, restore_ones
-from tilesmith.backends.triton.block_pointers import (
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
+from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.ops.accesses import (
+    BlockAccess,
+    access_mask,
     block_pointer,
     boundary_check,
+    cover,
+    find_block_access,
     has_block_pointer,
+    pointer,
+    restore_ones,
 )  # fmt: skip
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, call, literal
-from tilesmith.backends.triton.names import triton_dtype
-from tilesmith.backends.triton.tensor_descriptors import (
+from tilesmith.backends.triton.ops.tensor_descriptors import (
     Descriptor,
     count_parts,
     find_descriptor,

@@ -10,18 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.axes import AxisScope
-from tilesmith.backends.triton.expressions import Expr
-from tilesmith.backends.triton.joined_indices import find_joined_values
-from tilesmith.backends.triton.launch_counters import LaunchCounters
-from tilesmith.backends.triton.masks import Masks
-from tilesmith.backends.triton.multiples import Multiples
-from tilesmith.backends.triton.names import axis_suffix
-from tilesmith.backends.triton.partial_tiles import find_partial_tiles
-from tilesmith.backends.triton.rounding import find_rounded_values
-from tilesmith.backends.triton.signs import Signs
-from tilesmith.backends.triton.spelling import Spelling
-from tilesmith.backends.triton.uses import Variables, find_uses
+from tilesmith.backends.triton.emission.axes import AxisScope, Masks
+from tilesmith.backends.triton.emission.expressions import Expr
+from tilesmith.backends.triton.emission.joined_indices import find_joined_values
+from tilesmith.backends.triton.emission.launch_counters import LaunchCounters
+from tilesmith.backends.triton.emission.partial_tiles import find_partial_tiles
+from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix
+from tilesmith.backends.triton.emission.uses import Variables, find_uses
+from tilesmith.backends.triton.emission.value_facts import Multiples, Signs, find_rounded_values
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region

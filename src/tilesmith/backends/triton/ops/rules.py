@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.atomics import emit_atomic
-from tilesmith.backends.triton.combine import emit_reduce_with, emit_scan_with
-from tilesmith.backends.triton.control_flow import emit_if, emit_loop, emit_while, emit_yield
-from tilesmith.backends.triton.debugging import emit_breakpoint, emit_print
-from tilesmith.backends.triton.elementwise import emit_cast, emit_elementwise
-from tilesmith.backends.triton.emit import Rules
-from tilesmith.backends.triton.grid_barriers import emit_grid_barrier, emit_group_barrier
-from tilesmith.backends.triton.indexing import (
+from tilesmith.backends.triton.emission.emitter import Rules
+from tilesmith.backends.triton.ops.atomics import emit_atomic
+from tilesmith.backends.triton.ops.control_flow import emit_if, emit_loop, emit_while, emit_yield
+from tilesmith.backends.triton.ops.elementwise import emit_cast, emit_elementwise
+from tilesmith.backends.triton.ops.indexing import (
     emit_arange,
     emit_block_size,
     emit_full,
     emit_mask,
     emit_tile_index,
 )  # fmt: skip
-from tilesmith.backends.triton.inline import emit_inline_asm, emit_inline_triton
-from tilesmith.backends.triton.matmul import emit_dot
-from tilesmith.backends.triton.memory import (
+from tilesmith.backends.triton.ops.inline import (
+    emit_breakpoint,
+    emit_inline_asm,
+    emit_inline_triton,
+    emit_print,
+)
+from tilesmith.backends.triton.ops.matmul import emit_dot
+from tilesmith.backends.triton.ops.memory import (
     emit_load,
     emit_program_barrier,
     emit_store,
 )  # fmt: skip
-from tilesmith.backends.triton.program_ids import emit_grid
-from tilesmith.backends.triton.rearrangement import REARRANGEMENT_RULES
-from tilesmith.backends.triton.reduction import emit_reduce
-from tilesmith.backends.triton.reshape import emit_reshape
-from tilesmith.backends.triton.scan import emit_scan
-from tilesmith.backends.triton.shape import (
+from tilesmith.backends.triton.ops.program_ids import (
+    emit_grid,
+    emit_grid_barrier,
+    emit_group_barrier,
+)
+from tilesmith.backends.triton.ops.rearrangement import REARRANGEMENT_RULES
+from tilesmith.backends.triton.ops.reduction import (
+    emit_reduce,
+    emit_reduce_with,
+    emit_scan,
+    emit_scan_with,
+)
+from tilesmith.backends.triton.ops.shape import (
     emit_broadcast,
     emit_expand_dims,
     emit_permute,
+    emit_reshape,
 )  # fmt: skip
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise

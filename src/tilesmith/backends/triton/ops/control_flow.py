@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilesmith.backends.triton.axes import Axis, start_name
-from tilesmith.backends.triton.elementwise import convert
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, call
-from tilesmith.backends.triton.names import axis_suffix
-from tilesmith.backends.triton.uses import is_expression
+from tilesmith.backends.triton.emission.axes import Axis, start_name
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, call
+from tilesmith.backends.triton.emission.spelling import axis_suffix
+from tilesmith.backends.triton.emission.uses import is_expression
+from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region

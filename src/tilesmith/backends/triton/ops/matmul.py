@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tilesmith.analysis.product_operands import least_contracted
-from tilesmith.backends.triton.elementwise import convert
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, binary, call, subscript
-from tilesmith.backends.triton.names import triton_dtype
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, binary, call, subscript
+from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import ONE, Shape

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import (
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import (
     Expr,
     Precedence,
     add,
@@ -25,8 +25,8 @@ from tilesmith.backends.triton.expressions import (
     multiply,
     subtract,
 )  # fmt: skip
-from tilesmith.backends.triton.helper_functions import uses_libdevice
-from tilesmith.backends.triton.names import triton_dtype
+from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.ops.helper_functions import uses_libdevice
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.accesses import access_mask, cover, pointer
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, binary, call, literal, method
-from tilesmith.backends.triton.memory import access_options, find_block
-from tilesmith.backends.triton.names import triton_dtype
-from tilesmith.backends.triton.tensor_descriptors import find_descriptor, to_descriptor
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, binary, call, literal, method
+from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.ops.accesses import access_mask, cover, pointer
+from tilesmith.backends.triton.ops.memory import access_options, find_block
+from tilesmith.backends.triton.ops.tensor_descriptors import find_descriptor, to_descriptor
 from tilesmith.diagnostics.errors import BackendUnsupported
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.ir.ops.memory import Atomic

@@ -1,4 +1,4 @@
-"""The rules for code of the user's own: Triton statements and assembly."""
+"""Code that the user wrote in Triton or assembly, and what is printed while a kernel runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from textwrap import dedent
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.emit import Emitter
-from tilesmith.backends.triton.expressions import Expr, Precedence, call
-from tilesmith.backends.triton.names import names_bound, triton_dtype
-from tilesmith.ir.ops.foreign import InlineAsm, InlineTriton
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call
+from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
+from tilesmith.diagnostics import errors
+from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
 
@@ -101,3 +102,15 @@ def _quoted(text: str) -> str:
     """A Python literal in the style of generated code."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'.replace("\t", "\\t")
+
+
+def emit_print(emitter: Emitter, op: Print) -> None:
+    """Triton's own print: it adds the program and the index of each element."""
+    prefix = op.prefix.replace("\\", "\\\\").replace(chr(34), '\\"').replace("%", "%%")
+    values = [str(emitter.exact(value)) for value in op.values]
+    emitter.writer.statement("tl.device_print", [f'"{prefix}"', *values])
+
+
+def emit_breakpoint(emitter: Emitter, op: Breakpoint) -> None:
+    """A GPU cannot stop in a debugger."""
+    raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)

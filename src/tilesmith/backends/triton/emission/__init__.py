@@ -1,0 +1,1 @@
+"""The emitter and what it knows of the whole function: spellings, axes, masks, uses of values."""

@@ -1,0 +1,224 @@
+"""Reductions and scans, of built-in functions and of the user's own."""
+
+from __future__ import annotations
+
+from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.emission.axes import expand
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import Expr, binary, call, literal, subscript
+from tilesmith.backends.triton.emission.spelling import NamePool
+from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.dtypes import BOOL, F32, I32, DType
+from tilesmith.ir.operation import Region
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
+from tilesmith.ir.types import TileType
+from tilesmith.ir.values import Value
+
+_INTEGER_FUNCTIONS = {
+    ReduceKind.MAX: "tl.max",
+    ReduceKind.MIN: "tl.min",
+    ReduceKind.ARGMAX: "tl.argmax",
+    ReduceKind.ARGMIN: "tl.argmin",
+}
+_COMBINES = {
+    ReduceKind.MAX: "_nan_max",
+    ReduceKind.MIN: "_nan_min",
+    ReduceKind.PROD: "_multiply",
+    ReduceKind.ARGMAX: "_nan_argmax",
+    ReduceKind.ARGMIN: "_nan_argmin",
+}
+
+
+def emit_reduce(emitter: Emitter, op: Reduce) -> None:
+    """Combine the lanes of one axis."""
+    x, dtype = emitter.exact(op.x), op.x.tile.dtype
+    shape = op.result.tile.shape
+    kind = op.reduction
+    if kind in (ReduceKind.ANY, ReduceKind.ALL):
+        result = _any_or_all(x, op, dtype)
+        dtype = op.result.tile.dtype
+    elif kind is ReduceKind.SUM:
+        x, axis = _unlike_a_product(emitter, x, op)
+        result, dtype = _sum(x, axis, dtype, op.result.tile.dtype)
+    elif kind.is_arg:
+        result, dtype = _position(emitter, x, op), I32
+    else:
+        result, dtype = _extreme(emitter, x, op, dtype)
+    emitter.define(op.result, convert(result.with_shape(shape), dtype, op.result.tile.dtype))
+
+
+def _any_or_all(x: Expr, op: Reduce, dtype: DType) -> Expr:
+    function = "tl.max" if op.reduction is ReduceKind.ANY else "tl.min"
+    flags = x if dtype.is_bool else binary("!=", x, literal(0.0 if dtype.is_float else 0))
+    wide = call(function, convert(flags, BOOL, I32), op.axis)
+    return binary("!=", wide, literal(0))
+
+
+def _unlike_a_product(emitter: Emitter, x: Expr, op: Reduce) -> tuple[Expr, int]:
+    """The operand and axis of a sum, so arranged that Triton does not take it for a product.
+
+    It makes a tf32 product of ``sum(a[:, :, None] * b[None, :, :], 1)``, a wrong one where the axis
+    is short.
+    """
+    source = emitter.uses.defining.get(op.x)
+    is_product = isinstance(source, Elementwise) and source.fn == "mul"
+    if op.x.tile.rank != 3 or op.axis != 1 or not is_product or not op.x.tile.dtype.is_float:
+        return x, op.axis
+    first, middle, last = op.x.tile.shape
+    return call("tl.permute", x, (0, 2, 1), shape=(first, last, middle)), 2
+
+
+def _sum(x: Expr, axis: int, dtype: DType, wanted: DType) -> tuple[Expr, DType]:
+    accumulated = F32 if dtype.is_low_precision_float else dtype
+    if not dtype.is_float and (dtype.bits < 32 or wanted.bits > dtype.bits):
+        accumulated = wanted if wanted.bits >= 32 else I32
+    return call("tl.sum", convert(x, dtype, accumulated), axis), accumulated
+
+
+def _extreme(emitter: Emitter, x: Expr, op: Reduce, dtype: DType) -> tuple[Expr, DType]:
+    kind = op.reduction
+    if not dtype.is_float and kind is not ReduceKind.PROD:
+        # Triton widens small integers to 32 bits first.
+        name = _INTEGER_FUNCTIONS[kind]
+        return call(name, x, op.axis), dtype if dtype.bits >= 32 else I32
+    accumulated = F32 if dtype.is_low_precision_float else dtype
+    combine = emitter.spelling.helper(_COMBINES[kind])
+    return call("tl.reduce", convert(x, dtype, accumulated), op.axis, combine), accumulated
+
+
+def _position(emitter: Emitter, x: Expr, op: Reduce) -> Expr:
+    kind = op.reduction
+    if not op.x.tile.dtype.is_float:
+        return call(_INTEGER_FUNCTIONS[kind], x, op.axis, "tie_break_left=True")
+    shape = op.x.tile.shape
+    lanes = call("tl.arange", 0, emitter.spelling.dim(shape[op.axis]), shape=(shape[op.axis],))
+    index = expand(lanes, op.axis, len(shape))
+    if len(shape) > 1:
+        index = call("tl.broadcast_to", index, emitter.spelling.shape(shape))
+    combine = emitter.spelling.helper(_COMBINES[kind])
+    pair = call("tl.reduce", f"({x}, {index})", op.axis, combine)
+    return Expr(f"{pair}[1]")
+
+
+_FUNCTIONS = {ReduceKind.SUM: "tl.cumsum", ReduceKind.PROD: "tl.cumprod"}
+_SCANS = {ReduceKind.MAX: "_nan_max", ReduceKind.MIN: "_nan_min"}
+
+
+def emit_scan(emitter: Emitter, op: Scan) -> None:
+    """Combine each lane with those before it along the axis."""
+    dtype = op.x.tile.dtype
+    wide = _accumulated(dtype)
+    shape = op.x.tile.shape
+    ones = tuple(i for i, dim in enumerate(shape) if dim.is_one and i != op.axis)
+    kept = tuple(dim for i, dim in enumerate(shape) if i not in ones)
+    axis = op.axis - sum(one < op.axis for one in ones)
+    x = convert(emitter.exact(op.x), dtype, wide)
+    if ones:
+        # Triton 3.6 cannot lay out scans of columns that a product reads too.
+        x = call("tl.reshape", x, emitter.spelling.shape(kept), shape=kept)
+    options = ["reverse=True"] if op.reverse else []
+    if op.reduction in _FUNCTIONS:
+        result = call(_FUNCTIONS[op.reduction], x, axis, *options)
+    else:
+        combine = emitter.spelling.helper(_SCANS[op.reduction])
+        result = call("tl.associative_scan", x, axis, combine, *options)
+    whole = subscript(result.with_shape(kept), ones, shape) if ones else result.with_shape(shape)
+    emitter.define(op.result, convert(whole, wide, dtype))
+
+
+def _accumulated(dtype: DType) -> DType:
+    """Half floats combine in fp32, small integers in int32, which wraps like them."""
+    if dtype.is_float:
+        return F32 if dtype.is_low_precision_float else dtype
+    return dtype if dtype.bits >= 32 else I32
+
+
+def emit_reduce_with(emitter: Emitter, op: ReduceWith) -> None:
+    """``tl.reduce`` with a function of its own."""
+    _emit(emitter, op, "tl.reduce", [])
+
+
+def emit_scan_with(emitter: Emitter, op: ScanWith) -> None:
+    """``tl.associative_scan`` with a function of its own."""
+    _emit(emitter, op, "tl.associative_scan", ["reverse=True"] if op.reverse else [])
+
+
+def _emit(emitter: Emitter, op: ReduceWith | ScanWith, name: str, options: list[str]) -> None:
+    valid = _valid_lanes(emitter, op) if op.leaves_out_invalid_lanes else None
+    function = _define_function(emitter, op.combine, is_flagged=valid is not None)
+    xs = [convert(emitter.exact(x), x.tile.dtype, _carrier(x.tile.dtype)) for x in op.xs]
+    if valid is not None:
+        xs.append(convert(valid, BOOL, I32))
+    listed = ", ".join(map(str, xs))
+    result = call(name, f"({listed})" if len(xs) > 1 else listed, op.axis, function, *options)
+    names = [emitter.spelling.names.fresh(emitter.name_hint(value)) for value in op.results]
+    targets = [*names, "_"] if valid is not None else names
+    emitter.assign(", ".join(targets), result)
+    for value, variable in zip(op.results, names):
+        dtype = value.tile.dtype
+        held = Expr(variable, shape=value.tile.shape)
+        if _carrier(dtype) == dtype and emitter.variables.find(value) is None:
+            emitter.bind(value, variable)
+        else:
+            emitter.define(value, convert(held, _carrier(dtype), dtype))
+
+
+def _carrier(dtype: DType) -> DType:
+    if dtype.is_float:
+        return F32 if dtype.is_low_precision_float else dtype
+    return dtype if dtype.bits >= 32 else I32
+
+
+def _valid_lanes(emitter: Emitter, op: ReduceWith | ScanWith) -> Expr | None:
+    shape = op.xs[0].tile.shape
+    mask = emitter.masks.of_shape(shape, (op.axis,))
+    return None if mask is None else emitter.spelling.conform(mask, TileType(BOOL, shape))
+
+
+def _define_function(emitter: Emitter, combine: Region, *, is_flagged: bool) -> str:
+    """Write the function of a combination; gives its name."""
+    spelling = emitter.spelling
+    function = spelling.names.fresh("_combine")
+    outside = emitter.writer, spelling.names
+    emitter.writer, spelling.names = SourceWriter(has_origins=False), NamePool()
+    params = [spelling.names.fresh(arg.name or "element") for arg in combine.args]
+    half = len(params) // 2
+    flags = [spelling.names.fresh(f"{side}_is_valid") for side in ("left", "right") if is_flagged]
+    emitter.writer.line("@triton.jit")
+    listed = [*params[:half], *flags[:1], *params[half:], *flags[1:]]
+    with emitter.writer.block(f"def {function}", listed):
+        for arg, name in zip(combine.args, params):
+            emitter.alias(arg, convert(Expr(name), _carrier(arg.tile.dtype), arg.tile.dtype))
+        emitter.region(combine)
+        results = [_in_carrier(emitter, value) for value in combine.yielded]
+        if is_flagged:
+            results = _of_valid(emitter, results, list(zip(params[:half], params[half:])), flags)
+        emitter.writer.line(f"return {', '.join(map(str, results))}")
+    spelling.needs.definitions[emitter.writer.text()] = None
+    emitter.writer, spelling.names = outside
+    return function
+
+
+def _in_carrier(emitter: Emitter, value: Value) -> Expr:
+    expr = emitter.expr(value)
+    if expr.is_untyped:
+        expr = emitter.spelling.filled(expr, value.tile)
+    return convert(expr, value.tile.dtype, _carrier(value.tile.dtype))
+
+
+def _of_valid(
+    emitter: Emitter, results: list[Expr], sides: list[tuple[str, str]], flags: list[str]
+) -> list[Expr]:
+    """The combination of two valid lanes, or the lane that is valid."""
+    left, right = flags
+    names = emitter.spelling.names
+    is_left, both = (names.fresh(hint) for hint in ("is_left", "is_both"))
+    emitter.writer.line(f"{is_left} = {left} != 0")
+    emitter.writer.line(f"{both} = ({left} & {right}) != 0")
+    chosen: list[Expr] = []
+    for result, (x, y) in zip(results, sides):
+        chosen.append(Expr(names.fresh("chosen")))
+        single = call("tl.where", is_left, x, y)
+        emitter.assign(str(chosen[-1]), call("tl.where", both, result, single))
+    return [*chosen, Expr(f"{left} | {right}")]
