@@ -12,7 +12,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.ir.dynamic_layouts import INT32_LIMIT
+from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit.call_matches import (
     MAX_WRITTEN,
     compile_match,

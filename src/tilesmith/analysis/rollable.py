@@ -25,7 +25,7 @@ from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.traversal import count_uses, definitions, walk, walk_function
+from tilesmith.ir.traversal import count_uses, definitions, values_used_by, walk_function
 from tilesmith.ir.types import Dim, TileType
 from tilesmith.ir.values import Value
 
@@ -150,14 +150,6 @@ def _regions_of(region: Region) -> Iterator[Region]:
             yield from _regions_of(inner)
 
 
-def _values_used(op: Operation) -> Iterator[Value]:
-    """The operands of an op and of everything inside it."""
-    yield from op.operand_values()
-    for region in op.regions():
-        for inner in walk(region):
-            yield from inner.operand_values()
-
-
 def _make_plan(region: Region, dim: Dim, defined_by: Mapping[Value, Operation]) -> RowPlan:
     plan = RowPlan(region)
     available: dict[Value, int] = {}
@@ -165,7 +157,7 @@ def _make_plan(region: Region, dim: Dim, defined_by: Mapping[Value, Operation]) 
     for op in region.ops:
         if is_row(op, dim):
             plan.rows.add(op)
-        phase = max((available.get(value, 0) for value in _values_used(op)), default=0)
+        phase = max((available.get(value, 0) for value in values_used_by((op,))), default=0)
         accesses = _accesses_of(op, defined_by)
         phase = max((phase, *_phases_of_memory(accesses, op in plan.rows, earlier)))
         plan.phases[op] = phase

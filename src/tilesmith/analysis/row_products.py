@@ -22,13 +22,13 @@ from tilesmith.ir.axis_roles import (
     Role,
 )
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Region, Trait
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
-from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.traversal import definitions, values_used_by, walk
 from tilesmith.ir.types import Dim, Shape, TileType
 from tilesmith.ir.values import Value
 
@@ -107,7 +107,7 @@ def _find_loop(function: Function) -> RowProduct | None:
 def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | None:
     position = grid.body.ops.index(loop)
     before, after = grid.body.ops[:position], grid.body.ops[position + 1 :]
-    used = _values_used(after)
+    used = set(values_used_by(after))
     results = [value for value in loop.results if value in used]
     inside = (*before, *loop.body.ops)
     if len(results) != 1 or dot not in loop.body.ops:
@@ -146,20 +146,14 @@ def _is_allowed(op: Operation) -> bool:
     return is_known and not is_elsewhere(op)
 
 
-def _values_used(ops: Iterable[Operation]) -> set[Value]:
-    """The operands of ops and of everything inside them."""
-    everything = walk(Region((), tuple(ops)))
-    return {value for op in everything for value in op.operand_values()}
-
-
 def _needed(ops: tuple[Operation, ...], roots: Sequence[Operation]) -> tuple[Operation, ...]:
     """The ops that the roots use, directly or not, and those roots that are among them."""
-    wanted = _values_used(roots)
+    wanted = set(values_used_by(roots))
     kept: list[Operation] = []
     for op in reversed(ops):
         if op in roots or any(result in wanted for result in op.results):
             kept.append(op)
-            wanted |= _values_used([op])
+            wanted.update(values_used_by((op,)))
     return tuple(reversed(kept))
 
 

@@ -83,13 +83,13 @@ def _end_step(step: GridStep, programs: list[_Program], frame: Frame) -> None:
         frame.races.end_grid()
     if step.barrier is None:
         return
-    _meet(step.barrier, programs, frame)
+    _wait_at_barrier(step.barrier, programs, frame)
     if frame.races is not None:
         # Coarser than the truth: programs of different groups have no order between them.
         frame.races.barrier()
 
 
-def _meet(barrier: GroupBarrier, programs: list[_Program], frame: Frame) -> None:
+def _wait_at_barrier(barrier: GroupBarrier, programs: list[_Program], frame: Frame) -> None:
     """Count all programs, and see that each gets the arrivals it waits for and no others."""
     for program in programs:
         frame.values.update(program.values)

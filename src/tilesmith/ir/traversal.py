@@ -46,6 +46,12 @@ def count_uses(region: Region) -> dict[Value, int]:
     return uses
 
 
+def values_used_by(ops: Iterable[Operation]) -> Iterator[Value]:
+    """The operands of ops and of everything inside them."""
+    for op in walk(Region((), tuple(ops))):
+        yield from op.operand_values()
+
+
 class Substitution:
     """A growing map from old to new values, applied while rebuilding regions in program order."""
 

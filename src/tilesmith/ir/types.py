@@ -3,11 +3,13 @@
 A tile's dimension is a product of constants and symbols. A symbol is the name of a block (a tuned
 or fixed block size) or of a runtime size; both are declared in the ``Function``. Two dimensions
 are the same axis exactly when they are equal, so tiles of different loops never align by accident.
+``dynamic_form`` is what a function with runtime sizes still depends on in its tensors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tilesmith.dtypes import DType
@@ -134,3 +136,19 @@ Type = TileType | TensorType
 def scalar(dtype: DType) -> TileType:
     """The type of a rank-0 tile."""
     return TileType(dtype, ())
+
+
+INT32_LIMIT = 2**31 - 1
+DynamicForm = tuple[tuple[int, ...], tuple[int, ...], bool]
+
+
+@lru_cache(maxsize=4096)
+def dynamic_form(shape: tuple[int, ...], strides: tuple[int, ...]) -> DynamicForm:
+    """Sizes and strides with 2 for all but 0 and 1, and whether offsets need 64 bits."""
+    span = sum((n - 1) * abs(s) for n, s in zip(shape, strides) if n)
+    return plain_extents(shape), plain_extents(strides), span > INT32_LIMIT
+
+
+def plain_extents(extents: tuple[object, ...]) -> tuple[int, ...]:
+    """Each extent if it is 0 or 1, else 2; symbols stand for runtime values."""
+    return tuple(2 if extent not in (0, 1) else int(extent == 1) for extent in extents)

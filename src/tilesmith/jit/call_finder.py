@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from tilesmith.ir.dynamic_layouts import INT32_LIMIT
+from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit.call_keys import CallKeys, Types
 from tilesmith.jit.call_matches import (
     Match,

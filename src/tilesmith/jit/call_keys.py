@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.ir.dynamic_layouts import dynamic_form
+from tilesmith.ir.types import dynamic_form
 from tilesmith.jit.call_matches import COMPARED, PLAIN, is_short, storages_differ
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization import (

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics import errors
-from tilesmith.ir.dynamic_layouts import dynamic_form
+from tilesmith.ir.types import dynamic_form
 
 _UNIQUE = (type, torch.dtype, type(None))
 """Equal ones are the same object."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tilesmith.ir.dynamic_layouts import dynamic_form
+from tilesmith.ir.types import dynamic_form
 from tilesmith.runtime.calls.reader import Forms, process_readers
 from tilesmith.settings import Settings
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tilesmith.ir.dynamic_layouts import plain_extents
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import TensorType, plain_extents
 
 
 class Guard(NamedTuple):
