@@ -28,6 +28,12 @@ from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
 
 _POWERS = ("exp", "exp2")
+MOST_EXCHANGES = 2
+"""Longer chains of reductions keep the forms that go through memory (decision 0018)."""
+_KINDS = ("sum", "prod", "max", "min")
+"""Reductions of which that of the whole is the same one of those of the parts."""
+_DTYPES = (F32, F64, I32, I64)
+"""Narrower ones would round each part."""
 
 
 class SumForm(Enum):
@@ -146,13 +152,6 @@ def _reshaped(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
         value = op.x
         op = defined_by.get(value)
     return value
-
-
-MOST_EXCHANGES = 2
-_KINDS = ("sum", "prod", "max", "min")
-"""Reductions of which that of the whole is the same one of those of the parts."""
-_DTYPES = (F32, F64, I32, I64)
-"""Narrower ones would round each part."""
 
 
 @dataclass(frozen=True, eq=False)

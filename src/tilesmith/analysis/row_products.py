@@ -36,6 +36,10 @@ _WITH_EFFECTS = (Load, Store, Loop, Yield, ProgramBarrier)
 """What may stand beside pure ops: the rest of memory and control flow is not followed."""
 _RANDOM = "mulhi"
 """What random numbers are made with: which lane draws which number may hang on the tiling."""
+_Place = tuple[Value, int]
+"""An axis of a value."""
+_TELLING = frozenset({Role.KEPT, Role.REPEATED, Role.COMBINED})
+"""Roles in which lanes keep their numbers, or the result has no lanes to number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,12 +232,6 @@ def _is_size_of(op: Operation, block: str) -> bool:
 def _leads(dim: Dim, shape: Shape) -> bool:
     """Whether nothing but ones stands before a dimension, so that a reshape leaves it whole."""
     return dim in shape and all(before.is_one for before in shape[: shape.index(dim)])
-
-
-_Place = tuple[Value, int]
-"""An axis of a value."""
-_TELLING = frozenset({Role.KEPT, Role.REPEATED, Role.COMBINED})
-"""Roles in which lanes keep their numbers, or the result has no lanes to number."""
 
 
 def find_axis(ops: Sequence[Operation], value: Value, axis: int) -> dict[Value, int] | None:
