@@ -12,8 +12,12 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tests.frontend.composite_calls import COMPOSITE_BINARY, COMPOSITE_UNARY, NOT_ELEMENTWISE
-from tests.frontend.torch_calls import BINARY, EXACT, TERNARY, UNARY, Call, eager, sample
+from tests.frontend.functions.composite_calls import (
+    COMPOSITE_BINARY,
+    COMPOSITE_UNARY,
+    NOT_ELEMENTWISE,
+)
+from tests.frontend.functions.torch_calls import BINARY, EXACT, TERNARY, UNARY, Call, eager, sample
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith.frontend.functions.elementwise import ELEMENTWISE
 from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE

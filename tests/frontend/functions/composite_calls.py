@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from tests.frontend.torch_calls import Call, all_of
+from tests.frontend.functions.torch_calls import Call, all_of
 
 COMPOSITE_UNARY = [
     *all_of("sgn frac positive signbit nan_to_num isposinf isneginf isreal deg2rad rad2deg"),

@@ -13,7 +13,7 @@ from torch.nn import functional
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import randn
-from tests.frontend.torch_calls import eager
+from tests.frontend.functions.torch_calls import eager
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith.frontend.functions.reduction import REDUCTIONS
 from tilesmith.numerics.compare import check_against

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.frontend import printing_kernels as kernels
+from tests.frontend.language import printing_kernels as kernels
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith.backends.triton.build import compile_artifact
 

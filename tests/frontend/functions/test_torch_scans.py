@@ -13,7 +13,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import randn
-from tests.frontend.torch_calls import eager
+from tests.frontend.functions.torch_calls import eager
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
 from tilesmith.frontend.functions.combine import SCANS
