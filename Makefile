@@ -1,6 +1,7 @@
 # make demo         set up, then run five real kernels on whatever device is there
 # make test         what CI runs: lint, types, layers, a fixed set of tests (no GPU needed)
-# make test-full    the same with all tests, and more random examples
+# make test-full    the same with all tests, more random examples, and the mutants
+# make mutants      known mistakes in a copy of the compiler: does a test of `make test` notice?
 # make test-device  tests/device, on a machine with a GPU
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
 # make fuzz-score   how soon random programs notice ten known compiler bugs
@@ -34,16 +35,20 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full test-device check lint types layers format golden docs ops clean fuzz fuzz-score
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops clean fuzz fuzz-score
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
 
 test: check
-	$(PYTHON) -m pytest -n $(JOBS)
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 
 test-full: check
-	$(PYTHON) -m pytest -n $(JOBS) --full
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --full
+	$(PYTHON) -m tools.mutants --jobs $(JOBS)
+
+mutants: $(READY_DEV)
+	$(PYTHON) -m tools.mutants --jobs $(JOBS)
 
 # A device machine brings its own torch, whose warnings are not ours to mend.
 test-device: $(READY_DEV)
