@@ -147,4 +147,3 @@ class ReleaseJob:
 
 
 RunnerJob = ReleaseJob | PrepareJob | CheckJob | TimeJob | ForgetJob
-RunnerReply = PrepareReply | CheckReply | TimeReply | None

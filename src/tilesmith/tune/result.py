@@ -58,7 +58,6 @@ class StopReason(str, Enum):
     ERROR = "error"
     NO_RUNNER = "candidates cannot be run"
     CACHED = "found in the cache"
-    NOT_NEEDED = "nothing to choose from"
 
 
 @dataclass(frozen=True)

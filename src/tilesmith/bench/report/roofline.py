@@ -34,7 +34,6 @@ class Limits:
 
     device: str
     dram_gbps: float
-    l2_gbps: float
     tflops: Mapping[str, float]
     """Of matrix products, by what their elements are called."""
 
@@ -52,7 +51,7 @@ def find_limits(environment: Mapping[str, str], rows: Sequence[Row]) -> Limits |
         target = replace(target, features=f"+{environment['matrix tiles']}")
     device = BACKENDS.rules(replace(target, model=environment.get("device", ""))).device()
     name = environment.get("device") or device.name
-    return Limits(name, device.dram_rate, device.l2_rate, _peaks(device, rows))
+    return Limits(name, device.dram_rate, _peaks(device, rows))
 
 
 def _peaks(device: Device, rows: Sequence[Row]) -> dict[str, float]:

@@ -22,7 +22,6 @@ from tilesmith.schedule.schedule import next_power_of_2
 SIDES = (16, 32, 64, 128, 256)
 DEPTHS = (16, 32, 64, 128)
 MOST_TILE, LEAST_TILE = 256 * 256, 1024
-Blocks = dict[str, int]
 
 
 def gpu_candidates(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
