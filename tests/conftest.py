@@ -110,6 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.mkdtemp(prefix="tilesmith-tests-")
         os.environ["TILESMITH_CACHE_DIR"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # The IR is verified between passes in every test, and in the processes that tests start.
+    os.environ.setdefault("TILESMITH_VERIFY_PASSES", "1")
     if hypothesis is None:
         return
     # The short run is the same every time; the long one looks for what nobody has seen yet.

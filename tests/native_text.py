@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from tests.lowering import compile_config, run_standard
 from tests.specs import config_spec
-from tilesmith.compiler.compile import compile_to_native, optimise
 from tilesmith.ir.function import Function
 from tilesmith.numerics.compare import check_against
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
@@ -36,11 +36,9 @@ def copy_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def run_native(function: Function, arguments: Mapping[str, Any], blocks: Mapping[str, int]) -> None:
     """Compile with these block sizes, and run."""
     sized = tuple(replace(block, fixed=blocks[block.name], slot=None) for block in function.blocks)
-    optimised = optimise(replace(function, blocks=sized))
-    spec = config_spec(optimised, host_target(), {})
-    settings = Settings()
-    artifact = compile_to_native(spec, spec.default_config(), settings)
-    options = NativeOptions(Path(settings.cache_dir))
+    spec = config_spec(run_standard(replace(function, blocks=sized)), host_target(), {})
+    artifact = compile_config(spec, spec.default_config())
+    options = NativeOptions(Path(Settings().cache_dir))
     native_launcher(artifact, list(arguments), (), options)(*arguments.values())
 
 

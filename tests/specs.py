@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.backends.table import BACKENDS
+from tilesmith.compiler.specialization import make_spec
 from tilesmith.ir.function import Function
 from tilesmith.schedule.product_forms import MultiFormSpec
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
 Tunables = Mapping[str, Fragment] | None
@@ -20,8 +22,7 @@ def config_spec(function: Function, target: Target, tunables: Tunables = None) -
 
 
 def form_spec(
-    function: Function, target: Target, *, allow_warp_specialize: bool = True
+    function: Function, target: Target, tunables: Tunables = None, **settings: object
 ) -> MultiFormSpec:
     """What a Config may say about a function, in whatever form."""
-    rules = BACKENDS.rules(target)
-    return MultiFormSpec(function, rules, allow_warp_specialize=allow_warp_specialize)
+    return make_spec(function, target, tunables or {}, Settings(**settings))

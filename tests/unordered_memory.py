@@ -14,17 +14,17 @@ from unittest import mock
 import torch
 
 from tilesmith.analysis.effects import tensors_written
+from tilesmith.compiler import specialization as compiler
+from tilesmith.compiler.lowering import Stage
+from tilesmith.compiler.pipeline import SCHEDULED, STANDARD
 from tilesmith.interpreter.frame import Frame
 from tilesmith.interpreter.memory import resolve_access
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import EVALUATORS, run_prepared
-from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield
 from tilesmith.ir.ops.memory import ProgramBarrier, Store
 from tilesmith.jit.kernel import Kernel
-from tilesmith.passes.pipeline import run_pipeline
-from tilesmith.passes.standard import STANDARD
 from tilesmith.schedule.config import Config
 
 ORDERING = ("forward_stored_values", "order_memory")
@@ -33,17 +33,17 @@ ORDERING = ("forward_stored_values", "order_memory")
 @contextmanager
 def without_memory_order() -> Iterator[None]:
     """Kernels bound inside neither use stored values in place of loads nor have barriers."""
-    passes = tuple(step for step in STANDARD if step.name not in ORDERING)
-    assert len(passes) == len(STANDARD) - len(ORDERING)
-
-    def optimise(function: Function) -> Function:
-        return run_pipeline(function, passes)
-
     with (
-        mock.patch("tilesmith.jit.variants.optimise", optimise),
-        mock.patch("tilesmith.passes.roll_reductions.order_memory", lambda function: function),
+        mock.patch.object(compiler, "STANDARD", _without_ordering(STANDARD, len(ORDERING))),
+        mock.patch.object(compiler, "SCHEDULED", _without_ordering(SCHEDULED, 1)),
     ):
         yield
+
+
+def _without_ordering(stage: Stage, dropped: int) -> Stage:
+    passes = tuple(step for step in stage.passes if step.name not in ORDERING)
+    assert len(passes) == len(stage.passes) - dropped
+    return replace(stage, passes=passes)
 
 
 class LateStores:

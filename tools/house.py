@@ -2,7 +2,8 @@
 
 ``python -m tools.house`` prints every figure; ``--rooms`` lines and files per folder, ``--chain``
 the longest chain of imports, ``--single`` modules that exactly one other imports, ``--unused`` what
-vulture finds, ``--branches`` questions about the kind of device outside of backends.
+vulture finds, ``--branches`` questions about the kind of device outside of backends, ``--frames``
+the calls between ``BoundKernel`` and the backend's ``emit``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import FrameType
+
+import torch
+
+from examples.softmax import softmax
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -128,6 +134,44 @@ def rooms() -> dict[str, tuple[int, int]]:
     return {name: (counts[0], counts[1]) for name, counts in sorted(found.items())}
 
 
+def frames_to_emit() -> list[str]:
+    """What stands between ``BoundKernel`` and the backend's ``emit``: the deepest of these ways.
+
+    A first call on the CPU, a config that is set, and code for a GPU that is not here.
+    """
+    chains: list[list[str]] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or frame.f_code.co_name != "emit" or _is_in(frame.f_back, BACKENDS):
+            return
+        frames = list(_callers(frame))
+        bound = [i for i, caller in enumerate(frames) if _is_in(caller, "jit/bound_kernel.py")]
+        if bound:
+            chains.append([f.f_code.co_name for f in frames[: bound[-1] + 1]][::-1])
+
+    x = torch.ones(8, 100)
+    softmax.reset()
+    sys.setprofile(note)
+    try:
+        softmax(x)
+        bound = softmax.bind((x,))
+        bound.set_config(bound.default_config().updated(block_sizes=[2]))
+        softmax.bind((x,), target="cuda:90").to_code()
+    finally:
+        sys.setprofile(None)
+    return max(chains, key=len)
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_in(frame: FrameType | None, place: str) -> bool:
+    return frame is not None and place in frame.f_code.co_filename
+
+
 def figures() -> dict[str, int]:
     """The table."""
     files, lines = rooms()["tilesmith"]
@@ -135,6 +179,7 @@ def figures() -> dict[str, int]:
         "lines in src": lines,
         "files in src": files,
         "longest import chain": len(longest_chain()),
+        "frames from BoundKernel to emit": len(frames_to_emit()) - 1,
         "questions about the device outside backends": len(device_questions()),
         "files that name a lane-mixing op (Sort)": len(files_that_name_a_lane_mixing_op()),
         "modules with one importer": len(modules_with_one_importer()),
@@ -147,6 +192,7 @@ def main() -> None:
     """Print the table, or one of the lists behind it."""
     lists = {
         "chain": longest_chain,
+        "frames": frames_to_emit,
         "single": modules_with_one_importer,
         "branches": device_questions,
         "unused": unused_symbols,

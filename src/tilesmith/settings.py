@@ -213,6 +213,8 @@ class Settings:
     """Threads of native code; 0: as many as torch uses."""
     check: bool = field(default=False, metadata=_by(FLAG))
     """Whether every access is checked for bounds and races, slowly, by the interpreter."""
+    verify_passes: bool = field(default=False, metadata=_by(FLAG))
+    """Whether the IR is verified after every pass; ``check`` does so, too."""
     static_shapes: bool = field(default=True, metadata=_by(FLAG))
     """Whether sizes and strides are constants of the compiled kernel."""
     index_dtype: str | None = field(default=None, metadata=_by(INDEX_DTYPE))

@@ -14,6 +14,7 @@ import torch
 from typing_extensions import override
 
 from tests.backends.triton.kernels import schedule
+from tests.lowering import run_standard
 from tests.passes.kernel_texts import row_kernel
 from tests.passes.padded_run import PaddedRun
 from tilesmith.analysis.flattenable import find_flattenable
@@ -40,9 +41,7 @@ from tilesmith.ir.values import Constant, Value
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
-from tilesmith.passes.pipeline import run_pipeline
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
-from tilesmith.passes.standard import STANDARD
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.reductions import reductions_by_dim
@@ -151,14 +150,14 @@ def test_invalid_lanes_are_masked_with_its_neutral_element(axis: int):
 def test_padded_tiles_give_exact_results_after_the_passes(axis: int, rows: int):
     function, arguments = row_levels(axis), make_rows(rows)
     expected = run(function, arguments, {"m": 4})
-    found = PaddedLevel({"m": 4}).run(run_pipeline(function, STANDARD), arguments)
+    found = PaddedLevel({"m": 4}).run(run_standard(function), arguments)
     torch.testing.assert_close(found["out"], expected["out"])
     torch.testing.assert_close(found["rowwise"], expected["rowwise"])
 
 
 def test_passes_keep_what_it_computes():
     function = row_levels()
-    check_same(function, run_pipeline(function, STANDARD), make_rows(9), m=4)
+    check_same(function, run_standard(function), make_rows(9), m=4)
 
 
 def test_it_is_squeezed_along_its_own_axis_and_beside_it():

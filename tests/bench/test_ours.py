@@ -19,9 +19,9 @@ from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.row import INTERPRETED, Row, Status
 from tilesmith.bench.trial import Trial, TrialSetting
+from tilesmith.compiler.specialization import Specialization
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
-from tilesmith.jit.launchers import LauncherMaker
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = Options(suite=NAME, kernels=("double",), device="cpu")
@@ -54,16 +54,16 @@ def unbound() -> Iterator[None]:
 
 def fail_first(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Have the first configs not build."""
-    make = LauncherMaker.make
+    emit = Specialization.artifact
     failed: list[Any] = []
 
-    def make_some(self: LauncherMaker, runner: Any, variant: Any, config: Any) -> Any:
+    def emit_some(self: Specialization, config: Any, *rest: Any) -> Any:
         if len(failed) < count:
             failed.append(config)
             raise errors.InvalidConfig(problem=f"too large for test {len(failed)}")
-        return make(self, runner, variant, config)
+        return emit(self, config, *rest)
 
-    monkeypatch.setattr(LauncherMaker, "make", make_some)
+    monkeypatch.setattr(Specialization, "artifact", emit_some)
 
 
 def test_the_default_is_no_fallback() -> None:

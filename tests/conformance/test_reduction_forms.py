@@ -9,11 +9,11 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import blocks, randn
 from tests.host_backends import on_backend
+from tests.lowering import schedule_function
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.traversal import walk_function
 from tilesmith.numerics.compare import check_against
-from tilesmith.schedule.lower import schedule_function
 
 CHUNKS = {1: None, 13: 8, 16: 8, 1000: 64, 5000: 1024}
 

@@ -28,7 +28,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 
 def traced(bound: BoundKernel) -> Function:
     """The IR as traced, before any pass."""
-    return bound._variants.default.trace.function
+    return bound.traced_function
 
 
 def lines_of(kernel: helion.Kernel) -> dict[str, int]:

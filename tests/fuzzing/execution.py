@@ -123,7 +123,7 @@ class Runs:
 
     def gpu_config(self, seed: int) -> Any:
         """A config for a GPU, whatever the bound target."""
-        spec = self.bound._specs.get(self.bound._variants.default, parse_target(GPU))
+        spec = self.bound.specialization.spec(parse_target(GPU))
         return spec.random_config(Random(seed))
 
     def emitted(self, config: Any) -> str:

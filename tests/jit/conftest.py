@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.jit import variants
+from tilesmith.compiler import specialization
 
 
 @pytest.fixture
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the kernels traced since the test began, one entry per trace."""
     seen: list[str] = []
-    original = variants.trace_kernel
+    original = specialization.trace_kernel
 
     def counted(request):
         seen.append(request.kernel.source.tree.name)
         return original(request)
 
-    monkeypatch.setattr(variants, "trace_kernel", counted)
+    monkeypatch.setattr(specialization, "trace_kernel", counted)
     return seen

@@ -13,14 +13,14 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith.ir.types import INT32_LIMIT
-from tilesmith.jit.call_matches import (
+from tilesmith.jit.call_keys import (
     MAX_WRITTEN,
     compile_match,
     first_tensor,
     is_readable,
     storages_differ,
 )
-from tilesmith.jit.specialization import INT32_RANGE
+from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.settings import Settings
 

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
-from tilesmith.jit import variants
+from tilesmith.compiler import specialization
 
 X = torch.arange(1, 14, dtype=torch.float32)
 
@@ -276,13 +276,13 @@ def test_requires_grad_and_inference_mode() -> None:
 
 def test_concurrent_first_calls_trace_once(traces: list[str], monkeypatch) -> None:
     kernel = fresh()
-    slow = variants.trace_kernel
+    slow = specialization.trace_kernel
 
     def slowly(request):
         time.sleep(0.05)
         return slow(request)
 
-    monkeypatch.setattr(variants, "trace_kernel", slowly)
+    monkeypatch.setattr(specialization, "trace_kernel", slowly)
     results: list[torch.Tensor | Exception] = [torch.empty(0)] * 8
     barrier = threading.Barrier(8)
 

@@ -10,6 +10,7 @@ import torch
 
 from examples.matmul_layernorm import matmul_layernorm
 from examples.matmul_row_reduction import matmul_softmax
+from tests.lowering import split_function
 from tests.passes import row_exchange_kernels
 from tests.passes import row_product_kernels as kernels
 from tests.passes.kernel_texts import results_of
@@ -32,7 +33,7 @@ from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim
 from tilesmith.passes.exchanged_parts import MOST_COLUMNS
-from tilesmith.passes.split_rows import Form, split_rows
+from tilesmith.passes.split_rows import Form
 
 BLOCKS = [
     {"tile_m": 16, "tile_k": 8, "columns": 16},
@@ -222,5 +223,5 @@ def test_other_functions_are_left_alone(name: str) -> None:
     kernel, args = REFUSED[name]
     function = function_of(kernel, args)
     # They can be split, but not like this.
-    assert split_rows(function, Form.PHASES) is not None
-    assert split_rows(function, Form.EXCHANGE) is None
+    assert split_function(function, Form.PHASES) is not None
+    assert split_function(function, Form.EXCHANGE) is None

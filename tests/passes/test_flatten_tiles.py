@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.lowering import run_standard
 from tests.passes.kernel_texts import parse_kernel, results_of
 from tests.passes.program_text import find_grid
 from tilesmith.analysis.flattenable import find_flattenable
 from tilesmith.ir.function import Function
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.flatten_tiles import flatten_tiles
-from tilesmith.passes.pipeline import run_pipeline
-from tilesmith.passes.standard import STANDARD
 
 
 def kernel(body: str, extra: str = "", begins: str = "%zero, %zero") -> Function:
     """A grid over two axes of ``x``, f32[M, N], whose tile is ``%v``; results go to ``out``."""
-    return run_pipeline(
+    return run_standard(
         parse_kernel(f"""func @two {{
   param %x: tensor<f32[M, N], strides=[sx, 1], alias=0> from "x"
   param %out: tensor<f32[M, N], strides=[N, 1], alias=1> from "out"
@@ -41,8 +40,7 @@ def kernel(body: str, extra: str = "", begins: str = "%zero, %zero") -> Function
     {body}
   }}
 }}
-"""),
-        STANDARD,
+""")
     )
 
 
@@ -136,7 +134,7 @@ def test_masks_and_carried_joint_tiles() -> None:
 
 
 def test_three_axes_and_constant_extents() -> None:
-    function = run_pipeline(
+    function = run_standard(
         parse_kernel("""func @three {
   param %x: tensor<f32[3, 5, 7], strides=[35, 7, 1], alias=0> from "x"
   param %out: tensor<f32[3, 5, 7], strides=[1, 3, 15], alias=1> from "out"
@@ -159,8 +157,7 @@ def test_three_axes_and_constant_extents() -> None:
     store(%out, %e, none, [%i1, %j1, %k])
   }
 }
-"""),
-        STANDARD,
+""")
     )
     flat, joined = flatten_tiles(function, [0])
     verify_function(flat)

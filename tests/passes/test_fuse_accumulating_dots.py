@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from tests.lowering import run_standard
 from tests.passes.program_text import body_after, make_program
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function
 from tilesmith.passes.fuse_accumulating_dots import fuse_accumulating_dots
-from tilesmith.passes.pipeline import run_pipeline
-from tilesmith.passes.standard import STANDARD
 
 OPERANDS = """
     %n = arange() : i32[64]
@@ -137,5 +136,5 @@ def test_a_product_added_twice_is_never_rounded() -> None:
         %out = cast(%r) : bf16[64, 64]
         store(%h, %out, none, [%rows, %columns])
     """)
-    dots = [op for op in walk_function(run_pipeline(program, STANDARD)) if isinstance(op, Dot)]
+    dots = [op for op in walk_function(run_standard(program)) if isinstance(op, Dot)]
     assert [op.acc is not None for op in dots] == [True, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.lowering import run_standard
 from tests.passes.kernel_texts import parse_kernel, results_of
 from tests.passes.program_text import body_lines
 from tilesmith.analysis.effects import (
@@ -27,9 +28,7 @@ from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.forward_stored_values import forward_stored_values
 from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
 from tilesmith.passes.order_memory import order_memory
-from tilesmith.passes.pipeline import run_pipeline
 from tilesmith.passes.roll_reductions import roll_reductions
-from tilesmith.passes.standard import STANDARD
 from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import parse_target
 
@@ -169,7 +168,7 @@ TOTAL = ROWS * LENGTH * (ROWS * LENGTH - 1) / 2
 
 
 def test_standard_passes_keep_the_exchange() -> None:
-    function = run_pipeline(program(EXCHANGED + SPREAD), STANDARD)
+    function = run_standard(program(EXCHANGED + SPREAD))
     assert names_after(function) == ["load", "store", "group_barrier", "load", "store"]
     assert exchange_of(function).tolist() == [TOTAL] * ROWS
 
@@ -177,7 +176,7 @@ def test_standard_passes_keep_the_exchange() -> None:
 def test_rows_walked_in_chunks_meet_after_all_chunks() -> None:
     function = program(EXCHANGED + SPREAD)
     assert Dim.of(LENGTH) in find_rollable_dims(function)
-    rolled = roll_reductions(function, {Dim.of(LENGTH): "chunk"})
+    rolled = order_memory(roll_reductions(function, {Dim.of(LENGTH): "chunk"}))
     assert exchange_of(rolled, chunk=16).tolist() == [TOTAL] * ROWS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.lowering import run_standard
 from tests.passes.kernel_texts import (
     COMPRESS,
     MATMUL,
@@ -19,9 +20,8 @@ from tests.passes.program_text import make_program
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Dim
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
-from tilesmith.passes.pipeline import run_pipeline
+from tilesmith.passes.order_memory import order_memory
 from tilesmith.passes.roll_reductions import roll_reductions
-from tilesmith.passes.standard import STANDARD
 
 
 def check(function: Function, arguments: dict, sizes: dict[str, int]) -> None:
@@ -70,7 +70,7 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("rows", [1, 3, 4, 5])
 def test_whole_rows(body: str, rows: int) -> None:
-    function = run_pipeline(row_kernel(body), STANDARD)
+    function = run_standard(row_kernel(body))
     check(function, make_rows(rows), {"m": 4})
 
 
@@ -78,15 +78,15 @@ def test_whole_rows(body: str, rows: int) -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 def test_scans_of_whole_rows(kind: str, axis: int, reverse: bool) -> None:
-    function = run_pipeline(row_kernel(scan_body(kind, axis, reverse=reverse)), STANDARD)
+    function = run_standard(row_kernel(scan_body(kind, axis, reverse=reverse)))
     check(function, make_rows(5), {"m": 4})
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("chunk", [32, 64, 256])
 def test_rows_in_chunks(body: str, chunk: int) -> None:
-    function = run_pipeline(row_kernel(body), STANDARD)
-    rolled = roll_reductions(function, {Dim.of(200): "chunk"})
+    function = run_standard(row_kernel(body))
+    rolled = order_memory(roll_reductions(function, {Dim.of(200): "chunk"}))
     assert rolled is not function
     check(rolled, make_rows(5), {"m": 4, "chunk": chunk})
 
@@ -104,7 +104,7 @@ def test_partial_tiles_of_a_matmul() -> None:
         "y": torch.randn((33, 70), generator=generator).bfloat16().t(),
         "out": torch.zeros(50, 33),
     }
-    check(run_pipeline(parse_kernel(MATMUL), STANDARD), arguments, {"m": 16, "n": 32, "k": 32})
+    check(run_standard(parse_kernel(MATMUL)), arguments, {"m": 16, "n": 32, "k": 32})
 
 
 def test_partial_tiles_around_a_stored_product() -> None:
@@ -115,7 +115,7 @@ def test_partial_tiles_around_a_stored_product() -> None:
         "xty": torch.zeros(3, 16, 8, dtype=torch.bfloat16),
         "out": torch.zeros(3, 37, 8, dtype=torch.bfloat16),
     }
-    function = run_pipeline(parse_kernel(COMPRESS), STANDARD)
+    function = run_standard(parse_kernel(COMPRESS))
     check(function, arguments, {"b": 1, "m": 16, "p": 8})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.lowering import run_standard
 from tests.passes.kernel_texts import (
     binary,
     layer_norm_body,
@@ -23,16 +24,14 @@ from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.order_memory import order_memory
-from tilesmith.passes.pipeline import run_pipeline
 from tilesmith.passes.roll_reductions import roll_reductions
-from tilesmith.passes.standard import STANDARD
 
 COLUMNS = Dim.of(200)
 
 
 def roll(function: Function, dim: Dim = COLUMNS) -> Function:
     assert find_rollable_dims(function) == (dim,)
-    rolled = roll_reductions(function, {dim: "chunk"})
+    rolled = order_memory(roll_reductions(function, {dim: "chunk"}))
     verify_function(rolled)
     shapes = [v.type for op in walk_function(rolled) for v in op.results]
     assert not any(dim in getattr(t, "shape", ()) for t in shapes), "the dimension is still there"
@@ -48,7 +47,7 @@ def check(
     function: Function, arguments: dict[str, torch.Tensor | int], chunk: int, exact: bool = False
 ) -> None:
     """Both before and after the standard passes, chunks must give what whole rows give."""
-    standard = run_pipeline(function, STANDARD)
+    standard = run_standard(function)
     function = order_memory(function)
     expected = results_of(function, arguments, {"m": 4})
     for before in (function, standard):
@@ -68,7 +67,7 @@ def test_rows_with_several_passes(body: str, chunk: int) -> None:
 
 
 def test_softmax_takes_three_loops_that_each_read_the_row() -> None:
-    rolled = roll(run_pipeline(row_kernel(softmax_body()), STANDARD))
+    rolled = roll(run_standard(row_kernel(softmax_body())))
     loops = [op for op in find_grid(rolled).body.ops if isinstance(op, Loop)]
     assert len(loops) == 3
     loads = [op for op in walk_function(rolled) if isinstance(op, Load)]

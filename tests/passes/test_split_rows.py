@@ -24,12 +24,12 @@ from examples.matmul_row_reduction import (
     reference_softmax,
 )
 from examples.softmax import softmax
+from tests.lowering import emit_triton, schedule_function, split_function
 from tests.native_text import run_native
 from tests.passes import row_product_kernels as kernels
 from tests.passes.kernel_texts import results_of
 from tests.passes.padded_run import PaddedRun
 from tests.specs import config_spec
-from tilesmith.backends.triton.backend import emit
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.function import Function
@@ -40,8 +40,7 @@ from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.split_rows import Form, split_rows
-from tilesmith.schedule.lower import schedule_function
+from tilesmith.passes.split_rows import Form
 from tilesmith.targets import parse_target
 
 
@@ -97,7 +96,7 @@ def function_of(kernel: Any, args: tuple[Any, ...]) -> Function:
 
 
 def split(function: Function, form: Form = Form.PHASES) -> Function:
-    found = split_rows(function, form)
+    found = split_function(function, form)
     assert found is not None
     verify_function(found)
     return found
@@ -332,7 +331,7 @@ def test_compiles_for_a_gpu(form: Form) -> None:
     ]
     in_phases = split(function_of(matmul_layernorm, (*args, 1e-5)), form)
     spec = config_spec(in_phases, parse_target("cuda:90"))
-    artifact = emit(*schedule_function(in_phases, spec, spec.default_config()))
+    artifact = emit_triton(*schedule_function(in_phases, spec, spec.default_config()))
     scratch = next(p for p in artifact.parameters if p.name == "row_scratch")
     assert scratch.is_made_at_launch
     assert scratch.made_form == ("float32", 512 * 640)
@@ -384,4 +383,4 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("form", Form, ids=str)
 def test_other_functions_are_left_alone(name: str, form: Form) -> None:
     kernel, args = REFUSED[name]
-    assert split_rows(function_of(kernel, args), form) is None
+    assert split_function(function_of(kernel, args), form) is None

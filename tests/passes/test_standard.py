@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.lowering import run_standard
 from tests.passes.kernel_texts import (
     COMPRESS,
     MATMUL,
@@ -15,21 +16,10 @@ from tests.passes.kernel_texts import (
     row_kernel,
     softmax_body,
 )
-from tilesmith.ir.function import Function
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, ProgramBarrier
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.order_memory import order_memory
-from tilesmith.passes.pipeline import Pass, run_pipeline
-from tilesmith.passes.standard import STANDARD
-
-
-def run_standard(function: Function) -> Function:
-    def observe(step: Pass, after: Function) -> None:
-        verify_function(after)
-
-    return run_pipeline(function, STANDARD, [observe])
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription
 from tilesmith.diagnostics import errors
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
-from tilesmith.runtime.launchers import descriptions, gpu_call, triton
+from tilesmith.runtime.launchers import gpu_call, triton
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.settings import Settings
@@ -424,7 +424,7 @@ def test_descriptors_follow_runtime_sizes(make, gpu):
 
 
 def test_descriptors_keep_no_tensor_alive_and_do_not_pile_up(make, gpu, monkeypatch):
-    monkeypatch.setattr(descriptions, "MAX_KEPT", 3)
+    monkeypatch.setattr(triton, "MAX_KEPT", 3)
     launcher = make(X, described=(describe("8", "8"),))
     launcher.launch(grids(1)[0])
     many = grids(7)

@@ -22,12 +22,12 @@ from tests.examples import (
     recurrence_cases,
     row_cases,
 )
+from tests.lowering import schedule_function
 from tests.specs import config_spec
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.runtime.launchers.reference import reference_launcher
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import Target
 
@@ -49,7 +49,7 @@ class CpuKernel:
         inputs = case.make_inputs(size, dtype or case.dtypes[0], "cpu")
         self.args = case.kernel.normalize_args(*inputs)
         self._bound = case.kernel.bind(self.args)
-        self._variants = self._bound._variants
+        self._variants = self._bound.specialization
         self._tunables = self._variants.default.trace.session.tunable_fragments
         self.spec = self.spec_of(self._variants.default)
 

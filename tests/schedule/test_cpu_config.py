@@ -9,6 +9,7 @@ import torch
 
 import tilesmith as helion
 from examples import softmax
+from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.schedule.cpu_runs import MACHINE
 from tests.schedule.test_normalize import BLOCKS, matmul_spec
@@ -23,7 +24,6 @@ from tilesmith.diagnostics.errors import (
 )
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.model.resources import NO_CODE
 from tilesmith.schedule.schedule import CpuOptions
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec
 from tilesmith.ir.verifier import verify_function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
 from tilesmith.targets import parse_target
 
@@ -126,7 +126,12 @@ def test_amd_options():
         block_sizes=[64, 64, 64], waves_per_eu=2, matrix_instr_nonkdim=16,
         load_cache_modifiers=["", ".cg"], store_cache_modifiers=[".wt"],
     )  # fmt: skip
-    assert schedule.backend_options == {"waves_per_eu": 2, "matrix_instr_nonkdim": 16}
+    assert schedule.backend_options == {
+        "waves_per_eu": 2,
+        "matrix_instr_nonkdim": 16,
+        "fast_math": False,
+        "output_origin_lines": True,
+    }
     modifiers = [schedule.accesses[slot].cache_modifier for slot in range(3)]
     assert modifiers == ["", ".cg", ".wt"]
 

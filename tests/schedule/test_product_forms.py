@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
+from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec, form_spec
 from tilesmith.backends.triton.model.time_model import CLEARING_NS, GRID_BARRIER_NS, MEETING_NS
 from tilesmith.diagnostics.errors import InvalidConfig, InvalidConfigValue, TunableNameConflict
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.product_forms import (
     EXCHANGE,
     FORMS,

@@ -48,7 +48,7 @@ print("found", found.to_json().replace(chr(10), ""))
 LOOKUP = """\
 bound = add.bind((x, y))
 add(x, y)
-print("found", bound.choice.chosen.to_json().replace(chr(10), ""))
+print("found", bound.chosen.to_json().replace(chr(10), ""))
 """
 
 

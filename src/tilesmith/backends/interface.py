@@ -16,6 +16,10 @@ from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import Target
 
 
+def _unchanged(function: Function) -> Function:
+    return function
+
+
 @dataclass(frozen=True)
 class Backend:
     """Makes code for its targets. It needs no device and knows no other backend."""
@@ -30,6 +34,8 @@ class Backend:
     """From a function and how it is run to code with its launch contract."""
     refused_ops: tuple[type[Operation], ...] = ()
     """Ops that it has an error for instead of code."""
+    prepare: Callable[[Function], Function] = _unchanged
+    """The last pass before ``emit``, where it needs one of its own."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class NoConfigWorksError(RuntimeError):
 class ObservedTuner:
     """What kernels ask at a first call: no search and nothing stored, or a search."""
 
+    takes_stored = False
+
     def __init__(
         self,
         budget_s: float | None,

@@ -8,10 +8,13 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.forms import BoundForm, add_command
+from tilesmith.cli.forms import BoundForm, UsageError, add_command
 from tilesmith.cli.output import show
+from tilesmith.compiler.pipeline import TRACE, watch_stages
 from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
+from tilesmith.ir.printer import print_function
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.schedule.config import Config
 from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.config_text import config_text
@@ -22,6 +25,12 @@ class ExplainForm(BoundForm):
     """The options of ``tilesmith explain``."""
 
     count: Annotated[int, typer.Option(help="how many configs to list", min=1)] = 5
+    stages: Annotated[
+        bool, typer.Option("--stages", help="print the IR after every stage of the pipeline")
+    ] = False
+    config: Annotated[
+        str, typer.Option(help="with --stages: a config as JSON, instead of the default")
+    ] = ""
 
 
 def facts(form: BoundForm) -> int:
@@ -32,7 +41,11 @@ def facts(form: BoundForm) -> int:
 
 def explain(form: ExplainForm) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
-    show("\n".join(explain_lines(form.bind(), form.count)))
+    bound = form.bind()
+    if form.stages:
+        show("\n".join(stage_lines(bound, _chosen_config(bound, form.config))))
+    else:
+        show("\n".join(explain_lines(bound, form.count)))
     return 0
 
 
@@ -40,6 +53,33 @@ def add_explain_commands(app: typer.Typer) -> None:
     """Make ``tilesmith facts`` and ``tilesmith explain`` known."""
     add_command(app, "facts", BoundForm, facts)
     add_command(app, "explain", ExplainForm, explain)
+
+
+def _chosen_config(bound: BoundKernel, text: str) -> Config:
+    if not text:
+        return bound.default_config()
+    try:
+        return Config.from_json(text)
+    except ValueError as error:
+        raise UsageError(f"--config: {error}") from None
+
+
+def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
+    """What every stage of the pipeline makes of a kernel: why it runs, what changed, the result."""
+    settings = bound.settings
+    yield f"{bound.definition.name} on {bound.target}"
+    yield f"config     {config_text(config)}"
+    for result in watch_stages(bound.traced_function, bound.config_spec, config, settings):
+        stage = result.stage
+        yield f"\n== {stage.name}: {stage.reason}"
+        reasons = {step.name: step.reason for step in reversed(stage.passes)}
+        yield from (f"  {name}: {reasons[name]}" for name in dict.fromkeys(result.changed_by))
+        if result.source:
+            yield result.source
+        elif result.changed_by or stage is TRACE:
+            yield print_function(result.function)
+        else:
+            yield "  nothing changed"
 
 
 def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:

@@ -8,14 +8,14 @@ itself imports).
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from tilesmith.artifacts import Artifact
-from tilesmith.compiler.module_names import lines_for_names, replace_constants
 from tilesmith.frontend.source.kernel_source import called_name
 from tilesmith.frontend.source.names import bound_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel, on_device
@@ -31,6 +31,9 @@ _PLACE = ast.Pass()
 _ROOT = re.compile(r"\W")
 _NUM_SM = "torch.cuda.get_device_properties({0}).multi_processor_count if {0}.type == 'cuda' else 1"
 _TRITON_FUNCTIONS = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of_2"}
+_AVAILABLE = frozenset({"torch", "triton", "tl"})
+_IN_MODULE = re.compile(r"__constants__\[(\d+)\]\['(\w+)'\]")
+_NAMELESS = re.compile(r"__constants__\[(\d+)\]")
 
 
 class _FoldLanguage(ast.NodeTransformer):
@@ -190,3 +193,58 @@ def _insert_names(text: str, imports: list[str], constants: list[str]) -> str:
     block, _, rest = text.partition("\n\n")
     parts = ["\n".join([*imports, block]), *(["\n".join(constants)] if constants else [])]
     return "\n\n".join([*parts, rest])
+
+
+def lines_for_names(module: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """Import lines or assignments for names that host code reads from the user's module."""
+    found = [name for name in names if name in module and name not in _AVAILABLE]
+    return sorted(_line_for(module, name) for name in found)
+
+
+def _line_for(module: dict[str, Any], name: str) -> str:
+    value = module[name]
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else "")
+    text = literal(value)
+    return _import_line(module, name) if text is None else f"{name} = {text}"
+
+
+def _import_line(module: dict[str, Any], name: str) -> str:
+    return f"from {module.get('__name__', '__main__')} import {name}"
+
+
+def literal(value: Any) -> str | None:
+    """Source text that gives a constant; None if there is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if value is None or type(value) in (bool, int, float, str):
+        return repr(value)
+    if repr(value).startswith("torch.") and type(value).__module__ == "torch":
+        return repr(value)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        items = [literal(item) for item in value]
+        inside = ", ".join(item for item in items if item is not None)
+        closing = "," if isinstance(value, tuple) and len(items) == 1 else ""
+        brackets = "[]" if isinstance(value, list) else "()"
+        return None if None in items else f"{brackets[0]}{inside}{closing}{brackets[1]}"
+    return None
+
+
+def replace_constants(sources: Sequence[str], constants: Sequence[Any]) -> tuple[str, list[str]]:
+    """Launch arguments as source text, and the lines that their names need.
+
+    Tensors that helpers read from their own modules are imported from there.
+    """
+    lines: list[str] = []
+
+    def named(match: re.Match[str]) -> str:
+        lines.append(_import_line(constants[int(match.group(1))], match.group(2)))
+        return match.group(2)
+
+    def nameless(match: re.Match[str]) -> str:
+        name = f"captured_{match.group(1)}"
+        lines.append(f"{name} = None  # set it to the tensor that device code reached")
+        return name
+
+    texts = [_NAMELESS.sub(nameless, _IN_MODULE.sub(named, source)) for source in sources]
+    return ", ".join(texts), list(dict.fromkeys(lines))

@@ -1,41 +1,39 @@
-"""A kernel bound to one specialization.
-
-Its traces, its Config specification, its compiled forms.
-"""
+"""A kernel bound to one specialization: what a user asks of it, and which config it uses."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
+from tilesmith.compiler.interpreter_tiles import split_tile_sizes
+from tilesmith.compiler.specialization import Specialization
+from tilesmith.diagnostics import errors
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
-from tilesmith.jit.code_forms import check_form, show_native
-from tilesmith.jit.config_choice import ConfigChoice, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.emission import Emission
-from tilesmith.jit.executables import Executable, ExecutableStore
-from tilesmith.jit.launch_capture import CapturedLaunch
-from tilesmith.jit.launchers import LauncherMaker
+from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
+from tilesmith.jit.launchers import LaunchSite
 from tilesmith.jit.runners import COMPILING, Runner, choose_runner
-from tilesmith.jit.specs import SpecStore
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.jit.variants import VariantStore
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
+from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
+from tilesmith.store.lookup import find_stored_config
 from tilesmith.targets import Target, parse_target
 
+ConfigLike = Config | Mapping[str, Any] | None
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
+FORMS = ("loops", "llvm", "assembly")
+_ALIASES = {"asm": "assembly"}
 
 
 class BoundKernel:
@@ -55,12 +53,14 @@ class BoundKernel:
         self.definition = definition
         self.target = target
         self.device = device
-        self._variants = VariantStore(_trace_request(definition, arguments, device))
-        self._specs = SpecStore(self.settings)
-        launchers = LauncherMaker(definition, self._specs, target, device)
-        self._executables = ExecutableStore(definition, self._variants, launchers, device)
-        self.choice = ConfigChoice(definition, self._variants, self._specs)
-        self._emission = Emission(definition, self._variants, self._specs)
+        request = _trace_request(definition, arguments, device)
+        self.specialization = Specialization(request, definition.settings)
+        """What is compiled, for any target."""
+        self.written_arguments = self.specialization.written_arguments()
+        """Positions of arguments whose memory the kernel stores into."""
+        self._executables = Executables(LaunchSite(definition, self.specialization, target, device))
+        self.chosen: Config | None = None
+        """What ``set_config`` was given or a tuner has found."""
         self._active: Executable | None = None
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
@@ -79,45 +79,41 @@ class BoundKernel:
     @property
     def function(self) -> Function:
         """The IR after the standard passes (of the first trace)."""
-        return self._variants.default.function
+        return self.specialization.default.function
+
+    @property
+    def traced_function(self) -> Function:
+        """The IR as it was traced first, before any pass."""
+        return self.specialization.default.trace.function
 
     @property
     def config_spec(self) -> ConfigSpec:
         """What a Config of this kernel may contain."""
-        return self._specs.get(self._variants.default, self.target)
+        return self.specialization.spec(self.target)
 
     @property
     def facts(self) -> Facts:
         """What it multiplies, reduces and moves, to print; runtime sizes are of the first call."""
-        return self.config_spec.facts.with_sizes(self._variants.default.trace.observed)
+        return self.config_spec.facts.with_sizes(self.specialization.default.trace.observed)
 
     def default_config(self) -> Config:
         """A sensible config, without any search."""
-        return self.choice.default(self.target)
+        return self.specialization.default_config(self.target)
 
-    def specialized_values(self) -> list[Callable[..., int]]:
-        """How to get the values that host code turned into constants from the arguments."""
-        return [origin for origin, _ in self._variants.default.trace.session.specialized]
-
-    @property
-    def written_arguments(self) -> frozenset[int]:
-        """Positions of arguments whose memory the kernel stores into."""
-        trace = self._variants.default.trace
-        names = set(tensors_written(trace.function))
-        tensors = [p.value for p in trace.function.parameters if p.value.name in names]
-        written = {tensor.tensor.alias for tensor in tensors}
-        return frozenset(i for i, found in enumerate(trace.argument_aliases) if found & written)
+    def order_dependence(self, config: Config) -> str:
+        """Why the last bits of results depend on the order of programs; empty if they do not."""
+        update = self.specialization.find_order_dependence(config)
+        return "" if update is None else str(update)
 
     def to_triton_code(
         self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
     ) -> str:
         """The Triton module for a config, with or without a GPU.
 
-        ``target`` is any of ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else
-        cuda:90.
+        ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
         """
         gpu = _gpu_target(_any_target(target, self.target))
-        return self._emission.triton_module(self.choice.resolve(config, gpu), gpu)
+        return self.specialization.module(_resolve(self, config, gpu), gpu)
 
     def to_code(
         self,
@@ -144,25 +140,25 @@ class BoundKernel:
     ) -> Artifact:
         """What the launcher gets for a config: source and launch contract."""
         resolved = _any_target(target, self.target)
-        return self._emission.artifact(self.choice.resolve(config, resolved), resolved)
+        return self.specialization.artifact(_resolve(self, config, resolved), resolved)
 
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
-        normal = self.config_spec.normalize(self.choice.resolve(config, self.target))
+        normal = self.config_spec.normalize(_resolve(self, config, self.target))
         return self._executables.capture(normal, self.definition.with_defaults(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
-        executable = self._executable(self.choice.resolve(config, self.target))
+        executable = self._executable(_resolve(self, config, self.target))
         return lambda *args: executable.call(*self.definition.with_defaults(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
-        chosen = self.choice.resolve(config, self.target)
+        chosen = _resolve(self, config, self.target)
         self._activate(self._executable(chosen))
-        self.choice.chosen = chosen
+        self.chosen = chosen
 
     def autotune(
         self,
@@ -196,11 +192,22 @@ class BoundKernel:
     def ensure_config_exists(self, args: tuple[Any, ...]) -> None:
         """Choose a config if none is installed: a tuned one, the decorator's, else the default."""
         with self._lock:
-            is_tuned = self._active is None and self._runner in COMPILING
-            tuner = self.definition.tuner if is_tuned else None
-            found = tuner.first_config(self, args) if tuner else None
-            if self._active is None:
-                self._activate(self._first_executable(found))
+            runner = self._runner
+            is_tuned = self._active is None and runner in COMPILING
+            found = _tuned_config(self, args) if is_tuned else None
+            if self._active is not None:
+                return
+            if found is not None:
+                self.chosen = found
+            config = _first_config(self, runner)
+            is_default = self.chosen is None and not self.configs
+            if config is None or not is_default or runner is Runner.CHECKED:
+                self._activate(self._executable(config))
+                return
+            # Nobody asked for the default: where it does not build, another will do.
+            executable = Executable(config, runner, self.config_spec.fallback_configs)
+            self._executables.prepare(executable)
+            self._activate(executable)
 
     def _activate(self, executable: Executable) -> None:
         self._active, self.call = executable, executable.call
@@ -208,15 +215,6 @@ class BoundKernel:
     def _first_call(self, *args: Any) -> Any:
         self.ensure_config_exists(args)
         return self.call(*args)
-
-    def _first_executable(self, found: Config | None) -> Executable:
-        if found is not None:
-            self.choice.chosen = found
-            return self._executable(found)
-        config = self.choice.first(self._runner, self.target)
-        if config is None or not self.choice.is_default or self._runner is Runner.CHECKED:
-            return self._executable(config)
-        return self._executables.first_of(config, self.config_spec.fallback_configs, self._runner)
 
     def __call__(self, *args: Any) -> Any:
         """Run with the installed config."""
@@ -256,3 +254,55 @@ def _any_target(target: str | Target | None, default: Target) -> Target:
 
 def _gpu_target(target: Target) -> Target:
     return target if target.is_gpu else parse_target(DEFAULT_GPU_TARGET)
+
+
+def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
+    """What an earlier search has stored, else what the tuner finds now, if it is to search."""
+    tuner = bound.definition.tuner
+    if tuner is None:
+        return None
+    is_given = len(bound.configs) == 1 or bound.settings.force_autotune
+    if tuner.takes_stored and not is_given:
+        stored = find_stored_config(bound, args, bound.configs)
+        if stored is not None:
+            return stored
+    return tuner.first_config(bound, args)
+
+
+def _first_config(bound: BoundKernel, runner: Runner) -> Config | None:
+    """What suits the runner; None: whole tensors as tiles."""
+    if runner is Runner.REFERENCE and not bound.configs:
+        return None
+    config = _resolve(bound, None, bound.target)
+    if runner is not Runner.CHECKED or bound.configs:
+        return config
+    blocks = split_tile_sizes(bound.function, config.get("block_sizes", []))
+    return config.updated(block_sizes=blocks)
+
+
+def _resolve(bound: BoundKernel, config: ConfigLike, target: Target) -> Config:
+    """The config given, chosen before, of the decorator, or the target's default."""
+    if config is not None:
+        return config if isinstance(config, Config) else Config.from_dict(config)
+    if bound.chosen is not None:
+        return bound.chosen
+    return bound.configs[0] if bound.configs else bound.specialization.default_config(target)
+
+
+def show_native(artifact: Artifact, form: str) -> str:
+    """The code of an artifact in one of ``FORMS``."""
+    form = _ALIASES.get(form, form)
+    if form == "loops":
+        return artifact.readable
+    if form == "llvm":
+        return artifact.llvm
+    return code_maker(artifact.target).make_assembly(artifact.llvm)
+
+
+def check_form(form: str) -> None:
+    """Raise unless code can be shown in that form; empty is the usual one."""
+    known = ("triton", *FORMS)
+    if form and _ALIASES.get(form, form) not in known:
+        raise errors.InvalidArgumentValue(
+            function="to_code", problem=f"there is no form {form!r}", expected=", ".join(known)
+        )

@@ -12,15 +12,16 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from tilesmith.ir.types import INT32_LIMIT
-from tilesmith.jit.call_keys import CallKeys, Types
-from tilesmith.jit.call_matches import (
+from tilesmith.jit.call_keys import (
+    CallKeys,
     Match,
+    Types,
     compile_match,
     first_tensor,
     is_readable,
     share_storage,
 )
-from tilesmith.jit.specialization import INT32_RANGE
+from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.runtime.calls.reader import Forms, TensorReader
 
 MAX_TYPES = 8

@@ -1,25 +1,31 @@
-"""Compiled forms of one specialization: for each config the launchers of the traces seen so far."""
+"""What runs a bound kernel: for each config, host code with the launchers of its traces.
+
+Host code can also be stopped at its launch point, and what it hands over there be kept: the tuner
+builds and runs candidates in other processes, never in this one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from tilesmith.compiler.whole_tiles import whole_tile_sizes
+from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
+from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics import errors
+from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
+from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.frontend.tracing.host_run import HostWatch, copy_if_changed, may_compute
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
-from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.fallback import Fallback
-from tilesmith.jit.launch_capture import CapturedLaunch, LaunchReached, make_stop
-from tilesmith.jit.launchers import LauncherMaker
+from tilesmith.jit.launchers import LAUNCHERS, LaunchSite
 from tilesmith.jit.runners import Runner
-from tilesmith.jit.variants import Variant, VariantStore
-from tilesmith.runtime.arguments import Launcher, Recovery, compile_choice
+from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
 
 MAX_NEW_TRACES = 3
@@ -58,24 +64,19 @@ def _fail(*values: Any) -> None:
     raise _GuardFailedError(values)
 
 
-class ExecutableStore:
-    """Makes and runs executables of one specialization."""
+class Executables:
+    """Makes and runs executables of one bound kernel."""
 
-    def __init__(
-        self,
-        definition: KernelDefinition,
-        variants: VariantStore,
-        launchers: LauncherMaker,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, site: LaunchSite) -> None:
+        definition = site.definition
+        self._site = site
         self._definition = definition
-        self._variants = variants
-        self._launchers = launchers
+        self._specialization = site.specialization
         self._host = definition.split.host_function()
-        self._session = variants.default.trace.session
+        self._session = site.specialization.default.trace.session
         self._needs_session = self._session.is_used
         self._known: dict[tuple[Config | None, Runner], Executable] = {}
-        self._device = device
+        self._device = site.device
         self._is_watched = not may_compute(definition.split.source.after)
         """Whether the torch calls after the loops have been looked at, in a first run."""
 
@@ -84,17 +85,9 @@ class ExecutableStore:
         known = self._known.get((config, runner))
         if known is None:
             known = Executable(config or self._whole_config(), runner)
-            self._add_launcher(known, self._variants.find(known.config))
+            self.prepare(known)
             self._known[(config, runner)] = known
         return known
-
-    def first_of(
-        self, config: Config, alternatives: Callable[[], Sequence[Config]], runner: Runner
-    ) -> Executable:
-        """The executable of a config; where it does not build, the first alternative that does."""
-        executable = Executable(config, runner, alternatives)
-        self._add_launcher(executable, self._variants.find(executable.config))
-        return executable
 
     def _make_call(self, executable: Executable) -> Callable[..., Any]:
         host = self._host
@@ -132,8 +125,8 @@ class ExecutableStore:
             captured = self._capture_once(config, args)
             if captured.fits_variant:
                 return captured
-            self._variants.note_changes(captured.values)
-            self._variants.trace_for(config, args)
+            changed = self._changed_numbers(captured.values)
+            self._specialization.trace_anew(config, args, changed)
         raise self._unsteady()
 
     def _capture_once(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
@@ -145,7 +138,7 @@ class ExecutableStore:
             with same_random_numbers():
                 self._run_host(stop, arguments, config, blocks)
         except LaunchReached as reached:
-            variant = self._variants.find(config)
+            variant = self._specialization.find(config)
             return CapturedLaunch(variant, split.captured, reached.values, arguments, self._device)
         raise HostReturnedError
 
@@ -155,8 +148,8 @@ class ExecutableStore:
         """Run again with a trace of what host code computes this time; it may change once more."""
         if not left:
             raise self._unsteady()
-        self._variants.note_changes(captured)
-        self._add_launcher(executable, self._variants.trace_for(executable.config, args))
+        changed = self._changed_numbers(captured)
+        self.prepare(executable, self._specialization.trace_anew(executable.config, args, changed))
         try:
             return self._run_with_session(executable, args)
         except _GuardFailedError as failed:
@@ -180,8 +173,36 @@ class ExecutableStore:
         with running_host(HostSession(blocks, tunables)):
             return self._host(launch, *args)
 
-    def _add_launcher(self, executable: Executable, variant: Variant) -> None:
-        launcher, recover = self._make_launcher(executable, variant)
+    def _changed_numbers(self, captured: tuple[Any, ...]) -> frozenset[str]:
+        """Where numbers stand that some trace took for constants and that are others now."""
+        names = self._definition.split.captured
+        checks = [
+            (guard.number, compile_guard(names, [guard], variant.trace.constants))
+            for variant in self._specialization.variants
+            for guard in variant.trace.guards
+            if guard.number
+        ]
+        return frozenset(
+            number for number, holds in checks if holds is not None and not holds(*captured)
+        )
+
+    def prepare(self, executable: Executable, variant: Variant | None = None) -> None:
+        """Give it a launcher for a trace, by default one that fits its config.
+
+        Launchers of traces that it had before are tried where the new one's guards do not hold.
+        """
+        variant = variant or self._specialization.find(executable.config)
+        make = partial(LAUNCHERS[executable.runner], self._site, variant)
+        others = executable.alternatives
+        recover = None
+        if others is None:
+            launcher = make(executable.config)
+        else:
+            log, fits = self._definition.warnings, variant.fits
+            fallback = Fallback(executable.config, lambda: filter(fits, others()), make, log)
+            launcher = fallback.advance()
+            # Native code was built when its launcher was made: nothing is left to fall back from.
+            recover = fallback.replace if executable.runner is Runner.TRITON else None
         executable.call = self._make_call(executable)
         executable.launch = compile_choice(
             self._definition.split.captured,
@@ -193,28 +214,120 @@ class ExecutableStore:
         )
         executable.launch.device = self._device  # type: ignore[attr-defined]
 
-    def _make_launcher(
-        self, executable: Executable, variant: Variant
-    ) -> tuple[Launcher, Recovery | None]:
-        def make(config: Config) -> Launcher:
-            return self._launchers.make(executable.runner, variant, config)
-
-        find_others = executable.alternatives
-        if find_others is None:
-            return make(executable.config), None
-        fallback = Fallback(
-            executable.config,
-            lambda: filter(variant.fits, find_others()),
-            make,
-            self._definition.warnings,
-        )
-        # Native code was built when its launcher was made: nothing is left to fall back from.
-        recover = fallback.replace if executable.runner is Runner.TRITON else None
-        return fallback.current, recover
-
     def _whole_config(self) -> Config:
-        function = self._variants.default.function
+        function = self._specialization.default.function
         sizes = whole_tile_sizes(function)
         slots = {b.slot: sizes[b.name] for b in function.blocks if b.slot is not None}
         count = max(slots, default=-1) + 1
         return Config(block_sizes=[slots.get(slot, 1) for slot in range(count)])
+
+
+class Fallback:
+    """A launcher for a config that nobody has asked for: if it does not build, the next is taken.
+
+    A compiler that fails has launched nothing, so the same values can be launched again. Failures
+    while code is made show at once, those of Triton at the first launch. A warning says what failed
+    and which config runs instead.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        find_others: Callable[[], Iterable[Config]],
+        make: Callable[[Config], Launcher],
+        log: WarningLog,
+    ) -> None:
+        self._left = _each_once(config, find_others)
+        self._make = make
+        self._log = log
+        self._config = config
+        self._lock = threading.Lock()
+        self._current: Launcher | None = None
+
+    def replace(self, failed: Launcher, problem: errors.TritonError) -> Launcher:
+        """The launcher to use after a failure; the same for all threads that saw it."""
+        with self._lock:
+            if self._current is None or failed is self._current:
+                return self.advance(problem)
+            return self._current
+
+    def advance(self, problem: errors.BaseError | None = None) -> Launcher:
+        """The launcher of the next config that can be made; ``problem``: why the last is no use."""
+        failed = self._config
+        for config in self._left:
+            self._config = config
+            try:
+                self._current = self._make(config)
+            except errors.BaseError as error:
+                problem = problem or error
+                continue
+            if problem is not None:
+                self._warn(failed, problem)
+            return self._current
+        if problem is None:
+            raise errors.InternalError(problem="no config to launch")
+        raise problem
+
+    def _warn(self, failed: Config, problem: errors.BaseError) -> None:
+        self._log.warn(
+            ConfigReplaced,
+            loc=UNKNOWN,
+            failed=failed,
+            problem=str(problem).splitlines()[0],
+            used=self._config,
+        )
+
+
+def _each_once(first: Config, find_others: Callable[[], Iterable[Config]]) -> Iterator[Config]:
+    """Others are looked for only when the first has failed."""
+    yield first
+    yield from (config for config in find_others() if config != first)
+
+
+class LaunchReached(BaseException):
+    """Ends a run of host code at the launch point."""
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.values = values
+
+
+def make_stop(device: torch.device) -> Callable[..., None]:
+    """A launcher that launches nothing; host code makes its tensors on the device."""
+
+    def stop(*values: Any) -> None:
+        raise LaunchReached(values)
+
+    stop.device = device  # type: ignore[attr-defined]
+    return stop
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """One launch that did not happen."""
+
+    variant: Variant
+    """The trace that these values fit."""
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    """What host code computed, in the order of ``names``."""
+    arguments: tuple[Any, ...]
+    """The kernel's arguments; copies where host code may change them."""
+    device: torch.device
+
+    def read(self, sources: Sequence[str]) -> tuple[Any, ...]:
+        """The values of launch expressions such as ``x`` or ``x.size(0)``."""
+        return compile_reader(self.names, sources, self.variant.trace.constants)(*self.values)
+
+    @property
+    def fits_variant(self) -> bool:
+        """Whether everything that the trace took for constant is as it was."""
+        trace = self.variant.trace
+        guard = compile_guard(self.names, trace.guards, trace.constants)
+        return guard is None or guard(*self.values)
+
+    @property
+    def depends_on_config(self) -> bool:
+        """Whether host code looks at block sizes or tunables, so that Configs have captures."""
+        session = self.variant.trace.session
+        return bool(session.observed_slots or session.tunable_fragments)

@@ -18,7 +18,7 @@ from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import check_modes
-from tilesmith.jit.specialization import check_devices, check_layouts, find_device
+from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -117,7 +117,7 @@ class Kernel:
         resolved = target_of(device) if target is None else resolve_target(target)
         bound = BoundKernel(self.definition, arguments, resolved, device)
         writes = bool(bound.written_arguments)
-        if self._keys.extend(bound.specialized_values(), writes_arguments=writes):
+        if self._keys.extend(bound.specialization.specialized_values(), writes_arguments=writes):
             self._forget()
         key = self._keys.key(arguments)
         if target is None:

@@ -49,8 +49,13 @@ class MultiRequest:
 class Tuner(Protocol):
     """Chooses Configs. ``bound`` is always a BoundKernel; its module imports this one."""
 
+    @property
+    def takes_stored(self) -> bool:
+        """Whether a first call takes what an earlier search has stored, without asking further."""
+        ...
+
     def first_config(self, bound: Any, args: tuple[Any, ...]) -> Config | None:
-        """For a first call: what was stored or is measured now; None: nothing is known."""
+        """For a first call for which nothing is stored: what is measured now; None: nothing."""
         ...
 
     def tune(self, bound: Any, args: tuple[Any, ...], request: TuneRequest) -> Config | None:

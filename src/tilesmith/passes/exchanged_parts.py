@@ -30,7 +30,6 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.types import Dim, Shape, scalar
 from tilesmith.ir.values import Value
-from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.row_split import CopiedOps, RowSplit, TileWriter, made_at_launch
 
 LEAST_PARTS = 4
@@ -62,7 +61,7 @@ def exchange_parts(function: Function, site: RowProduct) -> Function | None:
     plan = plan_exchange_stages(site)
     if plan is None or site.num_columns > MOST_COLUMNS:
         return None
-    return eliminate_dead_code(_Exchange(function, site, plan).run())
+    return _Exchange(function, site, plan).run()
 
 
 def _num_lanes(site: RowProduct) -> int:

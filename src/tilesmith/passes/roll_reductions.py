@@ -31,7 +31,6 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import Dim, Shape, TileType, Type, scalar
 from tilesmith.ir.values import Value
-from tilesmith.passes.order_memory import order_memory
 
 _COMBINE = {
     ReduceKind.SUM: "add",
@@ -202,15 +201,15 @@ def roll_reductions(function: Function, dims: Mapping[Dim, str]) -> Function:
         %s = reduce(%acc) {axis=0, kind="sum"} : f32[]
 
     What needs a finished reduction goes into a further loop that reads the row again. A
-    dimension that cannot be rolled (or no longer, after another one was) is left as it is.
+    dimension that cannot be rolled (or no longer, after another one was) is left as it is. The
+    order of accesses that no longer share their indices is left to ``order_memory``.
     """
     rolled = function
     for dim, block in dims.items():
         plans = plan_rolling(rolled, dim)
         if plans is not None:
             rolled = _Rolling(rolled, dim, block, plans).run()
-    # Loops changed the order of accesses that no longer share their indices.
-    return function if rolled is function else order_memory(rolled)
+    return rolled
 
 
 class _Rolling:

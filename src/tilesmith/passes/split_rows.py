@@ -26,20 +26,15 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim, Type, scalar
 from tilesmith.ir.values import Value
 from tilesmith.passes.exchanged_parts import exchange_parts
-from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
-from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
-from tilesmith.passes.number_slots import number_slots
-from tilesmith.passes.order_memory import order_memory
 from tilesmith.passes.row_split import CopiedOps, RowSplit, TileWriter, made_at_launch
 
 
 class Form(Enum):
-    """Who reduces the rows of a product, and when."""
+    """Who reduces the rows of a product, and when; the values are those of ``structure``."""
 
-    PHASES = "phases"
+    PHASES = "two_phases"
     """All programs, when all have multiplied."""
-    LAST = "last"
+    LAST = "last_reduces"
     """Of the programs that multiplied a panel's tiles, the last."""
     EXCHANGE = "exchange"
     """Each program its own tile; those of a panel wait for each other's parts of sums."""
@@ -79,17 +74,12 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
         }
 
     For the exchange see ``exchanged_parts.py``. Blocks that were there keep their slots; those of
-    columns and rows come after them.
+    columns and rows come after them. Masks, slots and the order of accesses are those of before.
     """
     site = find_row_product(function)
     if site is None:
         return None
-    split = _SPLITS[form](function, site)
-    if split is None:
-        return None
-    # The accumulator is loaded now, and what its invalid lanes hold has changed with that.
-    masked = merge_common_subexpressions(mask_partial_tiles(split))
-    return number_slots(order_memory(hoist_loop_invariants(masked)))
+    return _SPLITS[form](function, site)
 
 
 class _ThroughMemory(RowSplit):

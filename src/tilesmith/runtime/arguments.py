@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tilesmith.artifacts import LaunchParameter
 from tilesmith.diagnostics import errors
 from tilesmith.ir.types import dynamic_form
 
@@ -19,6 +20,7 @@ _UNIQUE = (type, torch.dtype, type(None))
 Launcher = Callable[..., None]
 Recovery = Callable[[Launcher, errors.TritonError], Launcher]
 """From a launcher that does not build, and why, to the one to use instead."""
+_DEVICE = "device="
 
 
 def compile_reader(
@@ -101,3 +103,9 @@ def _condition(
         for position, guard in enumerate(guards)
     ]
     return " and ".join(tests) or "True", scope
+
+
+def make_launch_tensor(parameter: LaunchParameter, device: torch.device | str) -> torch.Tensor:
+    """What the launch expression of such a parameter makes, on a device of the caller's choice."""
+    expression, _, _ = parameter.source.rpartition(_DEVICE)
+    return eval(f"{expression}{_DEVICE}device)", {"torch": torch, "device": device})

@@ -1,4 +1,4 @@
-"""Config to Schedule: applies the choices that change the IR and resolves all others by slot."""
+"""Config to Schedule: the choices that do not change the IR, resolved by slot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Loop
-from tilesmith.passes.pipeline import run_pipeline
-from tilesmith.passes.standard import SCHEDULED
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
 from tilesmith.schedule.schedule import (
@@ -23,25 +21,20 @@ from tilesmith.schedule.schedule import (
 from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
 from tilesmith.schedule.space.slots import is_flattened, is_static
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.schedule.structural_choices import apply_structural_choices
 
 BACKEND_KEYS = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
 
 
-def schedule_function(
-    function: Function, spec: ConfigSpec, config: Config, reserved_sms: int = 0
-) -> tuple[Function, Schedule]:
-    """The function as this Config wants it, and how to run it.
+def resolve_schedule(
+    lowered: Function, spec: ConfigSpec, values: Config, symbols: Mapping[str, int]
+) -> Schedule:
+    """How to run a function under a normalised Config of ``spec``.
 
-    ``spec`` must be of the same function; the Config may be partial, it is normalised first.
+    ``lowered`` is the specification's function with reductions rolled and tiles flattened as the
+    Config says; ``symbols`` has the sizes of all its blocks.
     """
-    values = spec.normalize(config)
-    symbols = spec.sizes(values).symbols
-    lowered, symbols = apply_structural_choices(function, spec.entries, values, symbols)
-    if lowered is not function:
-        lowered = run_pipeline(lowered, SCHEDULED)
     minimums = dot_minimums(spec.facts.matmuls, spec.rules.sizes)
-    schedule = Schedule(
+    return Schedule(
         target=spec.target,
         symbols=symbols,
         padded=pad_constants(FunctionOutline(lowered), minimums, spec.rules.sizes),
@@ -56,11 +49,9 @@ def schedule_function(
         num_sm_multiplier=values.num_sm_multiplier,
         maxnreg=values.maxnreg,
         store_parts=values.epilogue_subtile or 1,
-        reserved_sms=reserved_sms,
         backend_options={key: values[key] for key in BACKEND_KEYS if values.get(key)},
         cpu=_cpu_options(values),
     )
-    return lowered, schedule
 
 
 def _cpu_options(values: Config) -> CpuOptions:

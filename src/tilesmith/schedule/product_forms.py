@@ -7,7 +7,7 @@ that form of the function. Without the key it is about the function as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -20,7 +20,6 @@ from typing_extensions import override
 from tilesmith.diagnostics.errors import InvalidConfigValue
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
-from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.prediction import Prediction
 from tilesmith.schedule.model.resources import ResourceUse
@@ -33,7 +32,7 @@ from tilesmith.schedule.space.sizes import TileSizes
 from tilesmith.schedule.spec import ConfigSpec
 
 TWO_PHASES, LAST_REDUCES, EXCHANGE = "two_phases", "last_reduces", "exchange"
-FORMS = {TWO_PHASES: Form.PHASES, LAST_REDUCES: Form.LAST, EXCHANGE: Form.EXCHANGE}
+FORMS = (TWO_PHASES, LAST_REDUCES, EXCHANGE)
 LEAST_GAIN = 1.35
 """How many times faster another structure must promise to be: the model errs most between them."""
 MOST_SCRATCH = 4 << 30
@@ -41,6 +40,8 @@ MOST_SCRATCH = 4 << 30
 OTHER_SHARE = 0.25
 """Of random Configs, those of other structures."""
 Given = Config | Mapping[str, Any]
+Split = Callable[[Function, str], Function | None]
+"""Makes the form of a function that has this name; None where it has none."""
 
 
 def _plain(config: Given) -> Config:
@@ -60,9 +61,11 @@ class MultiFormSpec(ConfigSpec):
         rules: ScheduleRules,
         tunables: Mapping[str, Fragment] | None = None,
         *,
+        split: Split,
         allow_warp_specialize: bool = True,
     ) -> None:
         super().__init__(function, rules, tunables, allow_warp_specialize=allow_warp_specialize)
+        self._split = split
         self._allow_warp_specialize = allow_warp_specialize
 
     @cached_property
@@ -70,8 +73,7 @@ class MultiFormSpec(ConfigSpec):
         """The specifications of the function's other forms, by name."""
         if not self.rules.has_row_forms or self.facts.epilogue is None:
             return {}
-        forms = {name: form for name, form in FORMS.items() if self._has_room(form)}
-        split = {name: split_rows(self.function, form) for name, form in forms.items()}
+        split = {name: self._split(self.function, name) for name in FORMS if self._has_room(name)}
         return {
             name: self._spec_of(function)
             for name, function in split.items()
@@ -82,9 +84,9 @@ class MultiFormSpec(ConfigSpec):
         allowed = self._allow_warp_specialize
         return ConfigSpec(function, self.rules, self.tunables, allow_warp_specialize=allowed)
 
-    def _has_room(self, form: Form) -> bool:
+    def _has_room(self, name: str) -> bool:
         """Whether programs that wait leave room for those they wait for."""
-        return form is not Form.EXCHANGE or self.target.num_sms >= LEAST_SMS_FOR_GROUPS
+        return name != EXCHANGE or self.target.num_sms >= LEAST_SMS_FOR_GROUPS
 
     @override
     def structures(self) -> dict[str, ConfigSpec]:

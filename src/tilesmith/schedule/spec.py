@@ -8,6 +8,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
+from tilesmith.analysis.flattenable import find_flattenable
 from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.diagnostics.errors import TunableNameConflict
 from tilesmith.ir.function import Function
@@ -37,7 +38,6 @@ from tilesmith.schedule.space.normalize import (
 )
 from tilesmith.schedule.space.sizes import TileSizes, useful_elements
 from tilesmith.schedule.space.slots import Slot, collect_entries
-from tilesmith.schedule.structural_choices import find_flattenable_grids
 
 
 class ConfigSpec:
@@ -64,7 +64,9 @@ class ConfigSpec:
         outline = FunctionOutline(function)
         rollable = find_rollable_dims(function)
         self.facts = collect_facts(outline, rollable)
-        self.entries = collect_entries(outline, rollable, find_flattenable_grids(outline))
+        flat_slots = find_flattenable(function)
+        flattened = tuple(grid for grid in outline.grids if grid.slot in flat_slots)
+        self.entries = collect_entries(outline, rollable, flattened)
         self.structure = outline
         self.kernel = TargetedKernel(
             outline, self.facts, self.entries, rules, allow_warp_specialize

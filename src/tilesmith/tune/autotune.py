@@ -49,24 +49,20 @@ REFERENCE = "the reference interpreter"
 class Autotuner:
     """Chooses Configs by measuring them, or by having measured them before."""
 
+    takes_stored = True
+
     def __init__(self, watchers: Sequence[Listener] = ()) -> None:
         self._watchers = tuple(watchers)
         """Told of every search, beside the reports that its options ask for."""
 
     def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
-        """For a first call: stored or measured now; None: the decorator's or the default."""
+        """For a first call, with nothing stored: measured now; None: the given or the default."""
         settings = bound.settings
-        is_listed = len(bound.configs) > 1
-        if len(bound.configs) == 1 and not settings.force_autotune:
+        is_given = len(bound.configs) == 1 and not settings.force_autotune
+        if is_given or (len(bound.configs) < 2 and not wants_search(settings)):
             return None
-        options = options_from_settings(settings)
-        if not settings.force_autotune:
-            stored = self._find_stored([Case(bound, args)], replace_configs(options, bound))
-            if stored is not None:
-                return stored
-        if not is_listed and not wants_search(settings):
-            return None
-        found = self._search([Case(bound, args)], replace_configs(options, bound))
+        options = replace_configs(options_from_settings(settings), bound)
+        found = self._search([Case(bound, args)], options)
         if found is None:
             bound.install(None)
         return found

@@ -165,7 +165,7 @@ class _Run:
         )
 
     def _find_dependence(self, candidate: Candidate) -> str:
-        found = (case.bound.choice.order_dependence(candidate.config) for case in self._plan.cases)
+        found = (case.bound.order_dependence(candidate.config) for case in self._plan.cases)
         return next(filter(None, found), "")
 
     def _keep(self, config: Config) -> Config | None:

@@ -22,6 +22,7 @@ from examples import (
     softmax,
 )
 from tests.backends.cpu import shown_kernels
+from tests.lowering import for_target, schedule_function
 from tests.specs import config_spec
 from tilesmith.backends.cpu.grids import plan_function
 from tilesmith.backends.cpu.nests import PlannedGrid
@@ -30,8 +31,6 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import walk_function
-from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
-from tilesmith.schedule.lower import schedule_function
 from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import cpu_target
 
@@ -113,8 +112,7 @@ def plan(case: Case) -> tuple[Function, Schedule, list[PlannedGrid]]:
     function, schedule = schedule_function(
         function, spec, helion.Config(**{**PLAIN, **case.config})
     )
-    units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
-    function = squeeze_unit_axes(function, units)
+    function = for_target(function, schedule)
     return function, schedule, plan_function(function, schedule)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textwrap import dedent, indent
 from typing import Any
 
+from tests.lowering import emit_triton
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.triton.backend import emit
 from tilesmith.dtypes import DType
 from tilesmith.ir.function import Function
 from tilesmith.ir.parser import parse_function
@@ -32,7 +32,7 @@ def parse(text: str) -> Function:
 
 
 def make(text: str, version: tuple[int, int] | None = None, **options: Any) -> Artifact:
-    return emit(parse(text), schedule(**options), version)
+    return emit_triton(parse(text), schedule(**options), version)
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.backends.triton.kernels import block, function, parse, schedule, tensor
-from tilesmith.backends.triton.backend import emit
+from tests.lowering import emit_triton
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
@@ -20,7 +20,7 @@ INDEXINGS = ("pointer", "block_ptr", "tensor_descriptor")
 def compare(run, text: str, symbols: dict[str, int], *args: torch.Tensor, **options) -> str:
     """Run both and compare all tensors; gives the source for a look at its text."""
     ir = mask_partial_tiles(parse(text))
-    artifact = emit(ir, schedule(symbols=symbols, **options), (3, 7))
+    artifact = emit_triton(ir, schedule(symbols=symbols, **options), (3, 7))
     names = [parameter.value.name for parameter in ir.parameters]
     expected = dict(zip(names, (arg.clone() for arg in args)))
     run_function(ir, expected, symbols)
@@ -440,7 +440,7 @@ def wide_copy(begin: int, extent: str) -> str:
 def test_64_bit_indices(run, tiles, extent):
     symbols = {"tile_m": tiles[0], "tile_n": tiles[1]}
     ir = parse(wide_copy(1, extent))
-    artifact = emit(ir, schedule(symbols=symbols, accesses=accesses("tensor_descriptor")))
+    artifact = emit_triton(ir, schedule(symbols=symbols, accesses=accesses("tensor_descriptor")))
     x, out = torch.randn(9, 6), torch.zeros(9, 6)
     given = {"x": x, "out": out, "n": 6}
     result = run(artifact, *(given[parameter.name] for parameter in artifact.parameters))[1]

@@ -22,7 +22,7 @@ from tilesmith.backends.triton.build import (
     publish_kernel,
     use_cache_dir,
 )
-from tilesmith.runtime.launchers.descriptions import Descriptors
+from tilesmith.runtime.launchers.triton import Descriptors
 from tilesmith.schedule.schedule import AccessOptions
 
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}

@@ -14,7 +14,7 @@ from tests.backends.triton.kernels import (
     schedule,
     tensor,
 )
-from tilesmith.backends.triton.backend import emit
+from tests.lowering import emit_triton
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.traversal import rewrite_function
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
@@ -36,7 +36,7 @@ SOFTMAX = """
 
 
 def masked(text: str, **options) -> str:
-    return emit(mask_partial_tiles(parse(text)), schedule(**options)).source
+    return emit_triton(mask_partial_tiles(parse(text)), schedule(**options)).source
 
 
 @pytest.mark.parametrize("tile_m", [1, 4])
@@ -146,7 +146,7 @@ def test_source_lines_are_named_where_they_change():
         line = {"load": 12, "elementwise": 12, "store": 13}.get(op.name, next(lines))
         return replace(op, loc=SourceLocation("/some/where/kernel.py", line)) if is_shown else op
 
-    source = emit(rewrite_function(function, locate), schedule(symbols={"tile_m": 4})).source
+    source = emit_triton(rewrite_function(function, locate), schedule(symbols={"tile_m": 4})).source
     comments = [line.strip() for line in source.splitlines() if "#" in line]
     assert comments == ["# src[kernel.py:12]", "# src[kernel.py:13]"]
 

@@ -14,7 +14,7 @@ from tests.backends.triton.kernels import block, function, make, tensor
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
-from tilesmith.runtime.launch_tensors import make_launch_tensor
+from tilesmith.runtime.arguments import make_launch_tensor
 
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942")
 ROWS, COLUMNS, GROUPS = 100, 500, 25

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from tests.runtime.native.programs import scalar, tensor
-from tilesmith.runtime.calls.reader import Layout, process_readers
-from tilesmith.runtime.calls.reading_plan import plan_reading
+from tilesmith.runtime.calls.reader import Layout, plan_reading, process_readers
 from tilesmith.settings import Settings
 
 READER = process_readers().get(Path(Settings().cache_dir))

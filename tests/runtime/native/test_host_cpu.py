@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from tilesmith.runtime.device import resolve_target
-from tilesmith.runtime.native import host_cpu, tile_permission
+from tilesmith.runtime.native import host_cpu
 from tilesmith.runtime.native.host_cpu import (
     can_run,
     host_features,
     host_target,
     name_architecture,
     read_caches,
+    request_tile_registers,
 )
-from tilesmith.runtime.native.tile_permission import request_tile_registers
 from tilesmith.targets import parse_target
 
 ALL_OF_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}
@@ -63,9 +63,9 @@ def test_tiles_are_used_only_where_granted():
 def test_other_systems_are_not_asked_for_tiles(
     monkeypatch: pytest.MonkeyPatch, system: str, machine: str
 ):
-    monkeypatch.setattr(tile_permission.sys, "platform", system)
-    monkeypatch.setattr(tile_permission.platform, "machine", lambda: machine)
-    monkeypatch.setattr(tile_permission.ctypes, "CDLL", None)
+    monkeypatch.setattr(host_cpu.sys, "platform", system)
+    monkeypatch.setattr(host_cpu.platform, "machine", lambda: machine)
+    monkeypatch.setattr(host_cpu.ctypes, "CDLL", None)
     assert not request_tile_registers()
 
 

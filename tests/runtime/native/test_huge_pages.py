@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilesmith.runtime.native import huge_pages
-from tilesmith.runtime.native.huge_pages import advise_huge_pages, inner_pages
+from tilesmith.runtime.launchers import cpu as huge_pages
+from tilesmith.runtime.launchers.cpu import advise_huge_pages, inner_pages
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,16 @@ import torch
 
 from tests.runtime.native.programs import ECHO, EXPONENTIALS, TEAM, artifact, scalar, tensor
 from tilesmith.diagnostics import errors
-from tilesmith.runtime.native import loader, openmp
+from tilesmith.runtime.native import loader
 from tilesmith.runtime.native.host_cpu import host_target
-from tilesmith.runtime.native.loader import load_artifact, process_loader
+from tilesmith.runtime.native.loader import (
+    SYMBOLS,
+    find_addresses,
+    load_artifact,
+    openmp_addresses,
+    process_loader,
+)
 from tilesmith.runtime.native.machine_code import code_maker
-from tilesmith.runtime.native.openmp import SYMBOLS, find_addresses, openmp_addresses
 from tilesmith.targets import parse_target
 
 
@@ -69,7 +74,7 @@ def test_libraries_without_openmp_are_told_apart(tmp_path: Path):
     not_a_library = tmp_path / "libtorch_cpu.so"
     not_a_library.write_text("text")
     assert find_addresses(not_a_library) is None
-    found = openmp.openmp_addresses()
+    found = loader.openmp_addresses()
     assert found is None or set(found) == set(SYMBOLS)
 
 

@@ -17,7 +17,6 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton
 from tilesmith.ir.traversal import walk_function
-from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "cpu"
@@ -28,8 +27,6 @@ REFUSED_OPS = (Breakpoint, GroupBarrier, InlineTriton, InlineAsm)
 def emit(function: Function, schedule: Schedule) -> Artifact:
     """The artifact that runs ``function`` as ``schedule`` says."""
     _refuse(function)
-    units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
-    function = squeeze_unit_axes(function, units)
     grids = plan_function(function, schedule)
     name = f"tilesmith_{function.name}"
     return Artifact(

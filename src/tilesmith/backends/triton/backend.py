@@ -12,7 +12,11 @@ from tilesmith.backends.interface import Backend
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.launch_counters import add_counters, has_barriers
+from tilesmith.backends.triton.emission.launch_counters import (
+    add_counters,
+    find_counters,
+    has_barriers,
+)
 from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.launch import HostExpressions, LaunchFunction, launch_grid
@@ -24,7 +28,6 @@ from tilesmith.dtypes import F64, I64
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.ir.types import TensorType
-from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "triton"
@@ -41,10 +44,8 @@ def emit(
 
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
-    units = [block.name for block in function.blocks if schedule.symbols[block.name] == 1]
-    function, counters = add_counters(squeeze_unit_axes(function, units))
     emitter = Emitter(function, schedule, RULES)
-    emitter.counters = counters
+    emitter.counters = find_counters(function)
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
@@ -184,4 +185,4 @@ class _Module:
         function.write(writer, self._grid, constexprs, self.options)
 
 
-TRITON_BACKEND = Backend(NAME, ("cuda", "hip"), TritonRules, emit)
+TRITON_BACKEND = Backend(NAME, ("cuda", "hip"), TritonRules, emit, prepare=add_counters)

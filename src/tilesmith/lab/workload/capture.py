@@ -22,7 +22,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.launch_capture import CapturedLaunch
+from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
 from tilesmith.lab.workload.memory import CaptureError, Memory, Region
 from tilesmith.schedule.config import Config

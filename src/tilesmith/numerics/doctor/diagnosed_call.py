@@ -12,8 +12,8 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.frontend.tracing.host_run import ArgumentCopier
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.jit.kernel import Kernel
-from tilesmith.jit.launch_capture import CapturedLaunch
 from tilesmith.numerics.doctor.findings import DiagnosedCall, DiagnoseOptions, Outputs
 from tilesmith.numerics.doctor.host_run import (
     HostRun,

@@ -21,7 +21,7 @@ from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.launch_capture import CapturedLaunch
+from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.schedule.config import Config
 
 _NARROWING = (torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.half)

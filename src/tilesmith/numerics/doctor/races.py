@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.compiler.split_tiles import split_tile_sizes
+from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.errors import DuplicateStoreIndicesError, RaceDetected
 from tilesmith.interpreter.prepare import prepare_function
@@ -91,7 +91,7 @@ def find_unsteady(subject: DiagnosedCall, agreements: Sequence[Agreement]) -> li
 
 def order_dependence(subject: DiagnosedCall) -> str:
     """That the order of programs decides the last bits, and where; empty if it does not."""
-    return subject.bound.choice.order_dependence(choose_config(subject.bound))
+    return subject.bound.order_dependence(choose_config(subject.bound))
 
 
 def _split_sizes(subject: DiagnosedCall) -> dict[str, int]:

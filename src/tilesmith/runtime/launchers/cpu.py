@@ -5,23 +5,28 @@ Nothing else runs between host code and machine code, so a call costs about a mi
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.runtime.calls.reader import TensorReader
-from tilesmith.runtime.calls.reading_plan import ReadingPlan, plan_reading
+from tilesmith.runtime.calls.reader import ReadingPlan, TensorReader, plan_reading
 from tilesmith.runtime.launchers.refusal import NOT_READ, refuse, refuse_without_memory
-from tilesmith.runtime.native.huge_pages import WORTHWHILE_BYTES, advise_huge_pages
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
 CPU = torch.device("cpu")
+WORTHWHILE_BYTES = 4 << 20
+"""From here on huge pages are asked for: first writes to small ones can cost more than a kernel."""
+_HUGE = 14  # MADV_HUGEPAGE of Linux, where it has this number on every architecture
 
 
 @dataclass(frozen=True)
@@ -146,3 +151,28 @@ def _root(source: str) -> str:
     """The captured name that an expression such as ``xs[1]`` starts from."""
     match = re.match(r"\w+", source)
     return match[0] if match else ""
+
+
+def inner_pages(address: int, size: int, page: int = mmap.PAGESIZE) -> tuple[int, int]:
+    """Start and length of the whole pages in a piece of memory."""
+    start = -(-address // page) * page
+    return start, max(0, (address + size) // page * page - start)
+
+
+@cache
+def _madvise() -> Callable[[int, int, int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    function = getattr(ctypes.CDLL(None), "madvise", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return function
+
+
+def advise_huge_pages(tensor: torch.Tensor) -> None:
+    """Ask for huge pages under a tensor's memory; the system is free to ignore it."""
+    madvise = _madvise()
+    storage = tensor.untyped_storage()
+    start, size = inner_pages(storage.data_ptr(), storage.nbytes())
+    if madvise is not None and size:
+        madvise(start, size, _HUGE)

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, TensorDescription
-from tilesmith.runtime.calls.reader import TensorReader
-from tilesmith.runtime.calls.reading_plan import plan_reading
+from tilesmith.runtime.calls.reader import TensorReader, plan_reading
 from tilesmith.runtime.device import get_num_sm, is_numbered
 
 

@@ -1,6 +1,4 @@
-"""Launches an Artifact.
-
-Loads its module, lets Triton compile it once, then calls the compiled kernel directly.
+"""Loads an artifact's module, lets Triton compile it once, then calls the compiled kernel directly.
 
 Triton's own launch path re-derives the specialization from all arguments; here it is decided by the
 few things that may change between calls of one artifact (alignment of pointers, divisibility of
@@ -15,13 +13,15 @@ from typing import Any, cast
 
 import torch
 
-from tilesmith.artifacts import Artifact
+from tilesmith.artifacts import Artifact, TensorDescription
 from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import get_num_sm
-from tilesmith.runtime.launchers.descriptions import Descriptors
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
 from tilesmith.runtime.launchers.refusal import NOT_READ, refuse, refuse_without_memory
+
+MAX_KEPT = 512
+"""Addresses repeat, since allocators reuse memory; a table that still grows is emptied."""
 
 
 def _descriptors(artifact: Artifact) -> list[Descriptors]:
@@ -147,3 +147,35 @@ class TritonLauncher:
         self._compiled[key] = compiled
         self._scope["__stream"] = _stream_finder()
         self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)
+
+
+class Address:
+    """Stands for a tensor in a descriptor: Triton asks for its address only."""
+
+    __slots__ = ("data_ptr",)
+
+    def __init__(self, address: int) -> None:
+        self.data_ptr = lambda: address
+
+
+class Descriptors:
+    """Descriptors of one parameter; ``kind`` is Triton's class of them.
+
+    Triton checks what it is given, which takes longer than all else about a launch: descriptors
+    that passed serve again wherever address and sizes are the same. No tensor is kept alive.
+    """
+
+    def __init__(self, description: TensorDescription, names: Sequence[str], kind: Any) -> None:
+        text = f"lambda {', '.join(names)}: {description.call}"
+        self.construct = eval(text, {"TensorDescriptor": kind})
+        """A descriptor of the tensor itself, made from all parameters."""
+        self.kept: dict[Hashable, Any] = {}
+
+    def keep(self, key: Hashable, arguments: Sequence[Any]) -> Any:
+        """The descriptor for these parameters, from now on also found in ``kept``."""
+        made = self.construct(*arguments)
+        made.base = Address(made.base.data_ptr())
+        if len(self.kept) >= MAX_KEPT:
+            self.kept.clear()
+        self.kept[key] = made
+        return made

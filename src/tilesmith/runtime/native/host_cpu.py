@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from tilesmith.runtime.native.llvm import llvm
-from tilesmith.runtime.native.tile_permission import request_tile_registers
+from tilesmith.runtime.native.machine_code import llvm
 from tilesmith.targets import Target, cpu_target
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -19,6 +20,10 @@ _AMX = ("amx-tile", "amx-bf16")
 _AVX2 = ("avx2", "fma", "f16c")
 _LEVELS = {"sse": 1, "avx2": 2, "avx512": 3}
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_ARCH_PRCTL = 158
+_REQUEST_PERMISSION = 0x1023
+_TILE_DATA = 18
+"""The number of the tile registers among the parts of the processor's state."""
 
 
 @cache
@@ -94,3 +99,19 @@ def count_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
+
+
+def request_tile_registers() -> bool:
+    """Whether all threads of this process may use the tile registers of AMX from now on.
+
+    Linux grants them to processes that ask.
+    """
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    if sys.maxsize < 1 << 32:
+        return False
+    try:
+        arguments = map(ctypes.c_long, (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA))
+        return ctypes.CDLL(None).syscall(*arguments) == 0
+    except (OSError, AttributeError):
+        return False

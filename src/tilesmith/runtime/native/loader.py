@@ -1,24 +1,41 @@
-"""Object code to a function of this process: linked with torch's thread pool, libm and libc."""
+"""Object code to a function of this process: linked with torch's thread pool, libm and libc.
+
+One pool for torch and for generated code: two would have more threads than there are cores.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics import errors
 from tilesmith.runtime.native.host_cpu import can_run, host_target
-from tilesmith.runtime.native.llvm import llvm
-from tilesmith.runtime.native.machine_code import code_maker
+from tilesmith.runtime.native.machine_code import code_maker, llvm
 from tilesmith.runtime.native.object_cache import compile_artifact
-from tilesmith.runtime.native.openmp import SERIAL, openmp_addresses
 
 Entry = Callable[[bytes, int], None]
 _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)
+SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+SERIAL = """
+define void @GOMP_parallel(ptr %function, ptr %data, i32 %threads, i32 %flags) {
+  call void %function(ptr %data)
+  ret void
+}
+define i32 @omp_get_thread_num() {
+  ret i32 0
+}
+define i32 @omp_get_num_threads() {
+  ret i32 1
+}
+"""
+"""Stands in where torch brings no OpenMP with these entry points: one thread."""
 
 
 class Loader:
@@ -60,3 +77,27 @@ def load_artifact(artifact: Artifact, cache_dir: Path) -> Entry:
             backend="cpu",
         )
     return process_loader().load(compile_artifact(artifact, cache_dir), artifact.name)
+
+
+@cache
+def openmp_addresses() -> Mapping[str, int] | None:
+    """Where the functions of torch's OpenMP library stand in this process; None: it has none."""
+    folder = Path(torch.__file__).parent / "lib"
+    for path in sorted(folder.glob("libtorch_cpu.*")):
+        found = find_addresses(path)
+        if found is not None:
+            return found
+    return None
+
+
+def find_addresses(library: Path) -> Mapping[str, int] | None:
+    """The functions as a library that is already loaded sees them.
+
+    A lookup through its handle also searches the libraries it was linked with.
+    """
+    try:
+        handle = ctypes.CDLL(str(library))
+        found = {name: ctypes.cast(getattr(handle, name), ctypes.c_void_p) for name in SYMBOLS}
+    except (OSError, AttributeError):
+        return None
+    return {name: pointer.value or 0 for name, pointer in found.items()}

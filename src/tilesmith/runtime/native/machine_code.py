@@ -8,13 +8,33 @@ from functools import cache
 from typing import Any
 
 from tilesmith.diagnostics import errors
-from tilesmith.runtime.native.llvm import llvm
 from tilesmith.targets import Target
 
 OPTIMIZATION_LEVEL = 2
 """Of instruction selection, scheduling and register allocation."""
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse": "x86-64-v2"}
 _MACHINES = {"neon": ("aarch64", "arm64")} | dict.fromkeys(_CPUS, ("x86_64", "amd64"))
+
+
+@cache
+def llvm() -> Any:
+    """``llvmlite.binding`` with every target it was built with.
+
+    Imported on first use: it takes a twentieth of a second.
+    """
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    return binding
+
+
+@cache
+def llvm_version() -> str:
+    """What generated code depends on: the versions of llvmlite and of the LLVM in it."""
+    import llvmlite
+
+    return f"{llvmlite.__version__} {'.'.join(map(str, llvm().llvm_version_info))}"
 
 
 class CodeMaker:

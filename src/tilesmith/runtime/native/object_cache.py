@@ -14,8 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilesmith.artifacts import Artifact
-from tilesmith.runtime.native.llvm import llvm_version
-from tilesmith.runtime.native.machine_code import code_maker
+from tilesmith.runtime.native.machine_code import code_maker, llvm_version
 
 _HEAD = struct.Struct("<8sQ32s")
 _MAGIC = b"tsobj\x00\x00\x01"

@@ -19,7 +19,7 @@ import torch
 from tilesmith.artifacts import Artifact
 from tilesmith.measure.disturbance import is_disturbed, read_meter
 from tilesmith.measure.timer import Conditions, Timing, Work, time_on_cpu, time_on_device
-from tilesmith.runtime.launch_tensors import make_launch_tensor
+from tilesmith.runtime.arguments import make_launch_tensor
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher

@@ -37,16 +37,21 @@ def find_tickets(function: Function) -> Value | None:
     return next((op.counts for op in inside if isinstance(op, GroupBarrier)), None)
 
 
-def add_counters(function: Function) -> tuple[Function, LaunchCounters]:
+def find_counters(function: Function) -> LaunchCounters:
+    """The counters of a function after ``add_counters``, which adds its parameter last."""
+    arrivals = function.parameters[-1].value if has_barriers(function) else None
+    return LaunchCounters(arrivals, find_tickets(function))
+
+
+def add_counters(function: Function) -> Function:
     """The function with a parameter for the counter of its barriers; unchanged if it has none."""
-    tickets = find_tickets(function)
     if not has_barriers(function):
-        return function, LaunchCounters(tickets=tickets)
+        return function
     counter = _make_counter(function, "barrier_counter")
     first = next(p for p in function.parameters if isinstance(p.value.type, TensorType))
     source = f"torch.zeros(1, dtype=torch.int32, device={first.source}.device)"
     parameters = (*function.parameters, Parameter(counter, source))
-    return replace(function, parameters=parameters), LaunchCounters(counter, tickets)
+    return replace(function, parameters=parameters)
 
 
 def _make_counter(function: Function, name: str) -> Value:

@@ -6,7 +6,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.compiler.whole_tiles import MAX_TILE_ELEMENTS, whole_tile_sizes
+from tilesmith.compiler.interpreter_tiles import MAX_TILE_ELEMENTS, whole_tile_sizes
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TileType
 

@@ -1,7 +1,4 @@
-"""Arguments to key.
-
-What is baked into a compiled kernel, and so must be equal for it to be used again.
-"""
+"""What of the arguments is baked into a compiled kernel, and so is part of its key."""
 
 from __future__ import annotations
 
@@ -128,10 +125,7 @@ def held_values(function: FunctionType) -> Iterator[Any]:
 
 
 def leaves(argument: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Everything in an argument that is no container, with its name.
-
-    Functions give what they hold.
-    """
+    """Everything in an argument that is no container, with its name; functions: what they hold."""
     if isinstance(argument, FunctionType) and not is_library(argument):
         for content in held_values(argument):
             if not isinstance(content, FunctionType):

@@ -1,6 +1,4 @@
-"""Block sizes for the reference interpreter.
-
-Tiles as large as the semantics allow, within a memory bound.
+"""Block sizes for the reference interpreter: whole tensors, or several programs to check.
 
 The interpreter pays per op, not per element, so one whole-tensor tile is the fastest schedule; only
 values that would grow beyond the bound (broadcast products, for one) are tiled.
@@ -8,6 +6,7 @@ values that would grow beyond the bound (broadcast products, for one) are tiled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilesmith.ir.function import Function
@@ -53,3 +52,17 @@ def _shrink(
         if elements <= MAX_TILE_ELEMENTS or sizes[largest] == 1:
             return
         sizes[largest] //= 2
+
+
+def split_tile_sizes(function: Function, block_sizes: Sequence[int]) -> list[int]:
+    """The given sizes, reduced to the largest power of two that splits the axis.
+
+    For checked runs: with one program along an axis there is nothing to race with.
+    """
+    sizes = list(block_sizes)
+    for block in function.blocks:
+        if block.slot is None or block.slot >= len(sizes) or block.extent is None:
+            continue
+        largest = 1 << max(0, (block.extent - 1).bit_length() - 1)
+        sizes[block.slot] = max(block.low, min(sizes[block.slot], largest))
+    return sizes

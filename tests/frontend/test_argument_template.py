@@ -12,7 +12,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.jit.argument_template import ArgumentTemplate
+from tilesmith.frontend.tracing.argument_template import ArgumentTemplate
 
 
 @dataclasses.dataclass

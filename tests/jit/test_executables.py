@@ -9,7 +9,7 @@ import pytest
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import WarningLog
-from tilesmith.jit.fallback import Fallback
+from tilesmith.jit.executables import Fallback
 from tilesmith.runtime.arguments import Launcher, compile_choice
 from tilesmith.schedule.config import Config
 
@@ -47,7 +47,7 @@ def refuse(*values: int) -> None:
 def launcher(maker: Maker, *names: str) -> tuple[Launcher, io.StringIO]:
     stream = io.StringIO()
     fallback = Fallback(FIRST, maker.others, maker.make, WarningLog(stream=stream))
-    launch = compile_choice(names or ("n",), (), (), fallback.current, refuse, fallback.replace)
+    launch = compile_choice(names or ("n",), (), (), fallback.advance(), refuse, fallback.replace)
     return launch, stream
 
 
@@ -102,10 +102,10 @@ def test_a_form_that_fails_later_is_replaced_too():
 def test_threads_that_see_one_failure_agree_on_the_replacement():
     maker = Maker()
     fallback = Fallback(FIRST, maker.others, maker.make, WarningLog(stream=io.StringIO()))
-    failed, problem = fallback.current, errors.TritonError(function="k", problem="too large")
-    taken = {id(fallback.replace(failed, problem)) for _ in range(3)}
-    assert taken == {id(fallback.current)}
-    fallback.current(5)
+    failed, problem = fallback.advance(), errors.TritonError(function="k", problem="too large")
+    taken = [fallback.replace(failed, problem) for _ in range(3)]
+    assert len(set(map(id, taken))) == 1
+    taken[0](5)
     assert maker.launched == [(SECOND, (5,))]
 
 
@@ -114,7 +114,7 @@ def test_guards_come_before_the_launcher_and_its_replacements():
     fallback = Fallback(FIRST, maker.others, maker.make, WarningLog(stream=io.StringIO()))
     others: list[int] = []
     launch = compile_choice(
-        ["n"], [("n > 3", True)], (), fallback.current, others.append, fallback.replace
+        ["n"], [("n > 3", True)], (), fallback.advance(), others.append, fallback.replace
     )
     for n in (1, 4, 2, 5):
         launch(n)

@@ -1,0 +1,131 @@
+"""What a pipeline is made of: passes, stages, the state they hand on; and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tilesmith.artifacts import Artifact
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.diagnostics.kernel_warnings import WarningLog
+from tilesmith.ir.function import Function
+from tilesmith.ir.verifier import verify_function
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.schedule import Schedule
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+
+Known = TypeVar("Known")
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A function on its way from trace to code, and what is known of it so far.
+
+    Passes take their parameters from here. What a stage does not know yet is None or empty.
+    """
+
+    function: Function
+    settings: Settings = field(default_factory=Settings)
+    log: WarningLog = field(default_factory=WarningLog)
+    config: Config = field(default_factory=Config)
+    """Normalised; of the structure that ``spec`` is about."""
+    spec: ConfigSpec | None = None
+    symbols: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Sizes of blocks and sizes; passes that make a block add its size."""
+    schedule: Schedule | None = None
+    artifact: Artifact | None = None
+
+    @classmethod
+    def of_config(cls, spec: ConfigSpec, config: Config, settings: Settings) -> Lowering:
+        """The start of ``SCHEDULED``: one form of a function under a normalised config of it."""
+        symbols = spec.sizes(config).symbols
+        return cls(spec.function, settings, config=config, spec=spec, symbols=symbols)
+
+    @property
+    def known_spec(self) -> ConfigSpec:
+        """The specification, in stages that have one."""
+        return _known(self.spec, "a specification")
+
+    @property
+    def known_schedule(self) -> Schedule:
+        """The schedule, in stages that have one."""
+        return _known(self.schedule, "a schedule")
+
+    @property
+    def known_artifact(self) -> Artifact:
+        """What ``EMIT`` has made."""
+        return _known(self.artifact, "an artifact")
+
+
+def _known(value: Known | None, what: str) -> Known:
+    if value is None:
+        raise InternalError(problem=f"a stage of the pipeline needs {what} and has none yet")
+    return value
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A named step. It hands on the same function object when it changed nothing."""
+
+    name: str
+    reason: str
+    """Why it runs at all, and why here: one sentence."""
+    run: Callable[[Lowering], Lowering]
+    is_cleanup: bool = False
+    """Whether it runs only after a pass of its stage that changed the function."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Passes that run one after the other for the same reason, and equally often."""
+
+    name: str
+    reason: str
+    passes: tuple[Pass, ...]
+
+
+Observer = Callable[[Stage, Pass, Function, Function], None]
+"""Called after each pass with the function before and after it."""
+
+
+def rewrite(run: Callable[[Function], Function], reason: str, *, cleanup: bool = False) -> Pass:
+    """A pass that needs nothing but the function; it is named after its own function."""
+
+    def apply(state: Lowering) -> Lowering:
+        after = run(state.function)
+        return state if after is state.function else replace(state, function=after)
+
+    return Pass(run.__name__, reason, apply, cleanup)
+
+
+def run_stages(
+    state: Lowering, stages: Iterable[Stage], observers: Iterable[Observer] = ()
+) -> Lowering:
+    """Run all passes of the stages in order, with observers after each."""
+    watching = (*observers, *((verify_pass,) if _is_verified(state.settings) else ()))
+    for stage in stages:
+        first = state.function
+        for step in stage.passes:
+            if step.is_cleanup and state.function is first:
+                continue
+            before, state = state.function, step.run(state)
+            for observe in watching:
+                observe(stage, step, before, state.function)
+    return state
+
+
+def _is_verified(settings: Settings) -> bool:
+    return settings.verify_passes or settings.check
+
+
+def verify_pass(stage: Stage, step: Pass, before: Function, after: Function) -> None:
+    """An observer: raise ``InternalError`` with the pass's name if it broke the IR."""
+    if after is before:
+        return
+    try:
+        verify_function(after)
+    except InternalError as error:
+        problem = f"pass {step.name} of stage {stage.name} left {error.details['problem']}"
+        raise InternalError(problem=problem, loc=error.loc) from None

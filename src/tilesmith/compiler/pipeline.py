@@ -1,0 +1,312 @@
+"""Everything that happens from a traced function to emitted source: one list, in stages.
+
+A pass that runs anywhere stands here, with its reason. Schedule and backends call none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from tilesmith.backends.table import BACKENDS
+from tilesmith.compiler.checks import check_loops, check_products
+from tilesmith.compiler.lowering import Lowering, Pass, Stage, rewrite, run_stages
+from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.kernel_warnings import WarningLog
+from tilesmith.ir.function import Function
+from tilesmith.ir.types import Dim
+from tilesmith.passes.drop_idle_selections import drop_idle_selections
+from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
+from tilesmith.passes.flatten_tiles import flatten_tiles
+from tilesmith.passes.fold_constants import fold_constants
+from tilesmith.passes.forward_stored_values import forward_stored_values
+from tilesmith.passes.fuse_accumulating_dots import fuse_accumulating_dots
+from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
+from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
+from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
+from tilesmith.passes.number_slots import number_slots
+from tilesmith.passes.order_memory import order_memory
+from tilesmith.passes.roll_reductions import roll_reductions
+from tilesmith.passes.simplify_algebra import simplify_algebra
+from tilesmith.passes.split_rows import Form, split_rows
+from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.lower import resolve_schedule
+from tilesmith.schedule.space.keys import STRUCTURE as STRUCTURE_KEY
+from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+
+
+def _check_loops(state: Lowering) -> Lowering:
+    check_loops(state.function)
+    return state
+
+
+def _check_products(state: Lowering) -> Lowering:
+    check_products(state.function, state.log)
+    return state
+
+
+def _split_rows(state: Lowering) -> Lowering:
+    """As the config's ``structure`` says; the function as it is where that is not certain."""
+    name = state.config.get(STRUCTURE_KEY)
+    split = split_rows(state.function, Form(name)) if name else None
+    return state if split is None else replace(state, function=split)
+
+
+def _roll_reductions(state: Lowering) -> Lowering:
+    """Over the chunks of ``reduction_loops``, each a new block."""
+    chunks = _chunk_blocks(state.function, state.known_spec.entries, state.config)
+    if not chunks:
+        return state
+    names = {dim: name for dim, (name, _) in chunks.items()}
+    sizes = dict(chunks.values())
+    rolled = roll_reductions(state.function, names)
+    return replace(state, function=rolled, symbols={**state.symbols, **sizes})
+
+
+def _chunk_blocks(
+    function: Function, entries: Entries, values: Mapping[str, Any]
+) -> dict[Dim, tuple[str, int]]:
+    """A fresh block and its size for each dimension that is walked in chunks."""
+    taken = {item.name for item in (*function.blocks, *function.sizes)}
+    found: dict[Dim, tuple[str, int]] = {}
+    for dim, chunk in zip(entries.rolled, values.get("reduction_loops") or []):
+        if chunk is not None:
+            name, counter = "chunk", 1
+            while name in taken:
+                name, counter = f"chunk_{counter}", counter + 1
+            taken.add(name)
+            found[dim] = (name, chunk)
+    return found
+
+
+def _flatten_tiles(state: Lowering) -> Lowering:
+    """Of the grids that ``flatten_loops`` marks; the parts of a joint block give its size."""
+    marks = zip(state.known_spec.entries.flattened, state.config.get("flatten_loops") or [])
+    slots = {grid.slot for grid, is_flat in marks if is_flat}
+    if not slots:
+        return state
+    flat, joined = flatten_tiles(state.function, slots)
+    sizes = {name: prod(state.symbols[part] for part in parts) for name, parts in joined.items()}
+    return replace(state, function=flat, symbols={**state.symbols, **sizes})
+
+
+def _resolve_schedule(state: Lowering) -> Lowering:
+    settings = state.settings
+    schedule = resolve_schedule(state.function, state.known_spec, state.config, state.symbols)
+    options = {
+        **schedule.backend_options,
+        "fast_math": settings.fast_math,
+        "output_origin_lines": settings.output_origin_lines,
+    }
+    reserved = settings.persistent_reserved_sms
+    return replace(
+        state, schedule=replace(schedule, backend_options=options, reserved_sms=reserved)
+    )
+
+
+def _squeeze_unit_axes(state: Lowering) -> Lowering:
+    """Of the blocks to which the schedule gives one element."""
+    sizes = state.known_schedule.symbols
+    units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
+    return replace(state, function=squeeze_unit_axes(state.function, units))
+
+
+def _prepare(state: Lowering) -> Lowering:
+    backend = BACKENDS.of(state.known_schedule.target)
+    return replace(state, function=backend.prepare(state.function))
+
+
+def _emit(state: Lowering) -> Lowering:
+    schedule = state.known_schedule
+    emit = BACKENDS.of(schedule.target).emit
+    return replace(state, artifact=emit(state.function, schedule))
+
+
+TRACE = Stage(
+    "TRACE",
+    "Once for each trace: the function as the frontend has recorded it.",
+    (
+        Pass(
+            "check_loops",
+            "Mistakes of the user are told before anything is moved away from its line.",
+            _check_loops,
+        ),
+    ),
+)
+
+STANDARD = Stage(
+    "STANDARD",
+    "Once for each trace: what is better under every config, and the slots that configs count.",
+    (
+        rewrite(
+            fold_constants, "Constants first: identities and merging see through what they fold."
+        ),
+        rewrite(simplify_algebra, "Identities leave fewer ops for all that follows."),
+        rewrite(
+            fold_constants, "Again: it costs little and catches what the identities laid bare."
+        ),
+        rewrite(
+            fuse_accumulating_dots,
+            "Before merging: a product written twice is added twice, and merged it would have two "
+            "uses and be rounded.",
+        ),
+        rewrite(
+            merge_common_subexpressions,
+            "Equal indices become one value, which the memory passes and the dot pass count on.",
+        ),
+        rewrite(
+            drop_idle_selections,
+            "Lanes past their lengths are masked in loads and selected away after them, by one "
+            "condition.",
+        ),
+        rewrite(
+            forward_stored_values,
+            "A value used instead of loaded back needs no barrier, so this comes before "
+            "order_memory.",
+        ),
+        rewrite(
+            eliminate_dead_code,
+            "Fewer uses after dead code is gone: a product used once can take its accumulator.",
+        ),
+        rewrite(fuse_accumulating_dots, "Again, for the products that are used once only now."),
+        rewrite(
+            mask_partial_tiles,
+            "Masks come after all that may change what invalid lanes hold; forwarded values do.",
+        ),
+        rewrite(hoist_loop_invariants, "With the masks, which are often the same in every turn."),
+        rewrite(merge_common_subexpressions, "Masks and hoisted ops may have doubles."),
+        rewrite(eliminate_dead_code, "What merging has left without a use goes."),
+        rewrite(order_memory, "After all that adds, drops or moves an access."),
+        rewrite(number_slots, "Last, so that a config counts what is really there."),
+        Pass(
+            "check_products",
+            "After fusing: a product that took its accumulator loses no precision.",
+            _check_products,
+        ),
+    ),
+)
+
+STRUCTURE = Stage(
+    "STRUCTURE",
+    "Once for each structure that configs may name: rows of a product split over programs.",
+    (
+        Pass(
+            "split_rows",
+            "A product whose rows are reduced runs in the two steps that the config names.",
+            _split_rows,
+        ),
+        rewrite(eliminate_dead_code, "What is exchanged is not computed again.", cleanup=True),
+        rewrite(
+            mask_partial_tiles,
+            "The accumulator is loaded now, and with that its invalid lanes hold something else.",
+            cleanup=True,
+        ),
+        rewrite(merge_common_subexpressions, "New masks may have doubles.", cleanup=True),
+        rewrite(hoist_loop_invariants, "So may what was copied into loops.", cleanup=True),
+        rewrite(order_memory, "Scratch memory is stored and loaded back.", cleanup=True),
+        rewrite(number_slots, "A config of this structure counts its accesses.", cleanup=True),
+    ),
+)
+
+SCHEDULED = Stage(
+    "SCHEDULED",
+    "Once for each config: its choices that change the IR, then all others by slot. Slots stay as "
+    "STANDARD numbered them: copies of an access share its options.",
+    (
+        Pass(
+            "roll_reductions",
+            "Rows that fit no registers are walked in chunks; before flattening, which can join "
+            "what is left.",
+            _roll_reductions,
+        ),
+        rewrite(
+            order_memory,
+            "Loops changed the order of accesses that no longer share their indices.",
+            cleanup=True,
+        ),
+        Pass(
+            "flatten_tiles",
+            "Grids over several axes run over one where the config asks for it.",
+            _flatten_tiles,
+        ),
+        rewrite(fold_constants, "Rolling and flattening leave constant extents.", cleanup=True),
+        rewrite(simplify_algebra, "Divisions by such an extent may go.", cleanup=True),
+        rewrite(merge_common_subexpressions, "They leave doubled indices, too.", cleanup=True),
+        rewrite(hoist_loop_invariants, "New loops have invariants of their own.", cleanup=True),
+        rewrite(eliminate_dead_code, "Old indices have no use any more.", cleanup=True),
+        Pass(
+            "resolve_schedule",
+            "Pads constants, so it looks at the ops that will be emitted.",
+            _resolve_schedule,
+        ),
+    ),
+)
+
+TARGET = Stage(
+    "TARGET",
+    "Once for each config: what the schedule's sizes and the device make of the function.",
+    (
+        Pass(
+            "squeeze_unit_axes",
+            "An axis of one element is no axis: matrix units and vectors get their shapes.",
+            _squeeze_unit_axes,
+        ),
+        Pass(
+            "prepare",
+            "What one backend alone needs: Triton counts programs that wait for each other in "
+            "memory.",
+            _prepare,
+        ),
+    ),
+)
+
+EMIT = Stage(
+    "EMIT",
+    "Once for each config: the text of the target's language and how to launch it.",
+    (Pass("emit", "The only step that leaves the IR.", _emit),),
+)
+
+STAGES = (TRACE, STANDARD, STRUCTURE, SCHEDULED, TARGET, EMIT)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What one stage has made of a function, for readers."""
+
+    stage: Stage
+    changed_by: tuple[str, ...]
+    """The passes that changed the function, in order."""
+    function: Function
+    source: str = ""
+    """The emitted code, after the last stage."""
+
+
+def watch_stages(
+    traced: Function, spec: ConfigSpec, config: Config, settings: Settings
+) -> Iterator[StageResult]:
+    """Every stage once more, from a traced function to the code of one config of ``spec``."""
+    changes: list[str] = []
+
+    def note(stage: Stage, step: Pass, before: Function, after: Function) -> None:
+        if after is not before:
+            changes.append(step.name)
+
+    def run(stage: Stage, state: Lowering) -> Lowering:
+        changes.clear()
+        return run_stages(state, [stage], [note])
+
+    silent = WarningLog(ignore=(BaseWarning,))
+    state = Lowering(traced, settings, silent, config=spec.normalize(config))
+    for stage in (TRACE, STANDARD, STRUCTURE):
+        state = run(stage, state)
+        yield StageResult(stage, tuple(changes), state.function)
+    state = replace(Lowering.of_config(*spec.of(state.config), settings), function=state.function)
+    for stage in (SCHEDULED, TARGET, EMIT):
+        state = run(stage, state)
+        source = "" if state.artifact is None else state.artifact.readable
+        yield StageResult(stage, tuple(changes), state.function, source)

@@ -1,0 +1,59 @@
+"""``tilesmith explain --stages``: every stage of the pipeline, what changed there, and the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from tilesmith.cli.main import app
+from tilesmith.compiler.pipeline import STAGES
+
+SOFTMAX = ["examples.softmax:softmax", "--args", "randn(16, 1000)"]
+PRODUCT = ["examples.matmul_row_reduction:matmul_softmax", "--args"]
+
+
+def stages_of(*arguments: str) -> dict[str, str]:
+    """The text of each stage."""
+    done = CliRunner().invoke(app, ["explain", *arguments, "--stages"])
+    assert done.exit_code == 0, done.stderr
+    names = re.findall(r"^== (\w+): ", done.stdout, re.MULTILINE)
+    texts = re.split(r"^== \w+: ", done.stdout, flags=re.MULTILINE)[1:]
+    return dict(zip(names, texts))
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cuda:90"])
+def test_all_stages_are_shown_down_to_the_code(target):
+    stages = stages_of(*SOFTMAX, "--target", target)
+    assert list(stages) == [stage.name for stage in STAGES]
+    assert "func @softmax" in stages["TRACE"]
+    assert "mask(" not in stages["TRACE"]
+    assert "  mask_partial_tiles: Masks come after" in stages["STANDARD"]
+    assert "mask(" in stages["STANDARD"]
+    assert "nothing changed" in stages["STRUCTURE"]
+    assert ("@triton.jit" in stages["EMIT"]) is (target == "cuda:90")
+
+
+def test_a_config_shows_its_own_changes():
+    config = '{"block_sizes": [4], "reduction_loops": [128]}'
+    stages = stages_of(*SOFTMAX, "--target", "cuda:90", "--config", config)
+    assert "  roll_reductions: " in stages["SCHEDULED"]
+    assert 'blocks=["chunk"]' in stages["SCHEDULED"]
+    assert "nothing changed" in stages["TARGET"]
+
+
+def test_a_structure_is_shown_before_its_schedule():
+    arguments = "randn(512, 512, dtype=bf16), randn(512, 2048, dtype=bf16)"
+    config = '{"structure": "two_phases", "block_sizes": [64, 32, 128, 4]}'
+    stages = stages_of(*PRODUCT, arguments, "--target", "cuda:90", "--config", config)
+    assert "  split_rows: " in stages["STRUCTURE"]
+    assert "grid_barrier()" in stages["STRUCTURE"]
+    assert "grid_barrier()" not in stages["STANDARD"]
+    assert "barrier_counter" in stages["TARGET"]
+
+
+def test_a_config_that_is_none_is_a_message():
+    done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--stages", "--config", "[1]"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: --config: a Config is a JSON object")
