@@ -8,8 +8,11 @@ from statistics import geometric_mean
 import pytest
 
 from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
-from tilesmith.bench.averages import (
+from tilesmith.bench.row import (
     Average,
+    Cause,
+    Owner,
+    Status,
     average_speedup,
     average_speedups,
     by_operator,
@@ -18,7 +21,6 @@ from tilesmith.bench.averages import (
     geomean,
     implementation_names,
 )
-from tilesmith.bench.row import Cause, Owner, Status
 
 
 def test_the_mean_is_geometric():

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.tiny_suite import NAME, suite
-from tilesmith.bench.averages import average_speedup
 from tilesmith.bench.journal import read_journal
 from tilesmith.bench.plan import Job, Options, make_plan
-from tilesmith.bench.row import Cause, Owner, Row, Status
+from tilesmith.bench.row import Cause, Owner, Row, Status, average_speedup
 from tilesmith.bench.run import run_plan
 
 MODULE = "tests.bench.broken_implementations"

@@ -12,13 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from tilesmith.bench.plan import METRICS
-from tilesmith.cli.bench import add_bench_command
-from tilesmith.cli.compare import add_compare_command
+from tilesmith.cli import bench as bench_command
+from tilesmith.cli import compare as compare_command
 
 TEXT = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
 app = typer.Typer()
-add_bench_command(app)
-add_compare_command(app)
+bench_command.add_to(app)
+compare_command.add_to(app)
 
 
 def blocks(language: str) -> list[str]:

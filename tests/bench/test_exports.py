@@ -9,8 +9,7 @@ import json
 import pytest
 
 from tests.bench.made_up_rows import disturbed_row, fail, make_row, make_rows
-from tilesmith.bench.averages import average_speedups
-from tilesmith.bench.row import Cause, Row
+from tilesmith.bench.row import Cause, Row, average_speedups
 from tilesmith.bench.tables import csv_text, json_text
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench.made_up_page import made_up_page
 from tests.tune.report.searches import tell
-from tilesmith.tune.report.history import History
+from tilesmith.tune.listener import History
 from tilesmith.tune.report.listeners import write_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

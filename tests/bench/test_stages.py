@@ -23,7 +23,7 @@ from tilesmith.bench.run import run_plan
 from tilesmith.bench.trial import Trial
 from tilesmith.bench.worker import make_arguments
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.lab.processes.failures import ChildDied, ChildTimeout
+from tilesmith.lab.processes.channel import ChildDied, ChildTimeout
 from tilesmith.schedule.config import Config
 from tilesmith.tune.result import StopReason, TuneResult
 

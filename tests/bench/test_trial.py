@@ -17,7 +17,6 @@ from tests.bench.tiny_suite import NAME, double_operator, eager_double, suite
 from tilesmith.bench import reference, timing, worker
 from tilesmith.bench.case import Operator
 from tilesmith.bench.implementations import (
-    COMPILER,
     Implementation,
     ImplementationKind,
     is_helion_installed,
@@ -275,7 +274,9 @@ def test_workers_make_a_quick_reference_themselves(
 @pytest.mark.parametrize("kind", ImplementationKind)
 def test_processes_that_compile_have_the_compiler_imported(kind: ImplementationKind) -> None:
     is_compiled = kind in (ImplementationKind.COMPILED, ImplementationKind.COMPILED_MAX)
-    assert preloaded_for(Implementation("some", kind)) == ((COMPILER,) if is_compiled else ())
+    assert preloaded_for(Implementation("some", kind)) == (
+        ("tilesmith.bench.implementations:import_compiler",) if is_compiled else ()
+    )
 
 
 @pytest.fixture

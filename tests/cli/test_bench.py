@@ -22,13 +22,14 @@ from tilesmith.bench.journal import JournalError
 from tilesmith.bench.plan import Job, Options, Shard, make_plan
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import SafeListener
-from tilesmith.cli.bench import BenchForm, add_bench_command, exit_code
+from tilesmith.cli import bench as bench_command
+from tilesmith.cli import compare as compare_command
+from tilesmith.cli.bench import BenchForm, exit_code
 from tilesmith.cli.bench_progress import BarListener, LineListener, make_listener
-from tilesmith.cli.compare import add_compare_command
 
 app = typer.Typer()
-add_bench_command(app)
-add_compare_command(app)
+bench_command.add_to(app)
+compare_command.add_to(app)
 
 
 def make_input(label: str) -> Input:

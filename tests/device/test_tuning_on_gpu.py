@@ -13,7 +13,7 @@ from tilesmith.autotuner import EnumFragment
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.autotune import Autotuner
-from tilesmith.tune.report.history import History
+from tilesmith.tune.listener import History
 
 pytestmark = [
     pytest.mark.device,

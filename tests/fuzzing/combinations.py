@@ -17,7 +17,7 @@ from tests.fuzzing.pointwise import BOOLS, INTEGERS, NUMBERS
 from tests.fuzzing.program import Meaning, Value
 from tests.fuzzing.statements import meaning_of
 from tests.fuzzing.tracked import Tracked, is_quantised, known, rounded
-from tilesmith.numerics.ulp import unit_roundoff
+from tilesmith.numerics.tolerance import unit_roundoff
 
 Kinds = tuple[torch.dtype, ...]
 ROUNDINGS = 4

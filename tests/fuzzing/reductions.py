@@ -16,8 +16,7 @@ from tests.fuzzing.tracked import (
     rounded,
     sum_bound,
 )
-from tilesmith.numerics.tolerance import accumulation_dtype
-from tilesmith.numerics.ulp import unit_roundoff
+from tilesmith.numerics.tolerance import accumulation_dtype, unit_roundoff
 
 
 def reduced(kind: str, x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:

@@ -13,8 +13,12 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.numerics.tolerance import ELEMENTWISE_STEPS, accumulation_dtype
-from tilesmith.numerics.ulp import smallest_spacing, unit_roundoff
+from tilesmith.numerics.tolerance import (
+    ELEMENTWISE_STEPS,
+    accumulation_dtype,
+    smallest_spacing,
+    unit_roundoff,
+)
 
 QUANTA = (1.0, 2.0**-4, 2.0**-8)
 """Multiples of one of these are added exactly as long as their sum is small enough."""

@@ -11,7 +11,7 @@ from tilesmith.diagnostics.errors import OutOfBoundsAccess, RaceDetected
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_function, run_prepared
 from tilesmith.interpreter.sampling import Sampling
-from tilesmith.numerics.reference_tiles import needs_all_programs
+from tilesmith.numerics.reference_setup import needs_all_programs
 
 WIDTH, COLUMNS, ROWS = 10, 3, 7
 BLOCKS = {"columns": 4, "rows": 2}

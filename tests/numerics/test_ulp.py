@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tilesmith.numerics.ulp import (
+from tilesmith.numerics.tolerance import (
     max_exponent,
     min_exponent,
     smallest_spacing,

@@ -14,7 +14,7 @@ from tilesmith.jit.tuner import TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.autotune import Autotuner
-from tilesmith.tune.report.history import History
+from tilesmith.tune.listener import History
 from tilesmith.tune.result import StopReason, TuneResult
 
 BUDGET = 60.0

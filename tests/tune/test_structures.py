@@ -12,7 +12,7 @@ from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.product_forms import LAST_REDUCES, TWO_PHASES, MultiFormSpec
 from tilesmith.tune.autotune import Autotuner
-from tilesmith.tune.report.history import History
+from tilesmith.tune.listener import History
 
 RUNNABLE = (TWO_PHASES, LAST_REDUCES)
 """Threads run one program after the other: none may wait for the next."""

@@ -21,12 +21,11 @@ from tests.tune.fakes import (
 )
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.context import EmittedCandidate, TuneContext
-from tilesmith.tune.failure_summary import summarize_rejected
 from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.result import Final, StopReason, TuneResult, summarize_rejected
 from tilesmith.tune.tuner import Tuner
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]

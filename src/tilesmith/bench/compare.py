@@ -15,15 +15,16 @@ from enum import Enum
 from statistics import median
 from typing import Any
 
-from tilesmith.bench.averages import (
+from tilesmith.bench.implementations import EAGER
+from tilesmith.bench.report.html import Results
+from tilesmith.bench.row import (
     Average,
+    Owner,
+    Row,
     geomean,
     implementation_names,
     is_speedup_disturbed,
 )
-from tilesmith.bench.implementations import EAGER
-from tilesmith.bench.report.html import Results
-from tilesmith.bench.row import Owner, Row
 from tilesmith.bench.tables import noise_of, speedup_noise_of
 from tilesmith.diagnostics.wording import counted
 

@@ -26,7 +26,6 @@ OURS = "tilesmith"
 EAGER = "eager"
 HELION = "helion"
 Function = Callable[..., Any]
-COMPILER = "tilesmith.bench.implementations:import_compiler"
 _OUR_IMPORTS = re.compile(
     r"^(\s*)(import|from) tilesmith(?=\.language|\.autotuner|\.runtime| as | import )", re.MULTILINE
 )
@@ -154,7 +153,9 @@ class NotAvailableError(Exception):
 
 def preloaded_for(implementation: Implementation) -> tuple[str, ...]:
     """What a process of its should have done before it begins, as a BuildPool takes it."""
-    return (COMPILER,) if implementation.kind in COMPILE_MODES else ()
+    return (
+        (f"{__name__}:{import_compiler.__name__}",) if implementation.kind in COMPILE_MODES else ()
+    )
 
 
 def import_compiler() -> None:

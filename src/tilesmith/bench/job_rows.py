@@ -15,7 +15,7 @@ from time import monotonic
 from tilesmith.bench.plan import Job
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.failures import classify
-from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout
+from tilesmith.lab.processes.channel import ChildDied, ChildError, ChildTimeout
 from tilesmith.store.outcome import Verdict
 
 MAX_FRAMES = 4

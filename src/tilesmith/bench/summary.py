@@ -10,15 +10,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilesmith.bench.averages import (
+from tilesmith.bench.row import (
+    INTERPRETED,
     Average,
+    Owner,
+    Row,
+    Status,
     average_speedups,
     by_operator,
     disturbed_rows,
     failures,
     is_speedup_disturbed,
 )
-from tilesmith.bench.row import INTERPRETED, Owner, Row, Status
 from tilesmith.bench.tables import Column, columns_for
 from tilesmith.diagnostics.wording import counted, first_line
 

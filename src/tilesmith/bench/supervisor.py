@@ -21,8 +21,7 @@ from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.row import Cause, Row
 from tilesmith.bench.worker import MakeReference, Measure
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
-from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.failures import ChildError
+from tilesmith.lab.processes.channel import ChildError, ErrorReply
 
 FUNCTION = "tilesmith.bench.worker:answer"
 WAIT_S = 60.0

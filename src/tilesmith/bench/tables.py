@@ -11,12 +11,18 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tilesmith.bench.averages import Average, average_speedups, by_operator, is_speedup_disturbed
 from tilesmith.bench.implementations import HELION, Implementation, ImplementationKind
 from tilesmith.bench.plan import DTYPES, Options, PlanError, suggest
-from tilesmith.bench.row import Owner, Row
+from tilesmith.bench.row import (
+    Average,
+    Owner,
+    Row,
+    average_speedups,
+    by_operator,
+    is_speedup_disturbed,
+)
 from tilesmith.diagnostics.wording import number_text, percent_text
-from tilesmith.lab.report.line_file import json_line
+from tilesmith.lab.line_file import json_line
 
 DISTURBED = "disturbed"
 """Stands where a noise would stand."""

@@ -7,10 +7,14 @@ finds the stage in the progress that was left behind.
 from __future__ import annotations
 
 import os
+import platform
+import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -18,7 +22,6 @@ from typing import Any, cast
 import torch
 
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.environment import environment
 from tilesmith.bench.job_rows import Progress, Stage, blank_row, unavailable
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import Reference, with_types, work_out
@@ -26,9 +29,12 @@ from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.lab.workload.results import synchronize
+from tilesmith.runtime.device import describe_device, target_of
 
 SHARE = 0.9
 GB = 1e9
+PACKAGES = ("tilesmith", "triton", "helion")
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
 @dataclass(frozen=True)
@@ -159,3 +165,37 @@ def limit_memory(device: torch.device, limit_gb: float) -> None:
         return
     with suppress(OSError, ValueError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))
+
+
+def software() -> dict[str, str]:
+    """Versions; nothing is asked of a device."""
+    found = {"torch": str(torch.__version__), "python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Versions, the device in words, and what its limits follow from."""
+    target = target_of(device)
+    limits = {"target": str(target), "cores": str(target.num_sms)}
+    if target.has_matrix_tiles:
+        limits["matrix tiles"] = "amx-bf16"
+    if device.type == "cpu" and sys.platform != "win32":
+        # Times on a machine that does other things say little.
+        limits["load"] = f"{os.getloadavg()[0]:.1f}"
+    driver = driver_version() if target.is_gpu else ""
+    if driver:
+        limits["driver"] = driver
+    return {"device": describe_device(target), **limits, **software()}
+
+
+def driver_version(places: Iterable[Path] = DRIVERS) -> str:
+    """The version of the kernel's driver for GPUs; empty where the system does not tell."""
+    for place in places:
+        with suppress(OSError):
+            found = re.search(r"(?:^|\s)(\d+(?:\.\d+)+)\b", place.read_text())
+            if found is not None:
+                return found[1]
+    return ""

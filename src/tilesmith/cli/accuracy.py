@@ -18,7 +18,7 @@ from tilesmith.cli.forms import KERNEL_ERROR, KernelForm, UsageError, add_comman
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
-from tilesmith.lab.report.canvas import LIGHT, PictureError, Theme, legend, new_figure, png
+from tilesmith.lab.pages import LIGHT, PictureError, Theme, legend, new_figure, png
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.diagnosed_call import ReferenceFormError
 from tilesmith.numerics.doctor.errors import LOWEST, WRONG
@@ -29,8 +29,8 @@ from tilesmith.numerics.doctor.findings import (
     ErrorStatistics,
     Scope,
 )
+from tilesmith.numerics.doctor.host_run import compiled
 from tilesmith.numerics.doctor.report import Diagnosis
-from tilesmith.numerics.doctor.runs import compiled
 
 EAGER, COMPILE = "eager", "compile"
 SIZE = (9.0, 5.0)
@@ -98,7 +98,7 @@ def is_kernel_right(diagnosis: Diagnosis) -> bool:
     return is_steady and all(s.is_right for s in diagnosis.examination.statistics_of(OURS))
 
 
-def add_accuracy_command(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith accuracy`` known."""
     add_command(app, "accuracy", AccuracyForm, accuracy)
 

@@ -27,7 +27,7 @@ from tilesmith.cli.bench_progress import BarListener, make_listener
 from tilesmith.cli.forms import UsageError, add_command
 from tilesmith.cli.output import SideConsole, is_shown, tell
 from tilesmith.diagnostics.wording import counted
-from tilesmith.lab.report.canvas import PictureError
+from tilesmith.lab.pages import PictureError
 
 BUDGET_S, TIMEOUT_S = Options.tune_budget_s, Options.timeout_s
 EXPECTED = "expected a file as tilesmith bench --out writes it"
@@ -223,7 +223,7 @@ def exit_code(rows: Sequence[Row]) -> int:
     return HARNESS_FAILED if any(row.status is Status.HARNESS_FAILED for row in rows) else 0
 
 
-def add_bench_command(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith bench`` known."""
     add_command(app, "bench", BenchForm, bench)
 

@@ -120,7 +120,6 @@ def export(
     typer.echo(f"wrote {counted(count, 'winner')} to {file}")
 
 
-@cache_app.command(name="import")
 def import_winners(
     file: Annotated[Path, typer.Argument(help="a file that export wrote", dir_okay=False)],
     cache_dir: FolderOption = None,
@@ -130,6 +129,7 @@ def import_winners(
     typer.echo(f"{summary.added} added, {summary.replaced} replaced, {summary.kept} kept")
 
 
-def add_cache_commands(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith cache`` known."""
+    cache_app.command(name="import")(import_winners)
     app.add_typer(cache_app, name="cache")

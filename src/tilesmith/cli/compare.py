@@ -30,7 +30,7 @@ from tilesmith.cli.bench import load_results
 from tilesmith.cli.forms import add_command
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.diagnostics.wording import counted, number_text
-from tilesmith.lab.report.line_file import json_line
+from tilesmith.lab.line_file import json_line
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""
@@ -73,7 +73,7 @@ def run_compare(form: CompareForm) -> int:
     return WORSE if form.fail_on_slower and found.regressions else 0
 
 
-def add_compare_command(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith compare`` known."""
     add_command(app, "compare", CompareForm, run_compare)
 

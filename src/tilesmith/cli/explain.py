@@ -49,7 +49,7 @@ def explain(form: ExplainForm) -> int:
     return 0
 
 
-def add_explain_commands(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith facts`` and ``tilesmith explain`` known."""
     add_command(app, "facts", BoundForm, facts)
     add_command(app, "explain", ExplainForm, explain)

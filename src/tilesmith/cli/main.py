@@ -18,38 +18,21 @@ class CommandPlace:
     """Where a command is made, and its first sentence."""
 
     module: str
-    function: str
-    """Adds it, and perhaps others, to an application."""
+    """Its ``add_to`` adds the command, and perhaps others, to an application."""
     summary: str
 
 
 COMMANDS = {
-    "run": CommandPlace(
-        "run_script", "add_run_command", "Run a script, also one written for Helion."
-    ),
-    "tune": CommandPlace(
-        "tune", "add_tune_command", "Find the fastest config of a kernel for given arguments."
-    ),
+    "run": CommandPlace("run_script", "Run a script, also one written for Helion."),
+    "tune": CommandPlace("tune", "Find the fastest config of a kernel for given arguments."),
     "facts": CommandPlace(
-        "explain",
-        "add_explain_commands",
-        "What a kernel multiplies, reduces and moves, in its own names.",
+        "explain", "What a kernel multiplies, reduces and moves, in its own names."
     ),
-    "explain": CommandPlace(
-        "explain",
-        "add_explain_commands",
-        "Which config a kernel gets without a search, and why.",
-    ),
-    "accuracy": CommandPlace(
-        "accuracy", "add_accuracy_command", "Which of several results is wrong, and why."
-    ),
-    "bench": CommandPlace(
-        "bench", "add_bench_command", "Run kernels against eager, torch.compile and others."
-    ),
-    "compare": CommandPlace(
-        "compare", "add_compare_command", "Say what got faster or slower beyond noise."
-    ),
-    "cache": CommandPlace("cache", "add_cache_commands", "What tuning has left on disk."),
+    "explain": CommandPlace("explain", "Which config a kernel gets without a search, and why."),
+    "accuracy": CommandPlace("accuracy", "Which of several results is wrong, and why."),
+    "bench": CommandPlace("bench", "Run kernels against eager, torch.compile and others."),
+    "compare": CommandPlace("compare", "Say what got faster or slower beyond noise."),
+    "cache": CommandPlace("cache", "What tuning has left on disk."),
 }
 
 
@@ -72,7 +55,7 @@ def load_command(name: str) -> Any:
     """The command itself, from its module."""
     place = COMMANDS[name]
     app = typer.Typer(rich_markup_mode=None)
-    getattr(importlib.import_module(f"tilesmith.cli.{place.module}"), place.function)(app)
+    importlib.import_module(f"tilesmith.cli.{place.module}").add_to(app)
     return get_group(app).commands[name]
 
 
@@ -102,9 +85,8 @@ def _show_version(is_wanted: bool) -> None:
     raise typer.Exit
 
 
-@app.callback()
-def _commands(
-    has_version: Annotated[
+def _show_help(
+    _has_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="say which it is"),
     ] = False,
@@ -112,6 +94,7 @@ def _commands(
     """PyTorch with tiles: kernels for GPUs and CPUs."""
 
 
+app.callback()(_show_help)
 add_names(app)
 
 

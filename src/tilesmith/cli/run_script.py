@@ -34,7 +34,7 @@ WHOLE = "tilesmith.tune.autotune"
 """Loads every part that a kernel needs."""
 
 
-def add_run_command(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith run`` known."""
     app.command(context_settings=SETTINGS)(run)
 

@@ -19,10 +19,10 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.lab.report.line_file import json_line
+from tilesmith.lab.line_file import json_line
 from tilesmith.tune.autotune import Autotuner
+from tilesmith.tune.listener import History
 from tilesmith.tune.options import EFFORT_SECONDS
-from tilesmith.tune.report.history import History
 from tilesmith.tune.report.tables import result_record
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.search.registry import find_method
@@ -84,7 +84,7 @@ def search(
     return history.result
 
 
-def add_tune_command(app: typer.Typer) -> None:
+def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith tune`` known."""
     add_command(app, "tune", TuneForm, tune)
 

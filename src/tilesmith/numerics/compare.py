@@ -12,8 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.numerics.tolerance import Budget, derive_budget, finite_magnitude
-from tilesmith.numerics.ulp import max_exponent, ulp_at
+from tilesmith.numerics.tolerance import (
+    Budget,
+    derive_budget,
+    finite_magnitude,
+    max_exponent,
+    ulp_at,
+)
 
 
 class AccuracyError(AssertionError):

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 import torch
 
 from tilesmith.numerics.judge_report import JudgeReport, Tolerance
-from tilesmith.numerics.tolerance import Budget, accumulation_dtype
-from tilesmith.numerics.ulp import ulp_at, unit_roundoff
+from tilesmith.numerics.tolerance import Budget, accumulation_dtype, ulp_at, unit_roundoff
 
 SMALLEST_GROUP = 32
 PART_ON_HOST, PART_ON_DEVICE = 1 << 14, 1 << 24
@@ -43,6 +42,10 @@ FAR_BEYOND = 32
 DECIDED_SHARE = 0.02
 SAMPLED_PARTS = 16
 """Of a tensor, by which the usual error is found."""
+RESULT_STEPS, CHAIN_STEPS = 2, 16
+EXCESS_WEIGHT, NORM_WEIGHT, NORM_WEIGHT_OF_SUMS = 8, 3, 6
+SUM_SIGMAS, NORM_SUM_SIGMAS = 6, 2
+COARSE_VALUE_WEIGHT, COARSE_SCALE_WEIGHT = 2, 4
 
 
 class ElementGroups:
@@ -99,12 +102,6 @@ def _first_run(chosen: torch.Tensor, row: int) -> int:
 def _repeat(statistics: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     rows = statistics.numel()
     return statistics[:, None].expand(-1, values.numel() // max(1, rows)).reshape(-1)
-
-
-RESULT_STEPS, CHAIN_STEPS = 2, 16
-EXCESS_WEIGHT, NORM_WEIGHT, NORM_WEIGHT_OF_SUMS = 8, 3, 6
-SUM_SIGMAS, NORM_SUM_SIGMAS = 6, 2
-COARSE_VALUE_WEIGHT, COARSE_SCALE_WEIGHT = 2, 4
 
 
 @dataclass(frozen=True)

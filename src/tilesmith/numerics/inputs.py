@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tilesmith.numerics.ulp import max_exponent, min_exponent, smallest_spacing
+from tilesmith.numerics.tolerance import max_exponent, min_exponent, smallest_spacing
 
 _SPECIAL_SHARE = 16
 

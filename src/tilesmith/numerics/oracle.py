@@ -22,9 +22,8 @@ from tilesmith.ir.ops.foreign import Breakpoint, Print
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import rewrite_function, walk_function
 from tilesmith.numerics.float_standard import ErrorTerms
+from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
 from tilesmith.numerics.reference_sums import COMPENSATED, coarse_types, longest_sum, whole_loops
-from tilesmith.numerics.reference_tiles import needs_all_programs
-from tilesmith.numerics.scratch_tensors import copy_written
 from tilesmith.passes.round_like_gpu import round_like_gpu
 from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
 

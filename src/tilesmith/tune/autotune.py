@@ -29,9 +29,8 @@ from tilesmith.tune.archive import Archive
 from tilesmith.tune.candidates import make_seeds
 from tilesmith.tune.case import Case
 from tilesmith.tune.limits import Deadline
-from tilesmith.tune.listener import Listener, SafeListener
+from tilesmith.tune.listener import EndListener, Listener, SafeListener
 from tilesmith.tune.options import TuneOptions, options_from_settings, wants_search
-from tilesmith.tune.report.history import EndListener
 from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult

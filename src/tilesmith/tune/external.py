@@ -29,13 +29,12 @@ from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.context import EmittedCandidate, Samples, TuneContext
-from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import SafeListener, SearchStart
 from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.report.listeners import choose_listeners
-from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.registry import make_method
 from tilesmith.tune.tuner import Tuner

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from typing_extensions import Self
@@ -74,12 +74,7 @@ class Interrupts:
             self._is_installed = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_installed:
             signal.signal(signal.SIGINT, self._previous)
             self._is_installed = False

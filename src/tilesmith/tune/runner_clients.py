@@ -8,14 +8,14 @@ from dataclasses import replace
 from math import exp, log
 from typing import Any
 
-from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.child import RestartingChild
-from tilesmith.lab.processes.failures import (
+from tilesmith.lab.processes.channel import (
     ChildDied,
     ChildError,
     ChildTimeout,
     ChildUnavailable,
+    ErrorReply,
 )
+from tilesmith.lab.processes.child import RestartingChild
 from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.store.outcome import Verdict

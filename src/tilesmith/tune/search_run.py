@@ -9,23 +9,27 @@ from math import prod
 from typing import Any, cast
 
 from tilesmith.diagnostics.errors import InvalidConfig
-from tilesmith.lab.workload.memory import CaptureError
+from tilesmith.lab.workload.capture import CaptureError
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.case import Case, make_user_check
 from tilesmith.tune.context import Records, RunnerLostError, TuneContext
-from tilesmith.tune.failure_summary import describe_total_failure
 from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.limits import Deadline
-from tilesmith.tune.listener import Listener, SearchStart, arguments_text, space_size
+from tilesmith.tune.listener import (
+    Listener,
+    SearchStart,
+    arguments_text,
+    space_size,
+    time_in_finals,
+)
 from tilesmith.tune.options import TuneOptions, as_configs
-from tilesmith.tune.report.history import time_in_finals
-from tilesmith.tune.result import Final, StopReason, TuneResult
+from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
 from tilesmith.tune.runner.build import publish_program
+from tilesmith.tune.search.classic_searches import FiniteSearch
 from tilesmith.tune.search.interface import Search, SearchSpace
 from tilesmith.tune.search.registry import make_method
-from tilesmith.tune.search.simple_searches import FiniteSearch
 from tilesmith.tune.tuner import Tuner
 from tilesmith.tune.workers import Workers
 from tilesmith.tune.workspace import SINGLE, Goal, Workspace

@@ -9,14 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
 
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
-from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.failures import ChildTimeout
+from tilesmith.lab.processes.channel import ChildTimeout, ErrorReply
 from tilesmith.lab.processes.idle import StartParameters, idle_processes, start_parameters
 from tilesmith.store.outcome import Resources, Verdict
 from tilesmith.tune.case import Case
@@ -170,10 +168,5 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()

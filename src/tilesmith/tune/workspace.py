@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
@@ -24,7 +23,7 @@ from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.lab.workload.capture import Captured, capture
 from tilesmith.lab.workload.results import time_function
 from tilesmith.lab.workload.saving import save, workload_folder
-from tilesmith.numerics.reference_tiles import choose_num_programs, reference_sizes
+from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
 from tilesmith.tune.case import Case, save_baseline
@@ -125,12 +124,7 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property

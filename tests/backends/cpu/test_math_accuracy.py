@@ -23,7 +23,7 @@ from tests.backends.cpu.native_function import (
 from tilesmith.backends.cpu.scalar_functions import apply
 from tilesmith.dtypes import BF16, F16, F32, F64, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.numerics.ulp import ulp_error
+from tilesmith.numerics.tolerance import ulp_error
 
 # Allowed errors where multiplication and addition fuse, and where they do not.
 SINGLE = {

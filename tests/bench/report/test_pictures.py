@@ -6,10 +6,18 @@ import pytest
 
 from tests.bench.made_up_rows import ENVIRONMENT, disturbed_row, fail, make_row
 from tilesmith.backends.triton.model.devices import device_of
-from tilesmith.bench.report.bars import colours_of, draw_geomeans, draw_inputs, marks_between
-from tilesmith.bench.report.roofline import draw_bandwidth, draw_roofline, find_limits, intensity_of
+from tilesmith.bench.report.pictures import (
+    colours_of,
+    draw_bandwidth,
+    draw_geomeans,
+    draw_inputs,
+    draw_roofline,
+    find_limits,
+    intensity_of,
+    marks_between,
+)
 from tilesmith.bench.row import Cause, Owner
-from tilesmith.lab.report.canvas import DARK
+from tilesmith.lab.pages import DARK
 from tilesmith.targets import parse_target
 
 pytest.importorskip("matplotlib")

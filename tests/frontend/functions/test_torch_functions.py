@@ -22,7 +22,7 @@ from tests.host_backends import BACKENDS, on_backend
 from tilesmith.frontend.functions.elementwise import ELEMENTWISE
 from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE
 from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_FUNCTIONS
-from tilesmith.numerics.ulp import ulp_distance, ulp_error
+from tilesmith.numerics.tolerance import ulp_distance, ulp_error
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.bool)
 CONFIG = helion.Config(block_sizes=[8])

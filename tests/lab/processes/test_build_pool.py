@@ -15,8 +15,7 @@ import pytest
 
 from tests.lab.processes.living import BUILD, children, eventually, holdings, is_alive
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
-from tilesmith.lab.processes.channel import ErrorReply
-from tilesmith.lab.processes.failures import ChildDied, ChildTimeout
+from tilesmith.lab.processes.channel import ChildDied, ChildTimeout, ErrorReply
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 MakePool = Callable[..., BuildPool]

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.processes.living import PLAYFUL, eventually, holdings, is_alive
-from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.channel import ChildDied, ChildError, ChildTimeout, ErrorReply
 from tilesmith.lab.processes.child import ChildProcess
-from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 CHILDREN = "tests.lab.processes.children"

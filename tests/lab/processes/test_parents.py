@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"
 WAITING_PARENT = f"""
 from tilesmith.lab.processes.build_pool import BuildPool
 from tilesmith.lab.processes.child import ChildProcess
-from tilesmith.lab.processes.failures import ChildDied
+from tilesmith.lab.processes.channel import ChildDied
 pool = BuildPool({BUILD!r}, jobs=2, timeout_s=60.0)
 pool.submit("a", ("hang", None))
 pool.submit("b", ("slow", 60.0))

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.processes.living import PLAYFUL, eventually
-from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.channel import ChildDied, ChildTimeout, ChildUnavailable, ErrorReply
 from tilesmith.lab.processes.child import RestartingChild
-from tilesmith.lab.processes.failures import ChildDied, ChildTimeout, ChildUnavailable
 
 STATEFUL = "tests.lab.processes.children.stateful"
 

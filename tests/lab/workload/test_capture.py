@@ -17,9 +17,8 @@ import tilesmith.language as hl
 from tests.lab.workload.launching import launch_native
 from tilesmith.lab.workload import saving
 from tilesmith.lab.workload.binding import TensorRef
-from tilesmith.lab.workload.capture import Captured, capture
+from tilesmith.lab.workload.capture import Captured, CaptureError, capture
 from tilesmith.lab.workload.loading import Workload
-from tilesmith.lab.workload.memory import CaptureError
 from tilesmith.lab.workload.saving import save, workload_folder
 from tilesmith.tune.workspace import CandidateBinder
 

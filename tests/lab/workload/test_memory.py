@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tilesmith.interpreter.torch_dtypes import _TO_TORCH as ALL_TYPES
-from tilesmith.lab.workload.binding import Binding, TensorRef
+from tilesmith.lab.workload.binding import ALIGNMENT, Binding, TensorRef
+from tilesmith.lab.workload.capture import CaptureError, Memory, Region
 from tilesmith.lab.workload.loading import Workload
-from tilesmith.lab.workload.memory import ALIGNMENT, CaptureError, Memory, Region
 from tilesmith.lab.workload.saving import find_fill, workload_folder
 
 

@@ -12,9 +12,8 @@ from tests.page_reader import Reader, assert_nothing_is_fetched
 from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
-from tilesmith.tune.listener import Progress
+from tilesmith.tune.listener import History, Progress
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.report.history import History
 from tilesmith.tune.report.html import make_page
 from tilesmith.tune.report.listeners import ReportListener, choose_listeners, write_report
 from tilesmith.tune.report.log import LogListener

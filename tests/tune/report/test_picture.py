@@ -9,11 +9,10 @@ import sys
 import pytest
 
 from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
-from tilesmith.lab.report.canvas import DARK, LIGHT, PictureError
+from tilesmith.lab.pages import DARK, LIGHT, PictureError
 from tilesmith.store.outcome import Outcome, Verdict
-from tilesmith.tune.listener import Progress
+from tilesmith.tune.listener import History, Progress
 from tilesmith.tune.report import picture
-from tilesmith.tune.report.history import History
 from tilesmith.tune.report.picture import (
     best_so_far,
     draw_predictions,

@@ -7,9 +7,8 @@ import pytest
 from tests.tune.runner.cases import in_place_case, with_llvm
 from tests.tune.runner.faulty_runner import fault_environment
 from tilesmith.lab.processes.build_pool import BuildPool
-from tilesmith.lab.processes.channel import ErrorReply
+from tilesmith.lab.processes.channel import ChildDied, ChildTimeout, ErrorReply
 from tilesmith.lab.processes.child import ChildProcess, RestartingChild
-from tilesmith.lab.processes.failures import ChildDied, ChildTimeout
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, TimeJob
 

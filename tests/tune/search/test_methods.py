@@ -9,12 +9,14 @@ from tilesmith.diagnostics.errors import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool, neighbours
-from tilesmith.tune.search.differential_evolution import DifferentialEvolutionSearch
+from tilesmith.tune.search.classic_searches import (
+    DifferentialEvolutionSearch,
+    FiniteSearch,
+    PatternSearch,
+)
 from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.model_first import ModelFirstSearch
-from tilesmith.tune.search.pattern_search import PatternSearch
 from tilesmith.tune.search.registry import METHODS, find_method, make_method
-from tilesmith.tune.search.simple_searches import FiniteSearch
 from tilesmith.tune.search.time_model import TimeModel
 
 SPEC = spec_of("matmul")

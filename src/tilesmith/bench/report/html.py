@@ -10,15 +10,28 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tilesmith.bench.averages import average_speedups, by_operator, failures, speedup_of
 from tilesmith.bench.implementations import EAGER
-from tilesmith.bench.report.bars import draw_geomeans, draw_inputs
-from tilesmith.bench.report.roofline import Limits, draw_bandwidth, draw_roofline, find_limits
-from tilesmith.bench.row import Owner, Row, Status
+from tilesmith.bench.report.pictures import (
+    Limits,
+    draw_bandwidth,
+    draw_geomeans,
+    draw_inputs,
+    draw_roofline,
+    find_limits,
+)
+from tilesmith.bench.row import (
+    Owner,
+    Row,
+    Status,
+    average_speedups,
+    by_operator,
+    failures,
+    speedup_of,
+)
 from tilesmith.bench.summary import disturbance_text, ending_text
 from tilesmith.bench.tables import Column, columns_for, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line
-from tilesmith.lab.report.page import (
+from tilesmith.lab.pages import (
     code_cell,
     document,
     facts_table,

@@ -19,12 +19,12 @@ from tilesmith.lab.processes.channel import (
     BuildResult,
     BuildSetup,
     CancelBuilds,
+    ChildError,
     decode,
     encode,
     read_reply,
 )
 from tilesmith.lab.processes.child import ChildProcess
-from tilesmith.lab.processes.failures import ChildError
 
 SERVER = "tilesmith.lab.processes.build_server"
 MAX_ATTEMPTS = 2

@@ -27,6 +27,9 @@ from tilesmith.lab.processes.channel import (
     CancelBuilds,
     Channel,
     ChannelClosed,
+    ChildDied,
+    ChildError,
+    ChildTimeout,
     NotAFrame,
     Ready,
     decode,
@@ -35,7 +38,6 @@ from tilesmith.lab.processes.channel import (
     pump_any,
 )
 from tilesmith.lab.processes.child import EXIT_GRACE_S, ChildProcess
-from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout
 from tilesmith.lab.processes.serve import Handler, answer, leave
 from tilesmith.lab.processes.spawned import KILL_GRACE_S, STACK_DUMP_S, OutputLog
 from tilesmith.lab.processes.start import (

@@ -19,6 +19,10 @@ from typing_extensions import Self, override
 from tilesmith.lab.processes.channel import (
     Channel,
     ChannelClosed,
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    ChildUnavailable,
     ErrorReply,
     LastReply,
     NotAFrame,
@@ -26,7 +30,6 @@ from tilesmith.lab.processes.channel import (
     encode,
     read_reply,
 )
-from tilesmith.lab.processes.failures import ChildDied, ChildError, ChildTimeout, ChildUnavailable
 from tilesmith.lab.processes.spawned import Command, SpawnedProcess
 
 START_TIMEOUT_S = 120.0

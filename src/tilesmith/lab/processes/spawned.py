@@ -24,8 +24,8 @@ from typing import BinaryIO, NamedTuple, cast
 
 from tilesmith.lab.processes.channel import (
     Channel,
+    ChildError,
 )
-from tilesmith.lab.processes.failures import ChildError
 from tilesmith.lab.processes.start import StartInfo
 from tilesmith.settings import child_environment
 

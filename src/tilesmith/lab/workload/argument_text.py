@@ -163,7 +163,19 @@ class _Reader:
         return keyword.arg
 
     def _value(self, node: ast.expr) -> Any:
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        methods: dict[type[ast.expr], Callable[[Any], Any]] = {
+            ast.Constant: self._constant,
+            ast.Tuple: self._tuple,
+            ast.List: self._list,
+            ast.Name: self._name,
+            ast.UnaryOp: self._unary,
+            ast.BinOp: self._binary,
+            ast.Attribute: self._attribute,
+            ast.Subscript: self._subscript,
+            ast.Slice: self._slice,
+            ast.Call: self._call,
+        }
+        method = methods.get(type(node))
         if method is None:
             raise self._error("this kind of expression is not understood", node)
         return method(node)
@@ -185,13 +197,13 @@ class _Reader:
             raise self._error(_unknown("name", node.id, (*DTYPE_ALIASES, *NAMES, *FUNCTIONS)), node)
         return found
 
-    def _unaryop(self, node: ast.UnaryOp) -> Any:
+    def _unary(self, node: ast.UnaryOp) -> Any:
         apply = _UNARY.get(type(node.op))
         if apply is None:
             raise self._error("this operator is not understood", node)
         return apply(self._number(node.operand))
 
-    def _binop(self, node: ast.BinOp) -> Any:
+    def _binary(self, node: ast.BinOp) -> Any:
         apply = _BINARY.get(type(node.op))
         if apply is None:
             raise self._error("this operator is not understood", node)

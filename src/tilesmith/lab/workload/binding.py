@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Number = int | float | bool
+ALIGNMENT = 512
+"""Of what torch allocates on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
-from tilesmith.lab.workload.memory import ALIGNMENT
+from tilesmith.lab.workload.binding import ALIGNMENT, Argument, Binding, TensorRef
 
 POISON = 0xFF
 _CHUNK = 1 << 24

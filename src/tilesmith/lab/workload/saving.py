@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.lab.workload.capture import Captured, Role
-from tilesmith.lab.workload.memory import CaptureError, Region
+from tilesmith.lab.workload.capture import Captured, CaptureError, Region, Role
 
 VERSION = 1
 _CHUNK = 1 << 20

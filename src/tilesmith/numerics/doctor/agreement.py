@@ -12,10 +12,10 @@ import torch
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.doctor.findings import Agreement, Implementation, Outputs, Scope
-from tilesmith.numerics.doctor.runs import OutputReader
+from tilesmith.numerics.doctor.host_run import OutputReader
 from tilesmith.numerics.judge_report import bits_of, describe_index
 from tilesmith.numerics.oracle import Reference
-from tilesmith.numerics.ulp import ulp_distance
+from tilesmith.numerics.tolerance import ulp_distance
 
 Run = Callable[[], Outputs]
 SAME_TRUTH = 2.0**-36

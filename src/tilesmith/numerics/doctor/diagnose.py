@@ -30,8 +30,8 @@ from tilesmith.numerics.doctor.findings import (
     Scope,
     Verdict,
 )
+from tilesmith.numerics.doctor.host_run import OutputReader, WrongFormError, without_defaults
 from tilesmith.numerics.doctor.report import Diagnosis
-from tilesmith.numerics.doctor.runs import OutputReader, WrongFormError, without_defaults
 from tilesmith.numerics.doctor.verdict import explain
 from tilesmith.numerics.doctor.worst import with_inputs
 from tilesmith.numerics.oracle import Reference

@@ -17,6 +17,7 @@ from tilesmith.jit.kernel import Kernel
 from tilesmith.numerics.doctor.findings import DiagnosedCall, DiagnoseOptions, Outputs
 from tilesmith.numerics.doctor.host_run import (
     HostRun,
+    OutputPlace,
     WideResults,
     launch_arguments,
     like_view,
@@ -29,7 +30,7 @@ from tilesmith.numerics.oracle import (
     ReferenceTensor,
     work_out_reference,
 )
-from tilesmith.numerics.reference_tiles import choose_num_programs, reference_sizes
+from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 
 
@@ -38,22 +39,11 @@ class ReferenceFormError(ValueError):
 
 
 @dataclass(frozen=True)
-class CallPlace:
-    """Where a run of any implementation has one output."""
-
-    name: str
-    result: int = -1
-    """Position among the tensors returned; -1: it is an argument that is written."""
-    argument: int = -1
-    """Position among the tensors of the arguments."""
-
-
-@dataclass(frozen=True)
 class PlacedCall:
     """A subject, and where its outputs are."""
 
     subject: DiagnosedCall
-    places: tuple[CallPlace, ...]
+    places: tuple[OutputPlace, ...]
     as_written: Outputs
     """What the kernel gives as it is written, where that is known."""
 
@@ -147,7 +137,7 @@ def _with_copies(arguments: Mapping[str, Any], written: set[str]) -> dict[str, A
     }
 
 
-def _find_places(run: HostRun, launch: _Launch) -> Iterator[CallPlace]:
+def _find_places(run: HostRun, launch: _Launch) -> Iterator[OutputPlace]:
     given = list(tensors_in(run.args))
     foreign = {_storage(x) for x in given}
     written = {_storage(x) for x in launch.tensors.values()}
@@ -155,12 +145,12 @@ def _find_places(run: HostRun, launch: _Launch) -> Iterator[CallPlace]:
     for position, result in enumerate(run.results):
         if _storage(result) in written or _storage(result) not in foreign:
             name = _unused(_name_of(result, launch, f"result {position}"), taken)
-            yield CallPlace(name, result=position)
+            yield OutputPlace(name, result=position)
     returned = {_storage(x) for x in run.results}
     for position, argument in enumerate(given):
         if _storage(argument) in written - returned:
             name = _unused(_name_of(argument, launch, f"argument {position}"), taken)
-            yield CallPlace(name, argument=position)
+            yield OutputPlace(name, argument=position)
 
 
 def _name_of(tensor: torch.Tensor, launch: _Launch, otherwise: str) -> str:
@@ -175,7 +165,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _known_outputs(
-    places: tuple[CallPlace, ...], run: HostRun, launch: _Launch
+    places: tuple[OutputPlace, ...], run: HostRun, launch: _Launch
 ) -> Iterator[tuple[str, ReferenceTensor]]:
     """Outputs that are memory which the launch wrote."""
     given = list(tensors_in(run.args))
@@ -195,7 +185,7 @@ def _known_outputs(
 
 
 def _computed_by_host(
-    places: list[CallPlace],
+    places: list[OutputPlace],
     call: tuple[BoundKernel, tuple[Any, ...], Config],
     run: HostRun,
     launch: _Launch,
@@ -218,7 +208,7 @@ def _computed_by_host(
 def _by_function(
     function: Callable[..., Any],
     args: tuple[Any, ...],
-    places: tuple[CallPlace, ...],
+    places: tuple[OutputPlace, ...],
     results: list[torch.Tensor],
     known: Mapping[str, ReferenceTensor],
 ) -> dict[str, ReferenceTensor]:

@@ -1,4 +1,4 @@
-"""Runs a kernel's host code with another launcher, and finds what the launch wrote in its results.
+"""Runs implementations and reads their outputs; the kernel's host code with any launcher.
 
 A result is memory that device code wrote, seen through some view, or is computed from such memory
 by host code after the launch.
@@ -6,8 +6,9 @@ by host code after the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
+from tilesmith.numerics.doctor.findings import Outputs
+from tilesmith.numerics.judge_report import bits_of
 from tilesmith.schedule.config import Config
 
 _NARROWING = (torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.half)
@@ -107,3 +110,92 @@ def _is_narrowing(func: Any, args: tuple[Any, ...], keywords: Mapping[str, Any])
     asked = (*args[1:], *keywords.values())
     dtypes = [getattr(x, "dtype", x) for x in asked]
     return any(isinstance(x, torch.dtype) and x.is_floating_point for x in dtypes)
+
+
+@dataclass(frozen=True)
+class OutputPlace:
+    """Where a run of any implementation has one output."""
+
+    name: str
+    result: int = -1
+    """Position among the tensors returned; -1: it is an argument that is written."""
+    argument: int = -1
+    """Position among the tensors of the arguments."""
+
+
+class WrongFormError(Exception):
+    """An implementation does not give what the kernel gives."""
+
+
+class OutputReader:
+    """Runs implementations of one call."""
+
+    def __init__(self, places: Sequence[OutputPlace]) -> None:
+        self._places = places
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Outputs:
+        """The outputs by name; arguments stay as they are."""
+        copies = copy_arguments(args)
+        try:
+            with torch.no_grad():
+                results = list(tensors_in(function(*copies)))
+        except SystemExit as error:
+            raise WrongFormError(f"it called sys.exit({error.code!r})") from error
+        _wait(copies)
+        given = list(tensors_in(copies))
+        found = {place.name: _find(place, results, given) for place in self._places}
+        outputs = {name: tensor.detach().clone() for name, tensor in found.items()}
+        for tensor in found.values():
+            _poison(tensor.detach())
+        return outputs
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under torch.compile."""
+    return torch.compile(function, dynamic=False)
+
+
+def without_defaults(
+    function: Callable[..., Any], signature: inspect.Signature
+) -> Callable[..., Any]:
+    """The function for all arguments of a kernel; those it does not know must have their default.
+
+    PyTorch's form of a kernel often leaves out what is optional there.
+    """
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return function
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in known):
+        return function
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    num_known = sum(parameter.kind in positional for parameter in known)
+    defaults = [parameter.default for parameter in signature.parameters.values()]
+
+    def run(*args: Any) -> Any:
+        rest = zip(args[num_known:], defaults[num_known:])
+        is_all_default = all(argument is default for argument, default in rest)
+        return function(*(args[:num_known] if is_all_default else args))
+
+    return run
+
+
+def _find(
+    place: OutputPlace, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    if place.result < 0:
+        return given[place.argument]
+    if place.result >= len(results):
+        raise WrongFormError(f"it returns {len(results)} tensors; {place.name} is missing")
+    return results[place.result]
+
+
+def _poison(tensor: torch.Tensor) -> None:
+    """Memory that the next run is likely to get back must not hold the right answer."""
+    if tensor.is_contiguous():
+        bits_of(tensor).fill_(-1 if tensor.itemsize > 1 else 0xFF)
+
+
+def _wait(args: tuple[Any, ...]) -> None:
+    if any(tensor.is_cuda for tensor in tensors_in(args)):
+        torch.cuda.synchronize()

@@ -23,8 +23,7 @@ from tilesmith.ir.values import Value
 from tilesmith.numerics.doctor.findings import DiagnosedCall, Sensitivity
 from tilesmith.numerics.float_standard import rms
 from tilesmith.numerics.oracle import as_on_device, work_out_reference
-from tilesmith.numerics.reference_tiles import needs_all_programs
-from tilesmith.numerics.scratch_tensors import copy_written
+from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
 from tilesmith.passes.keep_roundings import Rounding, find_roundings, keep_roundings
 from tilesmith.passes.widen_floats import widen_floats
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import F32
-from tilesmith.numerics.doctor.cancellation import Cancellation, find_cancellation, find_overflow
+from tilesmith.numerics.doctor.causes import (
+    Cancellation,
+    RaceCheck,
+    check_races,
+    find_cancellation,
+    find_overflow,
+    find_unsteady,
+    order_dependence,
+)
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
@@ -33,7 +41,6 @@ from tilesmith.numerics.doctor.nearness import (
     distance_in_fp64,
     justified_tolerance,
 )
-from tilesmith.numerics.doctor.races import RaceCheck, check_races, find_unsteady, order_dependence
 from tilesmith.numerics.doctor.reruns import ErrorSources, Reruns, TooSlowError, find_sources
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.passes.widen_floats import CannotWidenError

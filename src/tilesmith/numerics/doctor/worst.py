@@ -19,8 +19,7 @@ from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.numerics.doctor.findings import DependedInput, DiagnosedCall, ErrorStatistics
 from tilesmith.numerics.float_standard import rms
-from tilesmith.numerics.reference_tiles import needs_all_programs
-from tilesmith.numerics.scratch_tensors import copy_written
+from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
 from tilesmith.passes.widen_floats import widen_floats
 
 FEW = 4

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
-from tilesmith.lab.report.canvas import Theme
-from tilesmith.lab.report.page import (
+from tilesmith.lab.pages import (
+    Theme,
     code_cell,
     document,
     facts_table,
@@ -27,11 +27,10 @@ from tilesmith.lab.report.page import (
 from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import config_text, differences
 from tilesmith.store.outcome import Outcome
-from tilesmith.tune.failure_summary import rejections
-from tilesmith.tune.report.history import History
+from tilesmith.tune.listener import History
 from tilesmith.tune.report.log import roofline_text
 from tilesmith.tune.report.picture import draw_predictions, draw_search
-from tilesmith.tune.result import TuneResult
+from tilesmith.tune.result import TuneResult, rejections
 
 NUM_BEST = 20
 Draw = Callable[[History, Theme], "bytes | None"]

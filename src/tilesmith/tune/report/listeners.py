@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.diagnostics.wording import counted, ms_text
-from tilesmith.lab.report.canvas import PictureError
-from tilesmith.lab.report.line_file import with_suffix
+from tilesmith.lab.line_file import with_suffix
+from tilesmith.lab.pages import PictureError
 from tilesmith.store.config_text import short_text
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.search_log import LOGGER_NAME
-from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
+from tilesmith.tune.listener import Generation, History, Listener, Progress, SearchStart
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.report.history import History
 from tilesmith.tune.report.html import make_page
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.report.picture import draw_predictions, draw_search

@@ -16,10 +16,8 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import config_text
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.store.search_log import SearchLog, stored_text
-from tilesmith.tune.failure_summary import summarize_rejected
-from tilesmith.tune.listener import Generation, Progress, SearchStart
-from tilesmith.tune.report.history import default_of, time_in_finals
-from tilesmith.tune.result import Final, TuneResult
+from tilesmith.tune.listener import Generation, Progress, SearchStart, default_of, time_in_finals
+from tilesmith.tune.result import Final, TuneResult, summarize_rejected
 
 BEYOND_ROOFLINE = "beyond the estimated roofline"
 

@@ -7,8 +7,8 @@ from math import inf, log10
 from typing import Any
 
 from tilesmith.diagnostics.wording import number_text
-from tilesmith.lab.report.canvas import LIGHT, Theme, format_log_axis, legend, new_figure, png
-from tilesmith.tune.report.history import History
+from tilesmith.lab.pages import LIGHT, Theme, format_log_axis, legend, new_figure, png
+from tilesmith.tune.listener import History
 from tilesmith.tune.report.log import roofline_text
 
 SIZE = (9.0, 5.0)

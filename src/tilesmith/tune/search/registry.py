@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tilesmith.tune.search.differential_evolution import DifferentialEvolutionSearch
+from tilesmith.tune.search.classic_searches import (
+    DifferentialEvolutionSearch,
+    FiniteSearch,
+    PatternSearch,
+    RandomSearch,
+)
 from tilesmith.tune.search.interface import Search, SearchMethod
 from tilesmith.tune.search.model_first import ModelFirstSearch
-from tilesmith.tune.search.pattern_search import PatternSearch
-from tilesmith.tune.search.simple_searches import FiniteSearch, RandomSearch
 
 DEFAULT_METHOD = "ModelFirstSearch"
 _MODEL_FIRST_OPTIONS = ("max_seeds", "generation_size", "max_generations")

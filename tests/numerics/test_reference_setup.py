@@ -6,7 +6,7 @@ import torch
 
 from tests.numerics.judged_kernels import histogram, matmul, row_sums, softmax
 from tilesmith.ir.function import Function
-from tilesmith.numerics.reference_tiles import (
+from tilesmith.numerics.reference_setup import (
     FEWEST_PROGRAMS,
     GROWN_BYTES,
     MAX_BYTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.failure_summary import describe_total_failure, summarize_rejected
+from tilesmith.tune.result import describe_total_failure, summarize_rejected
 
 
 def failure(size: int, verdict: Verdict, reason: str) -> Outcome:

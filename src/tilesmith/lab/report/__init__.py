@@ -1,1 +1,0 @@
-"""What reports of searches and of benchmarks are made of: pictures, pages, files of lines."""
