@@ -114,6 +114,8 @@ class Artifact:
     """The loop nests that ``llvm`` was made from, for readers; for a CPU."""
     descriptions: tuple[TensorDescription, ...] = ()
     """Arguments between the parameters and the compile-time ones."""
+    backend: str = ""
+    """Which backend made it: that decides what builds it and what launches it."""
     least_sms: int = 0
     """Multiprocessors without which its programs could wait for each other for ever."""
 

@@ -67,6 +67,11 @@ class Target:
         match = re.fullmatch(r"gfx9[0-9a-f]{2}", self.arch)
         return self.kind == "hip" and match is not None
 
+    @property
+    def label(self) -> str:
+        """Its architecture, for messages; the kind where that is all that is known."""
+        return self.arch or self.kind
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.arch.removeprefix('sm_')}" if self.arch else self.kind
 

@@ -21,6 +21,18 @@ def _unchanged(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
+class TuningNeeds:
+    """What a search for Configs must know of a backend."""
+
+    builds_beside_runs: bool = False
+    """Whether candidates may be built while one is timed: not where both need the same cores."""
+    builds_without_torch: bool = False
+    """Whether processes that build may postpone the import of torch, which takes seconds."""
+    preloads: tuple[str, ...] = ()
+    """Modules that processes which build import, and functions they call, before their jobs."""
+
+
+@dataclass(frozen=True)
 class Backend:
     """Makes code for its targets. It needs no device and knows no other backend."""
 
@@ -28,6 +40,8 @@ class Backend:
     """What ``backend=`` in the settings calls it."""
     target_kinds: tuple[str, ...]
     """The targets whose kernels it compiles unless another backend is asked for."""
+    device_types: tuple[str, ...]
+    """The torch devices whose tensors its code can use."""
     rules: Callable[[Target], ScheduleRules]
     """What Configs may say on a target, what they cost, and which to try first."""
     emit: Callable[[Function, Schedule], Artifact]
@@ -36,6 +50,7 @@ class Backend:
     """Ops that it has an error for instead of code."""
     prepare: Callable[[Function], Function] = _unchanged
     """The last pass before ``emit``, where it needs one of its own."""
+    tuning: TuningNeeds = TuningNeeds()
 
 
 @dataclass(frozen=True)

@@ -132,9 +132,7 @@ def _calls(
     """By implementation a call for each set of arguments."""
     artifacts = [kernel.bind(arguments).to_artifact(kernel.configs[0]) for arguments in sets]
     others = [
-        _triton_calls(artifact, arguments, directory)
-        if artifact.target.is_gpu
-        else _native_calls(artifact, arguments, directory)
+        DIRECT_CALLS[artifact.backend](artifact, arguments, directory)
         for artifact, arguments in zip(artifacts, sets)
     ]
     return {
@@ -180,3 +178,7 @@ def _batch(calls: Sequence[Callable[[], Any]], count: int) -> Callable[[], None]
 
 def _do_nothing() -> None:
     pass
+
+
+DIRECT_CALLS = {"triton": _triton_calls, "cpu": _native_calls}
+"""Launches without us, by the backend that made the artifact."""

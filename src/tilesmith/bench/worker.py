@@ -185,7 +185,7 @@ def environment(device: torch.device) -> dict[str, str]:
     if device.type == "cpu" and sys.platform != "win32":
         # Times on a machine that does other things say little.
         limits["load"] = f"{os.getloadavg()[0]:.1f}"
-    driver = driver_version() if target.is_gpu else ""
+    driver = "" if device.type == "cpu" else driver_version()
     if driver:
         limits["driver"] = driver
     return {"device": describe_device(target), **limits, **software()}

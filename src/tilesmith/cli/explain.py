@@ -109,9 +109,10 @@ def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
         f"parts      compute {ms_text(predicted.compute_ms)}, "
         f"memory {ms_text(predicted.memory_ms)}, latency {ms_text(predicted.latency_ms)}"
     )
-    if not spec.target.is_gpu:
-        return
     use = spec.resources(spec.settle(ranked.config))
+    if not use.limits.registers:
+        # The backend counts none, and nothing is resident but what its threads run.
+        return
     yield (
         f"programs   {_waves_text(predicted.waves)}, "
         f"{predicted.occupancy:g} at a time on a multiprocessor"

@@ -35,6 +35,7 @@ def is_numbered(device: torch.device) -> bool:
 def describe_device(target: Target) -> str:
     """What times of the target depend on, in words: the model, or a CPU with its threads."""
     name = target.model or str(target)
+    # Torch's threads decide times on a CPU only; launching knows no backends to ask.
     return name if target.is_gpu else f"{name}, {torch.get_num_threads()} threads"
 
 

@@ -60,8 +60,7 @@ def find_problem(model: KernelModel, values: Mapping[str, Any]) -> str | None:
     use = model.resources(values)
     if use.fits:
         return None
-    kernel, target = model.kernel, model.kernel.target
-    device = target.arch or target.kind
+    kernel, device = model.kernel, model.kernel.target.label
 
     def text(value: Value | None) -> str:
         return "a tile" if value is None else _tile_text(kernel, values, value)

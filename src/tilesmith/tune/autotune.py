@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
@@ -121,7 +122,7 @@ class Autotuner:
             raise errors.AutotuningDisallowedInEnvironment(
                 function=bound.definition.name, variable=variable
             )
-        if bound.target.is_gpu == (bound.device.type == "cpu"):
+        if bound.device.type not in BACKENDS.of(bound.target).device_types:
             problem = f"its arguments are on {bound.device}, which does not run {bound.target} code"
             raise errors.AutotuneError(function=bound.definition.name, problem=problem)
         if settings.autotuner_fn is not None:

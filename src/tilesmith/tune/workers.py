@@ -13,6 +13,8 @@ from typing import Any
 
 from typing_extensions import Self
 
+from tilesmith.backends.interface import TuningNeeds
+from tilesmith.backends.table import BACKENDS
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.lab.processes.channel import ChildTimeout, ErrorReply
 from tilesmith.lab.processes.idle import StartParameters, idle_processes, start_parameters
@@ -25,16 +27,7 @@ from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.runner_clients import RunnerClient
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
-PRELOADED = {
-    True: (
-        "tilesmith.tune.runner.late_torch:postpone_torch",
-        "triton",
-        "triton.compiler",
-        "tilesmith.backends.triton.build:find_compiler_key",
-    ),
-    False: ("llvmlite.binding",),
-}
-"""What builds for a GPU, or for a CPU, import or work out."""
+POSTPONE_TORCH = "tilesmith.tune.runner.late_torch:postpone_torch"
 
 
 @dataclass
@@ -95,19 +88,27 @@ class PoolBuilder:
 
 
 def start_builder(
-    num_jobs: int | None, timeout_s: float, environment: Mapping[str, str], *, is_gpu: bool
+    num_jobs: int | None, timeout_s: float, environment: Mapping[str, str], needs: TuningNeeds
 ) -> PoolBuilder:
     """A builder whose server starts in the background now, or was kept from before."""
     jobs = num_jobs or max(1, num_cores() - 1)
-    parameters = start_parameters("builder", (BUILD_FUNCTION, jobs, timeout_s, is_gpu), environment)
+    preload = find_preloads(needs)
+    parameters = start_parameters(
+        "builder", (BUILD_FUNCTION, jobs, timeout_s, preload), environment
+    )
     pool = idle_processes().take(parameters) or BuildPool(
         BUILD_FUNCTION,
         jobs=jobs,
         timeout_s=timeout_s,
-        preload=PRELOADED[is_gpu],
+        preload=preload,
         environment=environment,
     )
     return PoolBuilder(pool, jobs, parameters)
+
+
+def find_preloads(needs: TuningNeeds) -> tuple[str, ...]:
+    """What processes that build import, or call, before their jobs."""
+    return (*((POSTPONE_TORCH,) if needs.builds_without_torch else ()), *needs.preloads)
 
 
 def num_cores() -> int:
@@ -150,7 +151,7 @@ class Workers:
 
     def __init__(self, cases: Sequence[Case], options: TuneOptions, deadline: Deadline) -> None:
         environment = {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
-        is_gpu = cases[0].bound.target.is_gpu
+        needs = BACKENDS.of(cases[0].bound.target).tuning
         self.runners: list[RunnerClient] = []
         with ExitStack() as stack:
             # Runners first: they take longest to come up.
@@ -160,7 +161,7 @@ class Workers:
                 stack.callback(runner.close)
                 self.runners.append(runner)
             self.builder = start_builder(
-                options.build_jobs, options.build_timeout_s, environment, is_gpu=is_gpu
+                options.build_jobs, options.build_timeout_s, environment, needs
             )
             stack.callback(self.builder.close)
             self._stack = stack.pop_all()

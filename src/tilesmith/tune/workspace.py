@@ -15,6 +15,7 @@ from typing import Any
 from typing_extensions import Self
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.table import BACKENDS
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
@@ -112,7 +113,7 @@ class Workspace:
         self._numbers = count(1)
         self._setups: list[_CaseSetup] = []
         self._timeline = Timeline()
-        self.overlaps = cases[0].bound.target.is_gpu
+        self.overlaps = BACKENDS.of(cases[0].bound.target).tuning.builds_beside_runs
         self.builder = workers.builder
         self.runner = JointRunner(workers.runners, AGGREGATIONS[goal.aggregation])
         try:

@@ -83,4 +83,5 @@ def artifact(
     """A native kernel as a backend would hand it over."""
     text = text.replace("COUNT", str(len(parameters)))
     options = {"written": list(written)}
-    return Artifact(name, "", parameters, (), (), options, target or host_target(), text)
+    target = target or host_target()
+    return Artifact(name, "", parameters, (), (), options, target, text, backend="cpu")

@@ -15,6 +15,7 @@ from tests.backends.triton.kernels import make, matmul
 from tests.backends.triton.test_build_kernel import TensorAt, fake_driver, launch_path
 from tests.tune.runner.cases import matmul_case, with_llvm
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.backends.triton.backend import TRITON_BACKEND
 from tilesmith.backends.triton.build import Pointer, build_launcher
 from tilesmith.lab.failures import classify
 from tilesmith.lab.processes.build_pool import BuildPool
@@ -23,7 +24,7 @@ from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program, triton_dir
-from tilesmith.tune.workers import PRELOADED
+from tilesmith.tune.workers import find_preloads
 
 __all__ = ["fake_driver"]
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}
@@ -106,7 +107,7 @@ def test_builders_do_without_torch(tmp_path, own_cache):
         "tests.tune.runner.looking_builder:build_and_look",
         jobs=1,
         timeout_s=60.0,
-        preload=PRELOADED[True],
+        preload=find_preloads(TRITON_BACKEND.tuning),
         environment=environment,
     )
     with builder:
@@ -116,19 +117,23 @@ def test_builders_do_without_torch(tmp_path, own_cache):
             assert outcome.reply == (Verdict.OK, False)
 
 
+def made_for(target: str) -> Artifact:
+    return Artifact("k", "", (), (), (), target=parse_target(target), backend="triton")
+
+
 def test_host_code_of_launches_is_built_where_triton_makes_it(monkeypatch):
     made: list[tuple[str, str]] = []
     compiled = SimpleNamespace(src="source", metadata="metadata")
     launcher = "CudaLauncher"
     monkeypatch.setattr(driver, launcher, lambda *facts: made.append(facts))
     monkeypatch.delattr(driver, "make_launcher", raising=False)
-    build_launcher(compiled)
+    build_launcher(made_for("cuda:90"), compiled)
     assert made == []
     monkeypatch.setattr(driver, "make_launcher", None, raising=False)
-    build_launcher(compiled)
+    build_launcher(made_for("cuda:90"), compiled)
     assert made == [("source", "metadata")]
     monkeypatch.setattr(driver, launcher, None)
-    build_launcher(compiled)
+    build_launcher(made_for("cuda:90"), compiled)
 
 
 def test_native_code_needs_no_publishing(tmp_path, own_cache):
@@ -168,7 +173,7 @@ def test_counters_of_barriers_and_numbers_are_arguments_too():
             "counter", "torch.zeros(1, dtype=torch.int32, device=x.device)", True, "i32"
         ),
     )
-    artifact = Artifact("k", "", parameters, (), ())
+    artifact = Artifact("k", "", parameters, (), (), backend="triton")
     arguments = launch_arguments(artifact, Binding((("n", 7),)))
     assert arguments == {"n": 7, "counter": Pointer("int32", 0, 4)}
     with pytest.raises(ValueError, match="no value"):

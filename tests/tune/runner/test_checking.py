@@ -148,7 +148,7 @@ class LostDevice(LaunchPlace):
     """A place whose device has had a fault: every further call raises."""
 
     @property
-    def is_gpu(self) -> bool:
+    def is_asynchronous(self) -> bool:
         return True
 
     def synchronize(self) -> None:

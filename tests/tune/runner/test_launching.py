@@ -74,7 +74,9 @@ def test_on_a_gpu_counters_start_at_zero_and_resources_are_read(monkeypatch, pla
         LaunchParameter("n", "x.size(0)", False, "i32"),
         LaunchParameter("counter", COUNTER, True, "i32"),
     )
-    artifact = Artifact("k", "", parameters, (), ("1",), target=parse_target("cuda:90"))
+    artifact = Artifact(
+        "k", "", parameters, (), ("1",), target=parse_target("cuda:90"), backend="triton"
+    )
     launch = make_launch(artifact, {"x": torch.full([3], 5.0), "n": 3}, place)
     assert launch.resources() == Resources()
     launch.run()

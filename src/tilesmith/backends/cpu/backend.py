@@ -9,7 +9,7 @@ from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
 from tilesmith.backends.cpu.print_nests import print_plan
 from tilesmith.backends.cpu.schedule.rules import CpuRules
-from tilesmith.backends.interface import Backend
+from tilesmith.backends.interface import Backend, TuningNeeds
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.diagnostics import errors
 from tilesmith.interpreter.foreign import refusal
@@ -37,6 +37,7 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
         grid=(),
         options={"written": tensors_written(function)},
         target=schedule.target,
+        backend=NAME,
         llvm=KernelEmitter(function, schedule, grids).emit(name),
         loops=LazyText(partial(print_plan, function, schedule, grids)),
     )
@@ -54,4 +55,12 @@ def _refuse(function: Function) -> None:
             raise refusal(op, NAME)
 
 
-CPU_BACKEND = Backend(NAME, ("cpu",), CpuRules, emit, REFUSED_OPS)
+CPU_BACKEND = Backend(
+    NAME,
+    target_kinds=("cpu",),
+    device_types=("cpu",),
+    rules=CpuRules,
+    emit=emit,
+    refused_ops=REFUSED_OPS,
+    tuning=TuningNeeds(preloads=("llvmlite.binding",)),
+)

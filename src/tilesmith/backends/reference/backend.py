@@ -23,7 +23,9 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
         grid=(),
         options={"symbols": dict(schedule.symbols)},
         target=schedule.target,
+        backend=NAME,
     )
 
 
-REFERENCE_BACKEND = Backend(NAME, (), ScheduleRules, emit)
+# It runs on every device, but only where it is asked for: it compiles for no target of its own.
+REFERENCE_BACKEND = Backend(NAME, (), ("cpu", "cuda", "meta"), ScheduleRules, emit)

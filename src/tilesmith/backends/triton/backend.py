@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import Backend
+from tilesmith.backends.interface import Backend, TuningNeeds
 from tilesmith.backends.launch_parameters import launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.emitter import Emitter
@@ -63,6 +63,7 @@ def emit(
         grid=grid,
         options=module.options,
         target=schedule.target,
+        backend=NAME,
         descriptions=module.descriptions,
         least_sms=module.least_sms,
     )
@@ -185,4 +186,20 @@ class _Module:
         function.write(writer, self._grid, constexprs, self.options)
 
 
-TRITON_BACKEND = Backend(NAME, ("cuda", "hip"), TritonRules, emit, prepare=add_counters)
+TRITON_BACKEND = Backend(
+    NAME,
+    target_kinds=("cuda", "hip"),
+    device_types=("cuda",),
+    rules=TritonRules,
+    emit=emit,
+    prepare=add_counters,
+    tuning=TuningNeeds(
+        builds_beside_runs=True,
+        builds_without_torch=True,
+        preloads=(
+            "triton",
+            "triton.compiler",
+            "tilesmith.backends.triton.build:find_compiler_key",
+        ),
+    ),
+)

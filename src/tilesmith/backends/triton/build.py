@@ -227,11 +227,14 @@ def build_driver() -> None:
     driver.CudaUtils()
 
 
-def build_launcher(compiled: Any) -> None:
+def build_launcher(artifact: Artifact, compiled: Any) -> None:
     """Have Triton compile the host code that launches a kernel, if its version makes such code.
 
-    It is kept in Triton's cache; the first launch would do it otherwise. An error is that launch's.
+    Only NVIDIA devices have such code. It is kept in Triton's cache; the first launch would do it
+    otherwise. An error is that launch's.
     """
+    if artifact.target.kind != "cuda":
+        return
     from triton.backends.nvidia import driver
 
     if hasattr(driver, "make_launcher"):

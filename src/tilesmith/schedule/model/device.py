@@ -54,7 +54,7 @@ class Device:
         """A device of which only the number of its cores is known."""
         cores = target.num_sms
         return Device(
-            target.arch or target.kind, cores, 1, 1.0, 0, 0, 0, 1, 1,
+            target.label, cores, 1, 1.0, 0, 0, 0, 1, 1,
             dram_rate=10.0, l2_rate=10.0 * cores, l2_bytes=target.l2_bytes,
             matrix_rates=matrix_rates(*[cores * 1e-2] * len(_CLASSES)),
             vector_rate=4.0 * cores, special_rate=1.0 * cores, launch_ns=1000.0,

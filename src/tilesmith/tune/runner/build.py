@@ -33,7 +33,7 @@ def build_program(program: Program) -> BuildReply:
     """Compile one candidate; what it takes of the device where the compiler knows."""
     start = time.perf_counter()
     try:
-        resources = _build(program)
+        resources = BUILDERS[program.artifact.backend](program, cache_dir())
     except Exception as error:
         verdict, reason = classify(error, Verdict.BUILD_ERROR)
         return BuildReply(verdict, reason, time.perf_counter() - start)
@@ -47,11 +47,15 @@ def build_program(program: Program) -> BuildReply:
 
 def publish_program(program: Program, folder: Path) -> None:
     """Let ordinary launches find the code of a candidate that was built into a cache folder."""
+    publish = PUBLISHERS.get(program.artifact.backend)
+    if publish is not None:
+        publish(program, folder)
+
+
+def _publish_triton(program: Program, folder: Path) -> None:
     artifact = program.artifact
-    if artifact.target.is_gpu:
-        arguments = launch_arguments(artifact, program.binding)
-        function = _load_function(artifact, folder)
-        publish_kernel(artifact, arguments, triton_dir(folder), function)
+    arguments = launch_arguments(artifact, program.binding)
+    publish_kernel(artifact, arguments, triton_dir(folder), _load_function(artifact, folder))
 
 
 def launch_arguments(artifact: Artifact, binding: Binding) -> Mapping[str, LaunchArgument]:
@@ -83,17 +87,24 @@ def _pointer(tensor: TensorRef, itemsize: int) -> Pointer:
     return Pointer(tensor.dtype, tensor.offset * itemsize, (last + 1) * itemsize)
 
 
-def _build(program: Program) -> Resources:
-    artifact, folder = program.artifact, cache_dir()
-    if not artifact.target.is_gpu:
-        compile_artifact(artifact, folder)
-        return UNKNOWN_RESOURCES
+def _build_natively(program: Program, folder: Path) -> Resources:
+    compile_artifact(program.artifact, folder)
+    return UNKNOWN_RESOURCES
+
+
+def _build_triton(program: Program, folder: Path) -> Resources:
+    artifact = program.artifact
     use_cache_dir(triton_dir(folder))
     arguments = launch_arguments(artifact, program.binding)
     compiled = build_kernel(artifact, arguments, _load_function(artifact, folder))
-    if artifact.target.kind == "cuda":
-        build_launcher(compiled)
+    build_launcher(artifact, compiled)
     return Resources(shared_bytes=compiled.metadata.shared)
+
+
+BUILDERS = {"triton": _build_triton, "cpu": _build_natively}
+"""By the backend that made the artifact."""
+PUBLISHERS = {"triton": _publish_triton}
+"""Of backends whose launches look elsewhere than where candidates are built."""
 
 
 def _load_function(artifact: Artifact, folder: Path) -> Any:

@@ -77,7 +77,7 @@ class Checker:
             if is_device_lost(self._place):
                 reply = CheckReply(Verdict.CRASHED, f"the device is lost: {one_line(error)}")
                 return Checked(reply, is_device_lost=True)
-            if verdict is Verdict.OUT_OF_MEMORY and self._place.is_gpu:
+            if verdict is Verdict.OUT_OF_MEMORY and self._place.is_asynchronous:
                 torch.cuda.empty_cache()
             return Checked(CheckReply(verdict, reason))
 
@@ -118,7 +118,7 @@ class Checker:
 
 def is_device_lost(place: LaunchPlace) -> bool:
     """Whether the device answers nothing but errors any more."""
-    if not place.is_gpu:
+    if not place.is_asynchronous:
         return False
     try:
         place.synchronize()

@@ -44,13 +44,13 @@ class LaunchPlace:
     """0: as many as torch uses."""
 
     @property
-    def is_gpu(self) -> bool:
+    def is_asynchronous(self) -> bool:
         """Whether launches return before they are done."""
         return self.device.type != "cpu"
 
     def synchronize(self) -> None:
         """Wait for what was launched; raises what went wrong on the device."""
-        if self.is_gpu:
+        if self.is_asynchronous:
             torch.cuda.synchronize(self.device)
 
 
@@ -88,13 +88,27 @@ def make_launch(artifact: Artifact, values: Mapping[str, Any], place: LaunchPlac
 
         return run
 
-    if not artifact.target.is_gpu:
-        options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
-        native = native_launcher(renamed, slots, (), options)
-        return Launch(prepared(native), lambda: UNKNOWN_RESOURCES)
+    launch, resources = LAUNCHERS[artifact.backend](renamed, slots, place)
+    return Launch(prepared(launch), resources)
+
+
+def _native(
+    artifact: Artifact, slots: Sequence[str], place: LaunchPlace
+) -> tuple[Callable[..., Any], Callable[[], Resources]]:
+    options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
+    return native_launcher(artifact, slots, (), options), lambda: UNKNOWN_RESOURCES
+
+
+def _triton(
+    artifact: Artifact, slots: Sequence[str], place: LaunchPlace
+) -> tuple[Callable[..., Any], Callable[[], Resources]]:
     options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
-    launcher = TritonLauncher(renamed, slots, (), options)
-    return Launch(prepared(launcher.launch), lambda: _resources(launcher))
+    launcher = TritonLauncher(artifact, slots, (), options)
+    return launcher.launch, lambda: _resources(launcher)
+
+
+LAUNCHERS = {"triton": _triton, "cpu": _native}
+"""By the backend that made the artifact."""
 
 
 def _resources(launcher: TritonLauncher) -> Resources:
@@ -122,7 +136,7 @@ def time_works(works: Sequence[TimedWork], job: TimeJob, place: LaunchPlace) -> 
     named = {str(position): work for position, work in enumerate(works)}
     runs = {name: work.run for name, work in named.items()}
     is_cold = job.regime == "cold"
-    flush = None if place.is_gpu or not is_cold else _host_flush()
+    flush = None if place.is_asynchronous or not is_cold else _host_flush()
     prepare = {name: _in_turn(work.restore, flush) for name, work in named.items()}
     conditions = Conditions(
         prepare={name: step for name, step in prepare.items() if step is not None},
@@ -130,7 +144,7 @@ def time_works(works: Sequence[TimedWork], job: TimeJob, place: LaunchPlace) -> 
         time_limit_s=job.time_limit_s,
     )
     warmup = 0 if max(work.rough_ms for work in works) > SLOW_MS else 1
-    if place.is_gpu:
+    if place.is_asynchronous:
         timings = time_on_device(
             runs, device=place.device, repeats=job.repeats, warmup=warmup, conditions=conditions
         )

@@ -123,7 +123,7 @@ class LoadedWorkload:
 def prepare(job: PrepareJob) -> tuple[LoadedWorkload, PrepareReply]:
     """Load a workload and find out what is right."""
     place = LaunchPlace(torch.device(job.device), cache_dir(), job.num_threads)
-    if place.is_gpu:
+    if place.is_asynchronous:
         torch.cuda.set_device(place.device)
         use_cache_dir(triton_dir(place.cache_dir))
     started = time.perf_counter()
