@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from tilesmith.interpreter.affine_tile import AffineTile
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.reduction import comparable, from_comparable
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
@@ -130,7 +129,7 @@ def evaluate_sort(op: Sort, frame: Frame) -> Tile:
     return from_comparable(torch.sort(comparable(x), op.axis).values, x.dtype)
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Full: evaluate_full,
     TileIndex: evaluate_tile_index,
     Arange: evaluate_arange,

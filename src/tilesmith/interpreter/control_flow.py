@@ -15,10 +15,9 @@ import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.interpreter.affine_tile import AffineTile
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile, length_of
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile, length_of
 from tilesmith.interpreter.prepare import LoopPlan
 from tilesmith.interpreter.stepped_grids import run_in_steps
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.types import Dim, TileType
 from tilesmith.ir.values import Value
@@ -219,7 +218,7 @@ def _fit_length(tile: torch.Tensor, axis: int, length: int) -> torch.Tensor:
     return torch.cat([tile, tile.new_zeros(missing)], axis)
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Grid: evaluate_grid,
     GridBarrier: evaluate_grid_barrier,
     Loop: evaluate_loop,

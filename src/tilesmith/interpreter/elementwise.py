@@ -6,14 +6,13 @@ import torch
 
 from tilesmith.dtypes import DType
 from tilesmith.interpreter.affine_tile import AffineTile, combine
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import (
     INTEGER_FUNCTIONS,
     SCALAR_FUNCTIONS_TORCH,
     wrap_integer,
 )
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.types import TileType
 
@@ -68,7 +67,7 @@ def _cast_integer(tile: AffineTile | int, dtype: DType, frame: Frame) -> Tile | 
     return wrap_integer(int(tile), dtype)
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Elementwise: evaluate_elementwise,
     Cast: evaluate_cast,
 }

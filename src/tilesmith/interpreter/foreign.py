@@ -8,8 +8,7 @@ from typing import Any
 
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.interpreter.frame import Evaluator, Frame
-from tilesmith.ir.operation import Operation
+from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType
 from tilesmith.ir.values import Value
@@ -71,7 +70,7 @@ def evaluate_inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
     raise refusal(op, "reference")
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Print: evaluate_print,
     Breakpoint: evaluate_breakpoint,
     InlineTriton: evaluate_inline,

@@ -21,6 +21,7 @@ Tile = torch.Tensor | AffineTile | int | bool
 tensor of exactly the valid lanes, or an ``AffineTile`` that knows its elements unstored."""
 
 Evaluator = Callable[[Any, "Frame"], "Tile | None"]
+Evaluators = Mapping[type[Operation], Evaluator]
 
 
 class Frame:
@@ -29,7 +30,7 @@ class Frame:
     def __init__(
         self,
         prepared: PreparedFunction,
-        evaluators: Mapping[type[Operation], Evaluator],
+        evaluators: Evaluators,
         sizes: Mapping[str, int],
         *,
         checked: bool,

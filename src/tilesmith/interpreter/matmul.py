@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.matmul import Dot
 
 # Products of two such integers have at most 32 bits, so float64 sums 2^21 of them exactly.
@@ -47,6 +46,6 @@ def _multiply(lhs: torch.Tensor, rhs: torch.Tensor, acc: torch.Tensor | None) ->
     return acc + torch.matmul(lhs, rhs)
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Dot: evaluate_dot,
 }

@@ -18,9 +18,8 @@ from tilesmith.diagnostics.errors import (
     OutOfBoundsAccess,
 )
 from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
 
@@ -252,7 +251,7 @@ def _tensor_at(address: int, example: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(example.shape, example.stride())
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Load: evaluate_load,
     Store: evaluate_store,
     Atomic: evaluate_atomic,

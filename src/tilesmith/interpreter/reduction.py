@@ -12,7 +12,7 @@ import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.interpreter.elementwise import convert
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile, from_tensor
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED, to_torch
 from tilesmith.ir.operation import Operation, Region
@@ -207,7 +207,7 @@ def _apply_op(
     raise InternalError(loc=op.loc, problem=f"a {op.name} stands in a combination")
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     Reduce: evaluate_reduce,
     Scan: evaluate_scan,
     ReduceWith: evaluate_reduce_with,

@@ -17,18 +17,17 @@ from tilesmith.interpreter import (
     reduction,
     stepped_grids,
 )
-from tilesmith.interpreter.frame import Evaluator, Frame, Tile
+from tilesmith.interpreter.frame import Evaluators, Frame, Tile
 from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
 from tilesmith.interpreter.races import RaceDetector
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import TensorType, TileType
 from tilesmith.ir.values import Value
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     **elementwise.EVALUATORS,
     **arrangement.EVALUATORS,
     **memory.EVALUATORS,

@@ -15,9 +15,8 @@ import torch
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.errors import OutOfBoundsAccess
 from tilesmith.interpreter.access import SliceAccess
-from tilesmith.interpreter.frame import Evaluator, Frame
+from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.interpreter.prepare import GridStep
-from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier
 from tilesmith.ir.values import Value
 
@@ -112,6 +111,6 @@ def _check_arrivals(barrier: GroupBarrier, starts: tuple[int, ...], frame: Frame
     )
 
 
-EVALUATORS: dict[type[Operation], Evaluator] = {
+EVALUATORS: Evaluators = {
     GroupBarrier: evaluate_group_barrier,
 }
