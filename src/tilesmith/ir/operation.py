@@ -7,7 +7,8 @@ An op class is made with ``@op(name, traits, axes=...)``; each field is ``operan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import Flag, auto
 from typing import Any, ClassVar, TypeVar, cast
@@ -71,6 +72,12 @@ class Region:
 
     args: tuple[Value, ...]
     ops: tuple[Operation, ...]
+
+    def with_ops(self, ops: Iterable[Operation]) -> Region:
+        """The same region with other ops; itself where they are the ones it has."""
+        new_ops = tuple(ops)
+        is_same = len(new_ops) == len(self.ops) and all(map(operator.is_, new_ops, self.ops))
+        return self if is_same else Region(self.args, new_ops)
 
     @property
     def terminator(self) -> Operation:

@@ -83,9 +83,7 @@ def rewrite_region(region: Region, rewrite: Rewrite, substitution: Substitution)
             new_ops.append(replacement)
         elif replacement is not None:
             new_ops.extend(replacement)
-    if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-        return region
-    return Region(region.args, tuple(new_ops))
+    return region.with_ops(new_ops)
 
 
 def rewrite_function(

@@ -132,9 +132,7 @@ def _prune(region: Region, live: _Liveness) -> Region:
     new_ops = tuple(
         _prune_op(op, live) for op in region.ops if op in live.ops or Trait.TERMINATOR in op.traits
     )
-    if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-        return region
-    return Region(region.args, new_ops)
+    return region.with_ops(new_ops)
 
 
 def _prune_op(op: Operation, live: _Liveness) -> Operation:

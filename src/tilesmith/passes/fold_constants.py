@@ -119,9 +119,7 @@ def _inline_in(
                 substitution[result] = value
         else:
             new_ops.append(current)
-    if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-        return region
-    return Region(region.args, tuple(new_ops))
+    return region.with_ops(new_ops)
 
 
 def _take_arm(

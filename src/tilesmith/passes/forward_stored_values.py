@@ -58,9 +58,7 @@ class _Forwarding:
                 current = self._visit_inside(current, stored)
             self._update(current, stored)
             new_ops.append(current)
-        if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-            return region
-        return Region(region.args, tuple(new_ops))
+        return region.with_ops(new_ops)
 
     def _find_value(self, load: Load, stored: list[Access]) -> Value | None:
         (access,) = find_accesses(load, self._defined_by)

@@ -47,9 +47,7 @@ def _fuse_in(region: Region, uses: dict[Value, int]) -> Region:
             absorbed.update(chain)
             defined_by[op.result] = dot
     kept = tuple(op for op in ops if op not in absorbed)
-    if len(kept) == len(region.ops) and all(a is b for a, b in zip(kept, region.ops)):
-        return region
-    return Region(region.args, kept)
+    return region.with_ops(kept)
 
 
 def _try_fuse(

@@ -72,9 +72,7 @@ class _Masking:
 
     def _mask_region(self, region: Region) -> Region:
         new_ops = [new for op in region.ops for new in self._mask_op(op)]
-        if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-            return region
-        return Region(region.args, tuple(new_ops))
+        return region.with_ops(new_ops)
 
     def _mask_op(self, op: Operation) -> Iterator[Operation]:
         if isinstance(op, Loop):

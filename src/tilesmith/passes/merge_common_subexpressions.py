@@ -79,9 +79,7 @@ class _Merger:
             else:
                 self._substitute(current, earlier)
         self._scopes.pop()
-        if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-            return region
-        return Region(region.args, tuple(new_ops))
+        return region.with_ops(new_ops)
 
     def _merge_inside(self, op: Operation) -> Operation:
         if not op.regions():

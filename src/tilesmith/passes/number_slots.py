@@ -40,9 +40,7 @@ def number_slots(function: Function) -> Function:
 
 def _number_region(region: Region, counters: Mapping[str, Iterator[int]]) -> Region:
     new_ops = tuple(_number_op(op, counters) for op in region.ops)
-    if all(new is old for new, old in zip(new_ops, region.ops)):
-        return region
-    return Region(region.args, new_ops)
+    return region.with_ops(new_ops)
 
 
 def _number_op(op: Operation, counters: Mapping[str, Iterator[int]]) -> Operation:

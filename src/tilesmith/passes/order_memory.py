@@ -59,9 +59,7 @@ class _Ordering:
             if needs_barrier:
                 new_ops.append(ProgramBarrier(loc=op.loc))
             new_ops.append(current)
-        if len(new_ops) == len(region.ops) and all(a is b for a, b in zip(new_ops, region.ops)):
-            return region
-        return Region(region.args, tuple(new_ops))
+        return region.with_ops(new_ops)
 
     def _visit_op(self, op: Operation, pending: list[Access]) -> tuple[bool, Operation]:
         """Whether a barrier must come before the op, and the op with its regions done."""
