@@ -21,7 +21,7 @@ from tilesmith.analysis.row_exchange import (
 )
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.dtypes import I32, DType
-from tilesmith.ir.builder import Builder
+from tilesmith.ir.builder import Builder, TileWriter
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, GroupBarrier, Yield
@@ -30,7 +30,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.types import Dim, Shape, scalar
 from tilesmith.ir.values import Value
-from tilesmith.passes.row_split import CopiedOps, RowSplit, TileWriter, made_at_launch
+from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 
 LEAST_PARTS = 4
 LEAST_TILE, LEAST_TILE_OF_WORDS = 128, 64

@@ -9,7 +9,7 @@ from math import prod
 from tilesmith.analysis.flattenable import BlockUse, block_use_of, find_flattenable, find_run
 from tilesmith.dtypes import I32, I64, DType
 from tilesmith.ir.axis_roles import Accessed
-from tilesmith.ir.builder import Builder
+from tilesmith.ir.builder import Builder, TileWriter
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid
@@ -142,18 +142,13 @@ class _Flattening:
         return self._builder.create(Cast, scalar(dtype), x=end)
 
     def _emit_coordinates(self, begin: Value) -> None:
-        line = TileType(begin.tile.dtype, (self._flat,))
+        write, line = TileWriter(self._builder), TileType(begin.tile.dtype, (self._flat,))
         rest = self._builder.create(TileIndex, line, begin=begin, block=self._block)
         for width in self._widths:
-            parts = (rest, self._spread_scalar(width, line))
-            quotient = self._builder.create(Elementwise, line, fn="floordiv", args=parts)
-            self._coordinates.append(quotient)
-            rest = self._builder.create(Elementwise, line, fn="mod", args=parts)
+            parts = (rest, write.spread(width, 0, line.shape))
+            self._coordinates.append(write.apply("floordiv", *parts))
+            rest = write.apply("mod", *parts)
         self._coordinates.append(rest)
-
-    def _spread_scalar(self, value: Value, line: TileType) -> Value:
-        one = self._builder.create(ExpandDims, line.with_shape((ONE,)), x=value, axes=(0,))
-        return self._builder.create(Broadcast, line, x=one)
 
     def _use(self, value: Value) -> BlockUse:
         is_tile = isinstance(value.type, TileType)

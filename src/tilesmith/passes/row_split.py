@@ -1,7 +1,4 @@
-"""What all forms of a product with reduced rows share: tiles of columns, made parameters.
-
-``TileWriter`` writes arithmetic on tiles in few words, ``CopiedOps`` ops over other shapes.
-"""
+"""What all forms of a product with reduced rows share: tiles of columns, made parameters."""
 
 from __future__ import annotations
 
@@ -10,72 +7,16 @@ from dataclasses import replace
 from math import prod
 
 from tilesmith.analysis.row_products import RowProduct
-from tilesmith.dtypes import BOOL, I32, DType
+from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.builder import Builder
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Type, scalar
+from tilesmith.ir.types import Dim, TensorType, TileType, Type, scalar
 from tilesmith.ir.values import Value
-
-_TESTS = ("lt", "eq", "isinf")
-
-
-class TileWriter:
-    """Appends ops to a builder and gives their results."""
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
-
-    def full(self, kind: TileType, value: float) -> Value:
-        """One constant in every lane."""
-        return self.builder.create(Full, kind, value=value)
-
-    def size_of(self, kind: TileType, block: str) -> Value:
-        """How many elements a block has."""
-        return self.builder.create(BlockSize, kind, block=block)
-
-    def apply(self, fn: str, *args: Value) -> Value:
-        """A function of tiles of one shape."""
-        kind = args[-1].tile.with_dtype(BOOL) if fn in _TESTS else args[-1].tile
-        return self.builder.create(Elementwise, kind, args=args, fn=fn)
-
-    def cast(self, x: Value, dtype: DType) -> Value:
-        """The same numbers in another type."""
-        return self.builder.create(Cast, x.tile.with_dtype(dtype), x=x)
-
-    def reduce(self, x: Value, axis: int, kind: str) -> Value:
-        """One axis less."""
-        shape = (*x.tile.shape[:axis], *x.tile.shape[axis + 1 :])
-        return self.builder.create(Reduce, x.tile.with_shape(shape), x=x, axis=axis, kind=kind)
-
-    def spread(self, x: Value, axis: int, shape: Shape) -> Value:
-        """A scalar, or a line that gets another axis there, over all of a shape."""
-        axes = tuple(range(len(shape))) if not x.tile.rank else (axis,)
-        dims = [ONE if place in axes else dim for place, dim in enumerate(shape)]
-        wide = x.tile.with_shape(tuple(dims))
-        expanded = self.builder.create(ExpandDims, wide, x=x, axes=axes)
-        return self.builder.create(Broadcast, x.tile.with_shape(shape), x=expanded)
-
-    def place(self, rows: Value, columns: Value) -> tuple[Value, Value]:
-        """Indices of a tile of a matrix, from two lines of numbers."""
-        column = rows.tile.with_shape((*rows.tile.shape, ONE))
-        line = columns.tile.with_shape((ONE, *columns.tile.shape))
-        return (
-            self.builder.create(ExpandDims, column, x=rows, axes=(1,)),
-            self.builder.create(ExpandDims, line, x=columns, axes=(0,)),
-        )
-
-    def line(self, x: Value, shape: Shape) -> Value:
-        """The same lanes without axes of length 1."""
-        if x.tile.shape == shape:
-            return x
-        return self.builder.create(Reshape, x.tile.with_shape(shape), x=x)
 
 
 class CopiedOps:
