@@ -13,7 +13,6 @@ from tilesmith.ir.builder import Builder, TileWriter
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
@@ -91,6 +90,7 @@ class _Flattening:
         self._defined_by = definitions(function.body)
         self._values: dict[Value, Value] = {}
         self._builder = Builder()
+        self._write = TileWriter(self._builder)
         self._widths: list[Value] = []
         self._coordinates: list[Value] = []
 
@@ -127,22 +127,17 @@ class _Flattening:
         """The number of elements behind one step of each axis; gives the number of all."""
         total: Value | None = None
         for end in reversed(self._grid.ends):
-            extent = self._extent(end, dtype)
+            extent = self._write.cast(end, dtype)
             if total is None:
                 total = extent
                 continue
             self._widths.insert(0, total)
-            total = self._builder.create(Elementwise, scalar(dtype), fn="mul", args=(extent, total))
+            total = self._write.apply("mul", extent, total)
         assert total is not None
         return total
 
-    def _extent(self, end: Value, dtype: DType) -> Value:
-        if end.tile.dtype == dtype:
-            return end
-        return self._builder.create(Cast, scalar(dtype), x=end)
-
     def _emit_coordinates(self, begin: Value) -> None:
-        write, line = TileWriter(self._builder), TileType(begin.tile.dtype, (self._flat,))
+        write, line = self._write, TileType(begin.tile.dtype, (self._flat,))
         rest = self._builder.create(TileIndex, line, begin=begin, block=self._block)
         for width in self._widths:
             parts = (rest, write.spread(width, 0, line.shape))
@@ -203,8 +198,7 @@ class _Flattening:
 
     def _coordinate(self, op: TileIndex) -> Value:
         found = self._coordinates[self._blocks.index(op.block)]
-        wanted = found.tile.with_dtype(op.result.tile.dtype)
-        return found if found.type == wanted else self._builder.create(Cast, wanted, x=found)
+        return self._write.cast(found, op.result.tile.dtype)
 
     def _copy(self, op: Operation) -> None:
         copy = op.with_operands(lambda value: self._values.get(value, value))

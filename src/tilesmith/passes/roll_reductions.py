@@ -270,12 +270,11 @@ class _Rolling:
             item.finish(TileWriter(builder), values)
 
     def _extent(self, builder: Builder) -> Value:
-        target = scalar(self._index_dtype)
         if self._dim.constant is not None:
-            return builder.create(Full, target, value=self._dim.constant)
+            return builder.create(Full, scalar(self._index_dtype), value=self._dim.constant)
         size = self._function.find_parameter(self._dim.symbol or "")
         assert size is not None
-        return size if size.type == target else builder.create(Cast, target, x=size)
+        return TileWriter(builder).cast(size, self._index_dtype)
 
     def _emit_chunk(
         self,

@@ -9,10 +9,9 @@ from math import prod
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.builder import Builder
+from tilesmith.ir.builder import Builder, TileWriter
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, TensorType, TileType, Type, scalar
@@ -120,7 +119,7 @@ class RowSplit:
     def copy_columns(self, builder: Builder, row: Value, column: Value) -> CopiedOps:
         """A writer of ops over the tile that begins at a row and a column."""
         begins = {
-            op.result.tile.dtype: self._as(builder, column, op.result.tile.dtype)
+            op.result.tile.dtype: TileWriter(builder).cast(column, op.result.tile.dtype)
             for op in self._column_indices()
         }
 
@@ -157,10 +156,6 @@ class RowSplit:
         shape: list[Dim] = list(value.tile.shape)
         shape[self._columns[value]] = Dim.of(self.column_block)
         return value.tile.with_shape(tuple(shape))
-
-    def _as(self, builder: Builder, begin: Value, dtype: DType) -> Value:
-        target = scalar(dtype)
-        return begin if begin.type == target else builder.create(Cast, target, x=begin)
 
     def _next_slot(self) -> int:
         slots = [block.slot for block in self._function.blocks if block.slot is not None]
