@@ -22,13 +22,13 @@ from tilesmith.frontend.source.checks import check_helper
 from tilesmith.frontend.source.names import globals_read, is_library
 from tilesmith.frontend.tracing.guards import has_device_form
 from tilesmith.frontend.tracing.host_session import BlockSizeInt, RuntimeFloat, RuntimeInt
-from tilesmith.frontend.tracing.tensors import readable, reference, size_dim
+from tilesmith.frontend.tracing.tensors import readable_name, reference, size_dim
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, WIDE_LIMIT, Tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.types import Dim, scalar
 
 
-class CaptureBorder:
+class CapturedValues:
     """Wraps captured values for one trace and notes what the trace depends on."""
 
     def __init__(
@@ -99,7 +99,7 @@ class CaptureBorder:
         if not self._guards.is_keyed(source):
             fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
             self._guards.require(fits, -INT32_LIMIT <= value <= WIDE_LIMIT)
-        parameter = self._tracer.parameter(readable(source), source, scalar(dtype))
+        parameter = self._tracer.parameter(readable_name(source), source, scalar(dtype))
         self._tracer.arguments.setdefault(parameter, value)
         self._tracer.observed[parameter.name] = int(value)
         result = Scalar(parameter)
@@ -108,9 +108,10 @@ class CaptureBorder:
         return result
 
     def _runtime_float(self, source: str) -> Scalar:
-        name = readable(source)
+        name = readable_name(source)
         tracer = self._tracer
         result = Scalar(lambda: tracer.parameter(name, source, scalar(F32)), tile_type=scalar(F32))
+        # Device code computes in fp32; the whole double is read only where fp64 asks for it.
         result.double = lambda: TileValue(
             tracer.parameter(f"{name}_f64", f"float({source})", scalar(F64))
         )

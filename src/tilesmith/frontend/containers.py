@@ -51,6 +51,7 @@ def rebuilt(value: Any, items: Sequence[Any]) -> Any:
     if isinstance(value, dict):
         return dict(zip(value, items))
     names = [field.name for field in dataclasses.fields(value)]
+    # Not through __init__: it may compute, or take other arguments than the fields.
     copy = object.__new__(type(value))
     for name, item in zip(names, items):
         object.__setattr__(copy, name, item)

@@ -21,7 +21,7 @@ from tilesmith.frontend.tracing.merging import (
     carried_argument,
     check_captures,
     check_others,
-    hint,
+    identifier_of,
     joined_arms,
     merge_carried,
     merges_arms,
@@ -38,6 +38,7 @@ from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.values import Value
 
 STATIC_LOOP_LIMIT = 10_000
+"""Turns of a ``while`` whose condition is known; more are taken for a loop without end."""
 _NOT_ITERABLE = (TileValue, TensorRef, dict, set, int, Tile, Unbound)
 
 
@@ -130,10 +131,10 @@ def _trace_grid(
 ) -> State:
     names, state = carried
     strided = _bind(tracer, loop, targets)
-    axes = [_counted(axis, item.step) for axis, item in zip(strided, loop.axes)]
+    axes = [_count_steps(axis, item.step) for axis, item in zip(strided, loop.axes)]
     args = _position_args(axes, targets)
     with tracer.open_region("grid", tuple(axis.block for axis in axes if axis.block)):
-        places = tuple(_place(*item).value for item in zip(strided, axes, args))
+        places = tuple(_index_of_program(*item).value for item in zip(strided, axes, args))
         body(_loop_variable(loop, axes, places), *state)
         tracer.builder.effect(Yield)
     region = tracer.take_region(args)
@@ -147,7 +148,7 @@ def _trace_grid(
     return tuple(Unbound(name, errors.CrossRootDeviceValue) for name in names)
 
 
-def _counted(axis: BoundAxis, step: Any) -> BoundAxis:
+def _count_steps(axis: BoundAxis, step: Any) -> BoundAxis:
     """A grid has no steps: an axis with one counts its indices instead."""
     if step is None or (isinstance(step, int) and step == 1):
         return axis
@@ -159,7 +160,7 @@ def _counted(axis: BoundAxis, step: Any) -> BoundAxis:
     return replace(axis, begin=zero.value, end=cast(count, axis.end.tile.dtype).value)
 
 
-def _place(strided: BoundAxis, axis: BoundAxis, position: Value) -> Scalar:
+def _index_of_program(strided: BoundAxis, axis: BoundAxis, position: Value) -> Scalar:
     """The index that a program at a position of the grid stands for."""
     if axis is strided or strided.step is None:
         return Scalar(position)
@@ -186,7 +187,7 @@ def _trace_loop(
     positions = [position for position, _ in yielded]
     region_args = (*args, *(inner[p]._value for p in positions))
     region = tracer.take_region(region_args)
-    results = tuple(Value(state[p].tile, hint(names[p]), where) for p in positions)
+    results = tuple(Value(state[p].tile, identifier_of(names[p]), where) for p in positions)
     tracer.builder.insert(
         Loop(
             begins=tuple(axis.begin for axis in axes),
@@ -213,6 +214,7 @@ def run_if(
     """Run an ``if``: one arm when the condition is known, both under an ``if`` op otherwise."""
     check_captures(others, state)
     if isinstance(condition, TensorRef):
+        # Raises: which element should decide is not known.
         bool(condition)
     if not isinstance(condition, TileValue):
         return then(*state) if condition else otherwise(*state)
@@ -226,7 +228,7 @@ def run_if(
     is_merged = [merges_arms(*pair) for pair in pairs]
     merged = list(compress(pairs, is_merged))
     where = locate()
-    results = tuple(Value(a.tile, hint(name), where) for name, a, _ in merged)
+    results = tuple(Value(a.tile, identifier_of(name), where) for name, a, _ in merged)
     regions = [_close_arm(arms[i][1], [pair[1 + i] for pair in merged], where) for i in (0, 1)]
     tracer.builder.insert(
         If(condition=test.value, then=regions[0], otherwise=regions[1], results=results, loc=where)
@@ -257,6 +259,7 @@ def _trace_arm(tracer: Tracer, arm: Callable[..., State], state: State) -> tuple
     with tracer.open_region("if"):
         out = arm(*state)
         leaves = spread([""] * len(out), out).leaves
+        # Taken while the region is open: values of a closed one count as gone.
         values = {id(leaf): leaf.value for leaf in leaves if isinstance(leaf, TileValue)}
     return out, (tracer.take_region(()), values)
 
@@ -309,7 +312,7 @@ def _trace_while(
                 values = tuple(new.value for _, new in merged)
             tracer.builder.effect(Yield, values=values)
         regions.append(tracer.take_region(tuple(inner[p]._value for p in carried)))
-    results = tuple(Value(state[p].tile, hint(names[p]), where) for p in carried)
+    results = tuple(Value(state[p].tile, identifier_of(names[p]), where) for p in carried)
     init = tuple(state[p].value for p in carried)
     tracer.builder.insert(
         While(init=init, condition=regions[0], body=regions[1], results=results, loc=where)

@@ -18,7 +18,7 @@ from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.dtypes import I64, DType
 from tilesmith.frontend import control_flow
-from tilesmith.frontend.captured import CaptureBorder
+from tilesmith.frontend.captured import CapturedValues
 from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
@@ -193,11 +193,13 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     forms = DeviceForms()
     overrides = {RUNTIME: control_flow, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
-        border = CaptureBorder(tracer, forms, request.volatile)
-        device_values = [_wrap(border, kernel, name, v) for name, v in zip(kernel.captured, values)]
-        border.note_globals(kernel.device_code, kernel.source.function.__globals__)
+        captures = CapturedValues(tracer, forms, request.volatile)
+        device_values = [
+            _wrap(captures, kernel, name, v) for name, v in zip(kernel.captured, values)
+        ]
+        captures.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)
-        border.declare_registered()
+        captures.declare_registered()
     body = tracer.take_region(())
     function = tracer.finish(body)
     for left, right in tracer.equal_sizes:
@@ -208,10 +210,10 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     return Trace(function, session, guards, constants, equal_sizes, tracer.observed, aliases)
 
 
-def _wrap(border: CaptureBorder, kernel: SplitKernel, name: str, value: Any) -> Any:
+def _wrap(captures: CapturedValues, kernel: SplitKernel, name: str, value: Any) -> Any:
     """The device form of a captured value; an error shows the line that reads it."""
     try:
-        return border.wrap(value, name)
+        return captures.wrap(value, name)
     except errors.CantReadOnDevice as error:
         place = read_names(kernel.source.loops)[name]
         raise error.located(kernel.source.location(place)) from None

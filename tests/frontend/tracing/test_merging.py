@@ -14,7 +14,7 @@ from tilesmith.frontend.tracing.merging import (
     Unbound,
     check_captures,
     check_others,
-    hint,
+    identifier_of,
     joined_arms,
     merge_carried,
     merges_arms,
@@ -113,4 +113,4 @@ def test_a_function_that_captured_what_changes_is_refused() -> None:
 
 
 def test_hints_are_identifiers() -> None:
-    assert hint("parts[1]['a']") == "parts_1_a"
+    assert identifier_of("parts[1]['a']") == "parts_1_a"

@@ -164,7 +164,7 @@ def reduce(
     rank = tiles[0].tile.rank
     axes = list(reversed(range(rank))) if dim is None else [resolve_axis(tiles[0], dim, "reduce")]
     for axis in axes:
-        tiles = _reduce_axis(call, tiles, axis, others)
+        tiles = _reduce_with(call, tiles, axis, others)
     if keep_dims:
         tiles = tuple(expand_dims(tile, tuple(sorted(axes))) for tile in tiles)
     return tiles if call.is_tuple else tiles[0]
@@ -188,7 +188,7 @@ def associative_scan(
     if kind is not None:
         results: Tiles = (scan(tiles[0], axis, kind, reverse=reverse),)
     else:
-        results = _scan_axis(call, found, tiles, {"axis": axis, "reverse": bool(reverse)})
+        results = _scan_with(call, found, tiles, {"axis": axis, "reverse": bool(reverse)})
     return results if call.is_tuple else results[0]
 
 
@@ -249,7 +249,7 @@ def _dtypes(tiles: Tiles) -> tuple[DType, ...]:
     return tuple(tile.tile.dtype for tile in tiles)
 
 
-def _scan_axis(
+def _scan_with(
     call: CombineCall, found: Combination, tiles: Tiles, fields: dict[str, Any]
 ) -> Tiles:
     flags = _lanes_within_lengths(tiles, fields["axis"])
@@ -259,7 +259,7 @@ def _scan_axis(
     return _emit(ScanWith, flagged, (*tiles, flags), fields)[:-1]
 
 
-def _reduce_axis(
+def _reduce_with(
     call: CombineCall, tiles: Tiles, axis: int, others: tuple[Number, ...] | None
 ) -> Tiles:
     dtypes = _dtypes(tiles)

@@ -102,7 +102,7 @@ def trace_combination(
         pairs = list(zip(left, right))[: len(dtypes)]
         found = _results(call, _apply_function(fn, call, pairs), dtypes)
         if is_flagged:
-            found = _of_flagged(found, pairs, (left[-1], right[-1]))
+            found = _combine_flagged(found, pairs, (left[-1], right[-1]))
         tracer.builder.effect(Yield, values=tuple(result.value for result in found))
     region = _hoist_sizes(tracer.take_region(args), tracer)
     _check_ops(region, call.function)
@@ -145,7 +145,7 @@ def _apply_function(
     return fn(left, right)
 
 
-def _of_flagged(
+def _combine_flagged(
     found: Tiles, pairs: list[tuple[TileValue, TileValue]], flags: tuple[TileValue, TileValue]
 ) -> Tiles:
     """The combination of two elements that count, or the one that does."""

@@ -211,6 +211,7 @@ def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) ->
 
 
 FACTORIES: dict[str, Rule] = {
+    # Torch leaves `empty` unset: zeros are as good, and the same in every run.
     "zeros": factory(0), "ones": factory(1), "empty": factory(0),
     "full": lambda size, fill_value, **kw: full(size, fill_value, kw.get("dtype")),
     "arange": arange, "tensor": scalar_tensor, "eye": eye,

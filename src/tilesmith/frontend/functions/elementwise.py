@@ -53,7 +53,7 @@ _LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 _ROUNDING_MODES = {"floor": "floordiv", "trunc": "truncdiv"}
 
 
-def _weak(fn: str, result: TileValue, operands: tuple[Any, ...]) -> TileValue:
+def _as_symbolic(fn: str, result: TileValue, operands: tuple[Any, ...]) -> TileValue:
     """Arithmetic on symbolic numbers alone gives a symbolic number."""
     is_weak = all(isinstance(o, (int, float, Scalar)) for o in operands)
     if not is_weak or result.tile.rank > 0:
@@ -64,7 +64,7 @@ def _weak(fn: str, result: TileValue, operands: tuple[Any, ...]) -> TileValue:
     return number
 
 
-def _weak_dtype(operands: tuple[Any, ...]) -> DType | None:
+def _symbolic_dtype(operands: tuple[Any, ...]) -> DType | None:
     """Index arithmetic stays in the operands' own integer type, unlike torch's Python ints."""
     scalars = [o for o in operands if isinstance(o, Scalar)]
     if len(scalars) != sum(isinstance(o, TileValue) for o in operands):
@@ -80,9 +80,9 @@ def binary(name: str, fn: str, *, is_exact: bool) -> Rule:
 
     def rule(left: Operand, right: Operand) -> TileValue:
         operands = (left, right)
-        dtype = _weak_dtype(operands) or result_dtype(name, left, right)
+        dtype = _symbolic_dtype(operands) or result_dtype(name, left, right)
         computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
-        return _weak(fn, cast(computed, dtype), operands)
+        return _as_symbolic(fn, cast(computed, dtype), operands)
 
     return rule
 
@@ -91,12 +91,12 @@ def unary(name: str, fn: str, *, is_exact: bool) -> Rule:
     """The rule of a one-operand function."""
 
     def rule(x: Operand) -> TileValue:
-        dtype = (_weak_dtype((x,)) if is_exact else None) or result_dtype(name, x)
+        dtype = (_symbolic_dtype((x,)) if is_exact else None) or result_dtype(name, x)
         source = as_tile(x)
         if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
             return source
         computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
-        return _weak(fn, cast(computed, dtype), (x,))
+        return _as_symbolic(fn, cast(computed, dtype), (x,))
 
     return rule
 
@@ -105,9 +105,10 @@ def comparison(fn: str) -> Rule:
     """Operands meet in their promoted type; the result is bool."""
 
     def rule(left: Operand | None, right: Operand | None) -> TileValue | bool:
+        # `x == None` asks about the host object, which is known now.
         if left is None or right is None:
             return fn == "ne"
-        dtype = _weak_dtype((left, right)) or result_dtype("add", left, right)
+        dtype = _symbolic_dtype((left, right)) or result_dtype("add", left, right)
         return apply(fn, left, right, dtype=dtype)
 
     return rule
@@ -156,10 +157,10 @@ def _add_scaled(name: str, left: Operand, right: Operand, alpha: Any) -> TileVal
 def multiply(left: Operand, right: Operand) -> Any:
     """``torch.mul``; a number meets half types in fp32, as in eager: it is not rounded first."""
     operands = (left, right)
-    dtype = _weak_dtype(operands) or result_dtype("mul", left, right)
+    dtype = _symbolic_dtype(operands) or result_dtype("mul", left, right)
     has_number = any(not isinstance(o, TileValue) or o.is_weak for o in operands)
     wide = compute_dtype(dtype) if has_number else dtype
-    result = _weak("mul", cast(apply("mul", left, right, dtype=wide), dtype), operands)
+    result = _as_symbolic("mul", cast(apply("mul", left, right, dtype=wide), dtype), operands)
     if isinstance(result, Scalar):
         result.as_dim = _product_of_sizes(left, right)
     return result
@@ -181,15 +182,15 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
     if rounding_mode is None:
         dtype = result_dtype("true_divide", left, right)
         ratio = apply("div", left, right, dtype=compute_dtype(dtype))
-        return _weak("div", cast(ratio, dtype), (left, right))
+        return _as_symbolic("div", cast(ratio, dtype), (left, right))
     if rounding_mode not in _ROUNDING_MODES:
         raise errors.UnsupportedTorchArgument(
             name="torch.div", argument=f"rounding_mode={rounding_mode!r}"
         )
-    dtype = _weak_dtype((left, right)) or result_dtype("mul", left, right)
+    dtype = _symbolic_dtype((left, right)) or result_dtype("mul", left, right)
     fn = _ROUNDING_MODES[rounding_mode]
     quotient = apply(fn, left, right, dtype=compute_dtype(dtype))
-    return _weak(fn, cast(quotient, dtype), (left, right))
+    return _as_symbolic(fn, cast(quotient, dtype), (left, right))
 
 
 def floor_divide(left: Operand, right: Operand) -> Any:
@@ -208,14 +209,14 @@ def power(base: Operand, exponent: Operand) -> Any:
 
 def _integer_power(base: Operand, exponent: Any) -> Any:
     """Products in the computing type, rounded once."""
-    dtype = _weak_dtype((base, exponent)) or result_dtype("pow", base, exponent)
+    dtype = _symbolic_dtype((base, exponent)) or result_dtype("pow", base, exponent)
     wide = as_tile(base, compute_dtype(dtype))
     if exponent == 0:
         return full(1, dtype, wide.tile.shape)
     result = wide
     for _ in range(int(exponent) - 1):
         result = apply("mul", result, wide)
-    return _weak("pow", cast(result, dtype), (base, exponent))
+    return _as_symbolic("pow", cast(result, dtype), (base, exponent))
 
 
 def where(

@@ -45,6 +45,7 @@ def _check_shapes(
     if lhs.tile.rank != rhs.tile.rank or lhs.tile.rank not in MATRIX_RANKS:
         raise mismatch(lhs, rhs, operation)
     inner = unify_dims(lhs.tile.shape[-1], rhs.tile.shape[-2])
+    # Unifying would stretch a size of 1; a contraction must not.
     if inner is None or (lhs.tile.shape[-1].is_one != rhs.tile.shape[-2].is_one):
         raise mismatch(lhs, rhs, operation)
     batch: Shape = ()
@@ -73,6 +74,7 @@ def _reset_contracted(lhs: TileValue, rhs: TileValue) -> tuple[TileValue, TileVa
     zero = 0.0 if lhs.tile.dtype.is_float else 0
     new = keep_lanes(lhs, contracted, zero), keep_lanes(rhs, contracted, zero)
     if new[0] is lhs and new[1] is rhs:
+        # Neither operand has the lengths: this is an error if one should.
         reset_lanes(lhs, (lhs.tile.rank - 1,), zero)
     return new
 
@@ -231,12 +233,12 @@ def dot_scaled(  # noqa: PLR0913, PLR0917
     lhs, rhs = (_scaled(operand, common) for operand in operands)
     if acc is not None and (not isinstance(acc, TileValue) or acc.tile.dtype not in (F16, F32)):
         found = acc.tile.dtype.name if isinstance(acc, TileValue) else kind_of(acc)
-        raise _wrong(f"acc is {found}, expected float32 or float16")
+        raise _invalid_operand(f"acc is {found}, expected float32 or float16")
     result = product(lhs, rhs, _NAME, acc=acc, precision="ieee")
     return result if out_dtype is None else cast(result, from_torch(out_dtype))
 
 
-def _wrong(problem: str) -> errors.BaseError:
+def _invalid_operand(problem: str) -> errors.BaseError:
     return errors.InvalidArgumentKind(function=_NAME, problem=problem)
 
 
@@ -251,12 +253,16 @@ def _check(operand: _Operand) -> None:
     if not isinstance(matrix, TileValue) or matrix.tile.dtype not in allowed:
         found = matrix.tile.dtype.name if isinstance(matrix, TileValue) else kind_of(matrix)
         wanted = " or ".join(dtype.name for dtype in allowed)
-        raise _wrong(f"{name} is {found}, expected {wanted} for the format {operand.format}")
+        raise _invalid_operand(
+            f"{name} is {found}, expected {wanted} for the format {operand.format}"
+        )
     if scale is not None and (not isinstance(scale, TileValue) or scale.tile.dtype != U8):
         found = scale.tile.dtype.name if isinstance(scale, TileValue) else kind_of(scale)
-        raise _wrong(f"{name}_scale is {found}, expected exponents as bytes (uint8), or None")
+        raise _invalid_operand(
+            f"{name}_scale is {found}, expected exponents as bytes (uint8), or None"
+        )
     if matrix.tile.rank != 2 or (scale is not None and scale.tile.rank != 2):
-        raise _wrong(f"{name} and its scale must be matrices")
+        raise _invalid_operand(f"{name} and its scale must be matrices")
 
 
 def _scaled(operand: _Operand, dtype: DType) -> TileValue:

@@ -72,7 +72,7 @@ def _subscript_axis(x: TileValue, axis: int, element: Any) -> tuple[TileValue, i
     if isinstance(element, int) and not isinstance(element, bool):
         return select(x, axis, element), 0
     if isinstance(element, TileValue) and element.tile.dtype.is_integer:
-        return _pick_told(x, axis, element)
+        return _pick_computed(x, axis, element)
     raise _unsupported_index(element)
 
 
@@ -88,7 +88,7 @@ def _slice(x: TileValue, axis: int, element: slice) -> TileValue:
     return take_range(x, axis, range(*element.indices(size)))
 
 
-def _pick_told(x: TileValue, axis: int, index: TileValue) -> tuple[TileValue, int]:
+def _pick_computed(x: TileValue, axis: int, index: TileValue) -> tuple[TileValue, int]:
     """``x[i]`` with a number or a line of positions computed on the device."""
     rank = index.tile.rank
     if rank > 1:

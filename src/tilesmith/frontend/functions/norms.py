@@ -139,6 +139,7 @@ def rms_norm(
     """``F.rms_norm`` over the trailing axes."""
     axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
     wide = cast(x, compute_dtype(x.tile.dtype))
+    # Torch takes the machine epsilon of the type that it computes in.
     epsilon = 2.0 ** (1 - wide.tile.dtype.precision) if eps is None else eps
     mean_square = mean(multiply(wide, wide), axes, keepdim=True)
     return _affine(

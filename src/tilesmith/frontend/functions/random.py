@@ -47,6 +47,7 @@ WORD_MASK = 0xFFFFFFFF
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+"""Constants of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011)."""
 _ON_CONSTANTS: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "mul": operator.mul,

@@ -141,6 +141,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> TileValue:
     if count == 1:
         return parts[0]
     shape = with_dim(parts[0].tile.shape, axis, Dim.of(sum(sizes)))
+    # Powers of two need no gather: their parts are joined in pairs.
     is_even = len({*sizes}) == 1 and size & (size - 1) == 0 and count & (count - 1) == 0
     if is_even:
         return reshape(_stack(parts, axis), shape)

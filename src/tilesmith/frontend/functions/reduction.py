@@ -166,6 +166,7 @@ def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
     axes = _axes(x, None, kind.value)
     best_kind = ReduceKind.MAX if kind is ReduceKind.ARGMAX else ReduceKind.MIN
     best = _reduce_axes(x, axes, best_kind, keepdim=True)
+    # NaN equals nothing, not even itself, and eager takes the first one.
     is_best = apply("or", apply("eq", x, best), apply("ne", x, x))
     positions = apply("where", is_best, position, size, dtype=I64)
     return _reduce_axes(positions, axes, ReduceKind.MIN, keepdim)
@@ -296,6 +297,7 @@ def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
     x = cast(x, result_dtype("exp", x))
     wide = cast(x, compute_dtype(x.tile.dtype))
     peak = extremum(ReduceKind.MAX)(wide, dim, keepdim=True)
+    # A row of -inf has that as its peak; subtracting it would give NaN.
     finite = apply("where", apply("isinf", peak), 0.0, peak, dtype=wide.tile.dtype)
     total = sum_(apply("exp", apply("sub", wide, finite)), dim, keepdim=True)
     result = apply("add", apply("log", total), finite)

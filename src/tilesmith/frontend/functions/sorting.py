@@ -68,6 +68,7 @@ def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
         key = apply("xor", key, -1)
     if key.tile.dtype == I64:
         return _order_of_wide(key, axis)
+    # Key and position share an integer: 16 bits each where both fit, else 32.
     size = x.tile.shape[axis].constant
     is_short = size is not None and size <= 1 << 16
     # 8-bit floats are compared in fp32.
@@ -202,10 +203,10 @@ def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> Valu
     _check_count(x, axis, "torch.kthvalue", k, lowest=1)
     order = _order(x, axis, descending=False)
     kept = _take(order.packed, axis, range(k - 1, k))
-    return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+    return _drop_axis(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
 
 
-def _one(found: ValuesAndIndices, axis: int, keepdim: bool) -> ValuesAndIndices:
+def _drop_axis(found: ValuesAndIndices, axis: int, keepdim: bool) -> ValuesAndIndices:
     return found if keepdim else ValuesAndIndices(*(pick(part, axis, 0) for part in found))
 
 
@@ -228,7 +229,7 @@ def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
         middle = apply("where", apply("gt", count, 0), apply("sub", size, count), middle, dtype=I32)
     middle = broadcast_to(middle, with_dim(x.tile.shape, axis, Dim.of(1)))
     kept = gather(order.packed, middle, axis)
-    return _one(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+    return _drop_axis(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
 
 
 def quantile(
@@ -244,7 +245,7 @@ def quantile(
     weight = _INTERPOLATIONS[interpolation](place - floor(place))
     values = sort(x, axis).values
     low, high = (_element(values, axis, round_to(place)) for round_to in (floor, ceil))
-    result = _between(low, high, weight)
+    result = _interpolate(low, high, weight)
     has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
     result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
     return expand_dims(result, (axis,)) if keepdim and dim is not None else result
@@ -254,7 +255,7 @@ def _element(x: TileValue, axis: int, position: int) -> TileValue:
     return pick(_take(x, axis, range(position, position + 1)), axis, 0)
 
 
-def _between(low: TileValue, high: TileValue, weight: float) -> TileValue:
+def _interpolate(low: TileValue, high: TileValue, weight: float) -> TileValue:
     """Eager's interpolation, which starts from the nearer end."""
     apart = apply("sub", high, low)
     if weight < 0.5:

@@ -72,6 +72,7 @@ TORCH_FUNCTIONS = {**_RULES, **{name: _RULES[row] for name, row in ALIASES.items
 _METADATA = frozenset(
     {"size", "stride", "dim", "numel", "element_size", "is_floating_point", "__get__"}
 )
+"""Questions about the form of a tensor: nothing is computed, so host tensors answer them too."""
 _ACCEPTS_HOST_TENSORS = frozenset(
     {*CREATION, *RANDOM_FACTORIES, *MEMORY, "rand_like", "randn_like"}
 )
@@ -93,6 +94,7 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name not in _ACCEPTS_HOST_TENSORS:
         for arg in (*args, *kwargs.values()):
             _reject_host_value(arg, name)
+    # Torch has two functions of that name: to another shape, and to another type.
     if name == "view" and isinstance((*args, *kwargs.values())[-1], torch.dtype):
         rule = bitcast
     if kwargs:

@@ -211,12 +211,12 @@ class _Einsum:
 
     def apply(self, lhs: TileValue, rhs: TileValue) -> TileValue:
         dtype = same_dtype("einsum", lhs, rhs)
-        left, lhs = _summed(self._left, lhs, self._right + self._result)
-        right, rhs = _summed(self._right, rhs, self._left + self._result)
+        left, lhs = _sum_unshared(self._left, lhs, self._right + self._result)
+        right, rhs = _sum_unshared(self._right, rhs, self._left + self._result)
         sizes = self._sizes(left, lhs, right, rhs)
         if self._inner and self._rows and self._columns:
-            lhs = _arranged(left, lhs, self._batch + self._rows + self._inner)
-            rhs = _arranged(right, rhs, self._batch + self._inner + self._columns)
+            lhs = _with_axes_in_order(left, lhs, self._batch + self._rows + self._inner)
+            rhs = _with_axes_in_order(right, rhs, self._batch + self._inner + self._columns)
             found = cast(self._by_matrices(lhs, rhs, sizes), dtype)
             order = self._batch + self._rows + self._columns
         else:
@@ -256,14 +256,16 @@ class _Einsum:
         for letters, value in (left, right):
             kept = "".join(letter for letter in order if letter in letters)
             missing = tuple(axis for axis, letter in enumerate(order) if letter not in letters)
-            parts.append(expand_dims(cast(_arranged(letters, value, kept), wide), missing))
+            parts.append(
+                expand_dims(cast(_with_axes_in_order(letters, value, kept), wide), missing)
+            )
         found = apply("mul", *parts)
         for axis in reversed(range(len(self._result), len(order))):
             found = reduce(found, axis, ReduceKind.SUM)
         return cast(found, dtype), self._result
 
 
-def _summed(letters: str, value: TileValue, wanted: str) -> tuple[str, TileValue]:
+def _sum_unshared(letters: str, value: TileValue, wanted: str) -> tuple[str, TileValue]:
     """Letters that nothing else has are summed over first."""
     for axis in reversed(range(len(letters))):
         if letters[axis] not in wanted:
@@ -274,5 +276,5 @@ def _summed(letters: str, value: TileValue, wanted: str) -> tuple[str, TileValue
     return letters, value
 
 
-def _arranged(letters: str, value: TileValue, order: str) -> TileValue:
+def _with_axes_in_order(letters: str, value: TileValue, order: str) -> TileValue:
     return permute(value, tuple(letters.index(letter) for letter in order))

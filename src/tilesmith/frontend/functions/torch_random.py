@@ -23,6 +23,7 @@ from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.types import scalar
 
 _SEED = f"torch.randint({2**63 - 1}, (), device='cpu').item()"
+"""Evaluated at each launch, as the source of any parameter is."""
 _TWO_PI = 6.283185307179586
 _SMALLEST = 2.0**-24
 """In place of 0, whose logarithm is infinite."""
@@ -38,6 +39,7 @@ def _words(function: str, shape: Any) -> tuple[TileValue, ...]:
 
 def _normal(words: tuple[TileValue, ...]) -> TileValue:
     """Two uniform numbers as the length and the angle of a point in the plane."""
+    # Box and Muller's transform.
     length = apply("maximum", uniform(words[0]), _SMALLEST)
     angle = apply("mul", uniform(words[1]), _TWO_PI)
     radius = apply("sqrt", apply("mul", apply("log", length), -2.0))

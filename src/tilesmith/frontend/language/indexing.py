@@ -128,6 +128,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
 
 
 def _tile_position(ref: TensorRef, axis: int, tile: Tile) -> TileValue:
+    # An axis of size 1 is read by every lane, as broadcasting would have it.
     if ref.type.shape[axis] == 1 and tile.block is not None:
         return full(0, I32, (tile.dim,))
     return tile.index

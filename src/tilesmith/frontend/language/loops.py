@@ -159,7 +159,7 @@ def jagged_tile(parent: Any) -> LoopRange:
         ``for u in hl.jagged_tile(lengths[t]): total = total + x[t, u].sum(1)``
     """
     tracer = current_tracer("hl.jagged_tile")
-    problem = _problem(tracer, parent)
+    problem = _problem_with_lengths(tracer, parent)
     if problem:
         raise errors.InvalidJaggedTileUsage(problem=problem)
     lengths = cast(parent, I64 if parent.tile.dtype == I64 else I32)
@@ -170,7 +170,7 @@ def jagged_tile(parent: Any) -> LoopRange:
     return LoopRange((Axis(0, longest, lengths=bound),), False, "jagged_tile")
 
 
-def _problem(tracer: Tracer, parent: Any) -> str:
+def _problem_with_lengths(tracer: Tracer, parent: Any) -> str:
     if not tracer.regions:
         return "it cannot be the outermost loop"
     if isinstance(parent, TensorRef):

@@ -38,6 +38,7 @@ def decode_e8m0(scale: TileValue) -> TileValue:
     """``2 ** (byte - 127)`` in fp32; NaN for 255."""
     exponent = cast(scale, U32)
     bits = apply("shl", exponent, 23)
+    # 2^-127 is subnormal in fp32, and 255 stands for NaN.
     bits = apply("where", apply("eq", exponent, 0), 0x0040_0000, bits, dtype=U32)
     bits = apply("where", apply("eq", exponent, 255), 0x7FC0_0000, bits, dtype=U32)
     return reinterpret(bits, F32)

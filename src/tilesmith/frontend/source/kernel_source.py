@@ -95,6 +95,7 @@ def _read(function: Callable[..., Any]) -> str:
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
         raise errors.SourceNotAvailable(function=function.__name__) from error
+    # A nested function goes under an `if True:`, which keeps its columns.
     is_indented = lines[0][:1].isspace()
     if is_indented and first_line > 1:
         return "\n" * (first_line - 2) + "if True:\n" + "".join(lines)

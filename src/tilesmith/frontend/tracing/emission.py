@@ -121,6 +121,7 @@ def _identity_axes(shape: Shape, target: Shape) -> tuple[int, ...] | None:
     positions: list[int] = []
     start = 0
     for dim in shape:
+        # Constant sizes have no identity: two axes of 5 may be different ones.
         if dim.symbol is None or dim not in target[start:]:
             return None
         positions.append(target.index(dim, start))

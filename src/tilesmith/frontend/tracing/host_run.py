@@ -222,9 +222,7 @@ class RuntimeSizeMode(TorchFunctionMode):
         return tuple(self._mark(value, tensor, kind, axis) for axis, value in enumerate(result))
 
     def _mark(self, value: int, tensor: torch.Tensor, kind: str, axis: int) -> int:
-        if kind == "size" and value in (0, 1):
-            return value
-        if kind == "stride" and value in (0, 1):
+        if value in (0, 1):
             return value
         origin = self._origins.get(id(tensor))
         if origin is None:

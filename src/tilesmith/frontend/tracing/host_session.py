@@ -153,6 +153,7 @@ _install_runtime_operators(RuntimeFloat, float)
 _install_observers()
 
 PROVISIONAL_BLOCK_SIZE = 32
+"""What a tuned block size is taken for on the first trace, before there is a Config."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,7 @@ class HostSession:
     def block_size(self, slot: int) -> int:
         """The size that the block of a config slot has in this run."""
         if slot < len(self.registered):
+            # Not int(...): that would count as looking at the value.
             return int.__int__(self.registered[slot].value)
         return self.block_sizes.get(slot, PROVISIONAL_BLOCK_SIZE)
 

@@ -58,7 +58,7 @@ class Unbound:
         return self.fail()
 
 
-def hint(name: str) -> str:
+def identifier_of(name: str) -> str:
     """An identifier for what a user calls so: ``parts[0]`` is ``parts_0``."""
     return re.sub(r"\W+", "_", name).strip("_")
 
@@ -66,7 +66,7 @@ def hint(name: str) -> str:
 def carried_argument(name: str, value: Any) -> Any:
     """Inside the loop a device value bound before it is the region's argument."""
     if isinstance(value, TileValue):
-        argument = Value(value.tile, hint(name), value._value.loc)
+        argument = Value(value.tile, identifier_of(name), value._value.loc)
         return Scalar(argument) if isinstance(value, Scalar) else TileValue(argument)
     return value
 

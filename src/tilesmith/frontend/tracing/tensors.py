@@ -129,7 +129,7 @@ def reference(tracer: Tracer, tensor: torch.Tensor, source: str) -> TensorRef:
     """
     tensor_type = tracer.tensor_type(tensor, source)
     tracer.guards.tensor(tensor, tensor_type, source)
-    value = tracer.parameter(readable(source), source, tensor_type)
+    value = tracer.parameter(readable_name(source), source, tensor_type)
     ref = TensorRef(tensor, value, source)
     tracer.tensor_refs.setdefault(id(tensor), ref)
     return ref
@@ -151,7 +151,7 @@ def reference_of_unknown(tensor: torch.Tensor) -> TensorRef:
     return reference(tracer, tensor, f"__constants__[{len(tracer.constants) - 1}]")
 
 
-def readable(source: str) -> str:
+def readable_name(source: str) -> str:
     """An identifier for a launch expression: ``xs[1]`` gives ``xs_1``."""
     if source.isidentifier():
         return source

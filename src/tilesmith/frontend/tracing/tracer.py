@@ -194,6 +194,7 @@ class Tracer:
     def extent_of(self, tensor: torch.Tensor, source: str, kind: str, axis: int) -> Extent:
         """A size or stride: a constant if it is 0 or 1 or shapes are static, else a parameter."""
         value = tensor.shape[axis] if kind == "size" else tensor.stride(axis)
+        # 0 and 1 stay constants: what is empty or broadcast depends on them.
         if self.options.static_shapes or value in (0, 1):
             return int(value)
         expression = f"{source}.{kind}({axis})"
@@ -236,6 +237,7 @@ class Tracer:
         with self.eager():
             is_meta = tensor.device.type == "meta"
             address = 0 if is_meta else tensor.untyped_storage().data_ptr()
+        # Tensors without memory (on meta, or empty) are a group each.
         key = address or -id(tensor)
         return self._alias_groups.setdefault(key, len(self._alias_groups))
 

@@ -129,6 +129,7 @@ class TileValue(TorchOperand):
         raise errors.DeviceTensorSubscriptAssignmentNotAllowed(name=self._value.name or "the value")
 
     def __hash__(self) -> int:
+        # Equality is elementwise: identity is all that is left for sets and dicts.
         return id(self)
 
     def __repr__(self) -> str:
@@ -200,6 +201,7 @@ def size_of_dim(dim: Dim) -> Any:
     tracer = current_tracer("a size")
     symbol = dim.symbol
 
+    # Made on first use: a size that only names a dimension needs no op.
     def make() -> Value:
         if symbol is None:
             raise errors.ShapeSpecializingCall(value=str(dim))
