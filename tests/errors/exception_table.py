@@ -54,7 +54,8 @@ NEVER_RAISED = {
     "MultipleReductionDims": "several dimensions are reduced one after the other",
     "ReductionOnNonTile": "every axis can be reduced",
     "TritonError": "needs a GPU to launch on",
-    "TritonUnrecoverableRuntimeError": "needs a GPU to fail",
+    "TritonUnrecoverableRuntimeError": "a failed device is reported in the words of Triton or "
+    "the driver",
     "BlockPtrIndexingUnavailable": "every Triton that is supported has block pointers; "
     "an access that does not fit them uses pointers without a remark",
     "BlockSizeIgnoredInInterpretMode": "our interpreter takes the block sizes of the config",
