@@ -55,7 +55,7 @@ class Lowering:
 
     @property
     def known_artifact(self) -> Artifact:
-        """What ``EMIT`` has made."""
+        """The code, after ``EMIT``."""
         return _known(self.artifact, "an artifact")
 
 

@@ -31,7 +31,7 @@ MAX_FORMS = 256
 
 
 class Bound(Protocol):
-    """What is found."""
+    """What a table of calls holds: a bound kernel."""
 
     @property
     def written_arguments(self) -> frozenset[int]:

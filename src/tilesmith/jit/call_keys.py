@@ -99,7 +99,7 @@ class CallKeys:
         return eval(f"lambda {', '.join(names)}: {key}", self.scope(types))
 
     def scope(self, types: Types) -> dict[str, Any]:
-        """The names in ``expression``."""
+        """What the names in ``expression`` stand for."""
         return {
             "types": types,
             "form": dynamic_form,

@@ -231,7 +231,7 @@ class ReadingPlan:
     """For each position a number of a tensor, what of it, and an axis."""
 
     def make_layout(self, reader: TensorReader) -> Layout:
-        """What reads them."""
+        """Native code that reads all of it at once."""
         return reader.Layout(len(self.tensors), self.entries)
 
 

@@ -78,7 +78,7 @@ class CallText:
         }
 
     def lines(self) -> Iterator[str]:
-        """The whole function."""
+        """The source of ``__launch``, line by line."""
         yield f"def __launch({self._captured}):"
         for line in self._body():
             yield f"    {line}"

@@ -114,7 +114,7 @@ class TritonLauncher:
         return self._scope["__launch"]
 
     def _launch_plain(self, *values: Any) -> None:
-        """Descriptors cannot be used."""
+        """Launch with plain pointers, where a descriptor cannot be made of a tensor."""
         self._fallback(*values)
 
     def _launch_elsewhere(self, *values: Any) -> None:
