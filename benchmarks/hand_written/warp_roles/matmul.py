@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from benchmarks.hand_written.warp_roles import barriers, descriptor, wait_for
+from benchmarks.hand_written.warp_roles.primitives import barriers, descriptor, wait_for
 
 BLOCK_K = 32
 STAGES = 4

@@ -22,7 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from benchmarks.hand_written.warp_roles import ROWS, barriers, descriptor, wait_for
+from benchmarks.hand_written.warp_roles.primitives import ROWS, barriers, descriptor, wait_for
 
 PAD = 128
 """The log-sum-exp of a head is stored with infinity up to a multiple of this many queries."""
