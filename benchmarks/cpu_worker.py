@@ -21,7 +21,7 @@ from benchmarks.cpu_row import SMALL_CALLS, Row, SmallCalls
 from benchmarks.cpu_workloads import WORKLOADS, CpuWorkload, Tensors
 from benchmarks.quiet_rounds import Rounds, run_rounds
 from benchmarks.small_calls import measure_small_calls
-from tilesmith.jit.runners import Runner, choose_runner
+from tilesmith.jit.runners import choose_runner
 from tilesmith.measure.timer import Work, time_on_cpu
 from tilesmith.numerics.compare import measure_error
 
@@ -50,7 +50,7 @@ class Contest:
 def is_native(kernel: Any, inputs: Tensors) -> bool:
     """Whether a kernel runs as machine code here."""
     bound = kernel.bind(inputs)
-    return choose_runner(bound.settings, bound.target) is Runner.NATIVE
+    return choose_runner(bound.settings, bound.target).backend.name == "cpu"
 
 
 def enter_contest(workload: CpuWorkload, inputs: Tensors, options: Options) -> Contest:

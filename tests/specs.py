@@ -25,4 +25,4 @@ def form_spec(
     function: Function, target: Target, tunables: Tunables = None, **settings: object
 ) -> MultiFormSpec:
     """What a Config may say about a function, in whatever form."""
-    return make_spec(function, target, tunables or {}, Settings(**settings))
+    return make_spec(function, BACKENDS.rules(target), tunables or {}, Settings(**settings))

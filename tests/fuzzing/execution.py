@@ -27,7 +27,7 @@ from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.exc import InvalidConfig, ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.runners import Runner
+from tilesmith.jit.runners import REFERENCE
 from tilesmith.runtime.native.host_cpu import can_run, host_target
 from tilesmith.targets import parse_target
 
@@ -114,7 +114,7 @@ class Runs:
 
     def interpreted(self, config: Any) -> str:
         """The problem of the reference interpreter with tiles of a config (None: whole)."""
-        executable = self.bound._executables.get(config, Runner.REFERENCE)
+        executable = self.bound._executables.get(config, REFERENCE)
         return self.problem(executable.call)
 
     def random_config(self, seed: int) -> Any:

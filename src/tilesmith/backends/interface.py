@@ -50,6 +50,13 @@ class Backend:
     """Ops that it has an error for instead of code."""
     prepare: Callable[[Function], Function] = _unchanged
     """The last pass before ``emit``, where it needs one of its own."""
+    forms: tuple[str, ...] = ()
+    """In which its code can be shown; the first is the usual one."""
+    builds_at_launch: bool = False
+    """Whether code that cannot be built shows only at its first launch."""
+    launch: Callable[[Artifact], Callable[..., None]] | None = None
+    """From an artifact to a function of its parameters' values. None: ``jit`` has a launcher of its
+    own for it, which needs more than an artifact."""
     tuning: TuningNeeds = TuningNeeds()
 
 
@@ -77,6 +84,11 @@ class BackendTable:
     def rules(self, target: Target) -> ScheduleRules:
         """The schedule rules for a target."""
         return self.of(target).rules(target)
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Of code for any target."""
+        return tuple(form for backend in self.backends for form in backend.forms)
 
     def with_backend(self, backend: Backend) -> BackendTable:
         """The same with one more, which comes before those that serve the same targets."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.interface import BackendTable
+from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -34,14 +36,28 @@ class Lowering:
     spec: ConfigSpec | None = None
     symbols: Mapping[str, int] = field(default_factory=dict[str, int])
     """Sizes of blocks and sizes; passes that make a block add its size."""
+    backends: BackendTable = BACKENDS
     schedule: Schedule | None = None
     artifact: Artifact | None = None
 
     @classmethod
-    def of_config(cls, spec: ConfigSpec, config: Config, settings: Settings) -> Lowering:
+    def of_config(
+        cls,
+        spec: ConfigSpec,
+        config: Config,
+        settings: Settings,
+        backends: BackendTable = BACKENDS,
+    ) -> Lowering:
         """The start of ``SCHEDULED``: one form of a function under a normalised config of it."""
         symbols = spec.sizes(config).symbols
-        return cls(spec.function, settings, config=config, spec=spec, symbols=symbols)
+        return cls(
+            spec.function,
+            settings,
+            config=config,
+            spec=spec,
+            symbols=symbols,
+            backends=backends,
+        )
 
     @property
     def known_spec(self) -> ConfigSpec:

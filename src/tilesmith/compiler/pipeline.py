@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from tilesmith.backends.table import BACKENDS
 from tilesmith.compiler.checks import check_loops, check_products
 from tilesmith.compiler.lowering import Lowering, Pass, Stage, rewrite, run_stages
 from tilesmith.diagnostics.catalogue import BaseWarning
@@ -117,13 +116,13 @@ def _squeeze_unit_axes(state: Lowering) -> Lowering:
 
 
 def _prepare(state: Lowering) -> Lowering:
-    backend = BACKENDS.of(state.known_schedule.target)
+    backend = state.backends.of(state.known_schedule.target)
     return replace(state, function=backend.prepare(state.function))
 
 
 def _emit(state: Lowering) -> Lowering:
     schedule = state.known_schedule
-    emit = BACKENDS.of(schedule.target).emit
+    emit = state.backends.of(schedule.target).emit
     return replace(state, artifact=emit(state.function, schedule))
 
 

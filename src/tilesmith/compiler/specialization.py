@@ -13,6 +13,7 @@ from typing import Any
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.analysis.run_order import SharedUpdate
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.interface import BackendTable
 from tilesmith.backends.table import BACKENDS
 from tilesmith.compiler.determinism import (
     check_deterministic,
@@ -29,6 +30,7 @@ from tilesmith.frontend.tracing.argument_template import ArgumentTemplate
 from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.product_forms import MultiFormSpec
+from tilesmith.schedule.rules import ScheduleRules
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
@@ -61,8 +63,11 @@ class Variant:
 class Specialization:
     """The traces of a kernel for one key of arguments, their specifications and their code."""
 
-    def __init__(self, request: TraceRequest, settings: Settings) -> None:
+    def __init__(
+        self, request: TraceRequest, settings: Settings, backends: BackendTable = BACKENDS
+    ) -> None:
         self.settings = settings
+        self.backends = backends
         # The template stands for the arguments, which must not be kept alive.
         self._request = replace(request, arguments=())
         self._template = ArgumentTemplate(request.arguments)
@@ -119,7 +124,9 @@ class Specialization:
         key = (variant, target)
         if key not in self._specs:
             tunables = variant.trace.session.tunable_fragments
-            self._specs[key] = make_spec(variant.function, target, tunables, self.settings)
+            self._specs[key] = make_spec(
+                variant.function, self.backends.rules(target), tunables, self.settings
+            )
         return self._specs[key]
 
     def default_config(self, target: Target) -> Config:
@@ -142,7 +149,7 @@ class Specialization:
         check_deterministic(variant.function, config, self.settings)
         key = (variant, target, config)
         if key not in self._artifacts:
-            state = Lowering.of_config(*spec.of(config), self.settings)
+            state = Lowering.of_config(*spec.of(config), self.settings, self.backends)
             self._artifacts[key] = run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact
             if len(self._artifacts) > MAX_ARTIFACTS:
                 self._artifacts.pop(next(iter(self._artifacts)))
@@ -172,7 +179,7 @@ class Specialization:
 
 
 def make_spec(
-    function: Function, target: Target, tunables: Mapping[str, Fragment], settings: Settings
+    function: Function, rules: ScheduleRules, tunables: Mapping[str, Fragment], settings: Settings
 ) -> MultiFormSpec:
     """What a config may say about a function after ``STANDARD``, in all of its structures."""
 
@@ -183,7 +190,7 @@ def make_spec(
 
     return MultiFormSpec(
         require_single_programs(function) if settings.deterministic else function,
-        BACKENDS.rules(target),
+        rules,
         tunables,
         split=split,
         allow_warp_specialize=settings.allow_warp_specialize,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
 from tilesmith.diagnostics import errors
@@ -17,7 +18,7 @@ from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import LaunchSite
-from tilesmith.jit.runners import COMPILING, Runner, choose_runner
+from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
@@ -32,7 +33,6 @@ from tilesmith.targets import Target, parse_target
 ConfigLike = Config | Mapping[str, Any] | None
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
-FORMS = ("loops", "llvm", "assembly")
 _ALIASES = {"asm": "assembly"}
 
 
@@ -54,7 +54,7 @@ class BoundKernel:
         self.target = target
         self.device = device
         request = _trace_request(definition, arguments, device)
-        self.specialization = Specialization(request, definition.settings)
+        self.specialization = Specialization(request, definition.settings, definition.backends)
         """What is compiled, for any target."""
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
@@ -112,7 +112,7 @@ class BoundKernel:
 
         ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
         """
-        gpu = _gpu_target(_any_target(target, self.target))
+        gpu = _triton_target(_any_target(target, self.target), self.definition.backends)
         return self.specialization.module(_resolve(self, config, gpu), gpu)
 
     def to_code(
@@ -128,12 +128,13 @@ class BoundKernel:
         ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
         """
         resolved = _any_target(target, self.target)
-        check_form(form)
-        form = form or ("triton" if resolved.is_gpu else "loops")
+        backends = self.definition.backends
+        form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
         if form == "triton":
             return self.to_triton_code(config, target=target, **options)
-        native = host_target() if resolved.is_gpu else resolved
-        return show_native(self.to_artifact(config, target=native), form)
+        # Native code of a kernel for another device is shown as this machine would run it.
+        shown = resolved if form in backends.of(resolved).forms else host_target()
+        return show_form(self.to_artifact(config, target=shown), form)
 
     def to_artifact(
         self, config: ConfigLike = None, *, target: str | Target | None = None
@@ -183,7 +184,7 @@ class BoundKernel:
     def install(self, config: Config | None) -> Config:
         """Use what a tuner has found; None: the reference interpreter, as no config works."""
         if config is None:
-            executable = self._executables.get(None, Runner.REFERENCE)
+            executable = self._executables.get(None, REFERENCE)
             self._activate(executable)
             return executable.config
         self.set_config(config)
@@ -193,7 +194,7 @@ class BoundKernel:
         """Choose a config if none is installed: a tuned one, the decorator's, else the default."""
         with self._lock:
             runner = self._runner
-            is_tuned = self._active is None and runner in COMPILING
+            is_tuned = self._active is None and runner.is_compiling
             found = _tuned_config(self, args) if is_tuned else None
             if self._active is not None:
                 return
@@ -201,7 +202,7 @@ class BoundKernel:
                 self.chosen = found
             config = _first_config(self, runner)
             is_default = self.chosen is None and not self.configs
-            if config is None or not is_default or runner is Runner.CHECKED:
+            if config is None or not is_default or runner is CHECKED:
                 self._activate(self._executable(config))
                 return
             # Nobody asked for the default: where it does not build, another will do.
@@ -222,12 +223,12 @@ class BoundKernel:
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""
-        reference = self._executables.get(None, Runner.REFERENCE)
+        reference = self._executables.get(None, REFERENCE)
         return reference.call(*self.definition.with_defaults(args))
 
     @property
     def _runner(self) -> Runner:
-        return choose_runner(self.settings, self.target)
+        return choose_runner(self.settings, self.target, self.definition.backends)
 
     def _executable(self, config: Config | None) -> Executable:
         if config is not None:
@@ -252,8 +253,9 @@ def _any_target(target: str | Target | None, default: Target) -> Target:
     return default if target is None else resolve_target(target)
 
 
-def _gpu_target(target: Target) -> Target:
-    return target if target.is_gpu else parse_target(DEFAULT_GPU_TARGET)
+def _triton_target(target: Target, backends: BackendTable) -> Target:
+    is_shown = "triton" in backends.of(target).forms
+    return target if is_shown else parse_target(DEFAULT_GPU_TARGET)
 
 
 def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
@@ -271,10 +273,10 @@ def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
 
 def _first_config(bound: BoundKernel, runner: Runner) -> Config | None:
     """What suits the runner; None: whole tensors as tiles."""
-    if runner is Runner.REFERENCE and not bound.configs:
+    if runner is REFERENCE and not bound.configs:
         return None
     config = _resolve(bound, None, bound.target)
-    if runner is not Runner.CHECKED or bound.configs:
+    if runner is not CHECKED or bound.configs:
         return config
     blocks = split_tile_sizes(bound.function, config.get("block_sizes", []))
     return config.updated(block_sizes=blocks)
@@ -289,20 +291,20 @@ def _resolve(bound: BoundKernel, config: ConfigLike, target: Target) -> Config:
     return bound.configs[0] if bound.configs else bound.specialization.default_config(target)
 
 
-def show_native(artifact: Artifact, form: str) -> str:
-    """The code of an artifact in one of ``FORMS``."""
-    form = _ALIASES.get(form, form)
-    if form == "loops":
-        return artifact.readable
+def show_form(artifact: Artifact, form: str) -> str:
+    """The code of an artifact in one of the forms of its backend."""
     if form == "llvm":
         return artifact.llvm
-    return code_maker(artifact.target).make_assembly(artifact.llvm)
+    if form == "assembly":
+        return code_maker(artifact.target).make_assembly(artifact.llvm)
+    return artifact.readable
 
 
-def check_form(form: str) -> None:
-    """Raise unless code can be shown in that form; empty is the usual one."""
-    known = ("triton", *FORMS)
-    if form and _ALIASES.get(form, form) not in known:
+def check_form(form: str, known: Sequence[str]) -> str:
+    """The form by its full name; raises unless it is empty or one of the known ones."""
+    full = _ALIASES.get(form, form)
+    if full and full not in known:
         raise errors.InvalidArgumentValue(
             function="to_code", problem=f"there is no form {form!r}", expected=", ".join(known)
         )
+    return full

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
+from tilesmith.backends.interface import BackendTable
+from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.location import SourceLocation
@@ -52,8 +54,10 @@ class KernelDefinition:
         configs: Sequence[Config],
         settings: Settings,
         tuner: Tuner | None = None,
+        backends: BackendTable = BACKENDS,
     ) -> None:
         check_definition(function)
+        self.backends = backends
         self.fn = function
         self.name = function.__name__
         self.signature = inspect.signature(function)

@@ -23,7 +23,7 @@ from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.frontend.tracing.host_run import HostWatch, copy_if_changed, may_compute
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
-from tilesmith.jit.launchers import LAUNCHERS, LaunchSite
+from tilesmith.jit.launchers import LaunchSite, find_launcher
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
@@ -192,7 +192,7 @@ class Executables:
         Launchers of traces that it had before are tried where the new one's guards do not hold.
         """
         variant = variant or self._specialization.find(executable.config)
-        make = partial(LAUNCHERS[executable.runner], self._site, variant)
+        make = partial(find_launcher(executable.runner), self._site, variant)
         others = executable.alternatives
         recover = None
         if others is None:
@@ -201,8 +201,9 @@ class Executables:
             log, fits = self._definition.warnings, variant.fits
             fallback = Fallback(executable.config, lambda: filter(fits, others()), make, log)
             launcher = fallback.advance()
-            # Native code was built when its launcher was made: nothing is left to fall back from.
-            recover = fallback.replace if executable.runner is Runner.TRITON else None
+            # Code that was built when its launcher was made leaves nothing to fall back from.
+            is_late = executable.runner.backend.builds_at_launch
+            recover = fallback.replace if is_late else None
         executable.call = self._make_call(executable)
         executable.launch = compile_choice(
             self._definition.split.captured,

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tilesmith.backends.interface import BackendTable
+from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
@@ -40,8 +42,11 @@ class Kernel:
         settings: Settings | None = None,
         key: Callable[..., Hashable] | None = None,
         tuner: Tuner | None = None,
+        backends: BackendTable = BACKENDS,
     ) -> None:
-        self.definition = KernelDefinition(function, configs, settings or Settings(), tuner)
+        self.definition = KernelDefinition(
+            function, configs, settings or Settings(), tuner, backends
+        )
         functools.update_wrapper(self, function, (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS))
         self._keys = CallKeys(self.definition, key)
         self._num_parameters = len(self.definition.parameters)

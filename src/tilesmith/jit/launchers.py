@@ -7,15 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from tilesmith.backends.cpu.backend import CPU_BACKEND
+from tilesmith.backends.reference.backend import REFERENCE_BACKEND
+from tilesmith.backends.triton.backend import TRITON_BACKEND
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.diagnostics import errors
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import Runner
-from tilesmith.runtime.arguments import Launcher
+from tilesmith.runtime.arguments import Launcher, compile_reader
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.reference import reference_launcher
@@ -93,9 +97,33 @@ def interpret(
     return reference_launcher(variant.function, sizes, captured, constants, races=races)
 
 
-LAUNCHERS: dict[Runner, Callable[[LaunchSite, Variant, Config], Launcher]] = {
-    Runner.TRITON: launch_with_triton,
-    Runner.NATIVE: launch_natively,
-    Runner.REFERENCE: interpret,
-    Runner.CHECKED: partial(interpret, races=True),
+def launch_directly(site: LaunchSite, variant: Variant, config: Config) -> Launcher:
+    """What a backend's own launcher makes of an artifact."""
+    artifact = site.specialization.artifact(config, site.target, variant)
+    site.show(lambda: artifact.readable)
+    make = site.definition.backends.named(artifact.backend).launch
+    assert make is not None
+    run = make(artifact)
+    sources = [parameter.source for parameter in artifact.parameters]
+    read = compile_reader(site.definition.split.captured, sources, variant.trace.constants)
+
+    def launch(*values: Any) -> None:
+        run(*read(*values))
+
+    return launch
+
+
+LaunchMaker = Callable[[LaunchSite, Variant, Config], Launcher]
+LAUNCHERS: dict[str, LaunchMaker] = {
+    TRITON_BACKEND.name: launch_with_triton,
+    CPU_BACKEND.name: launch_natively,
+    REFERENCE_BACKEND.name: interpret,
 }
+"""Of backends whose launchers need more than an artifact."""
+
+
+def find_launcher(runner: Runner) -> LaunchMaker:
+    """What makes the launchers of a runner."""
+    if runner.is_checked:
+        return partial(interpret, races=True)
+    return LAUNCHERS.get(runner.backend.name, launch_directly)

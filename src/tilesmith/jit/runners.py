@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from dataclasses import dataclass
 
+from tilesmith.backends.interface import Backend, BackendTable
+from tilesmith.backends.reference.backend import REFERENCE_BACKEND
+from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.settings import RefMode, Settings
 from tilesmith.targets import Target
 
 
-class Runner(Enum):
-    """A way to run device code."""
+@dataclass(frozen=True)
+class Runner:
+    """A way to run device code: a backend, or the interpreter with checks."""
 
-    TRITON = "triton"
-    NATIVE = "cpu"
-    REFERENCE = "reference"
-    CHECKED = "checked"
-    """The reference interpreter, with every access checked for bounds and races."""
+    backend: Backend
+    is_checked: bool = False
+    """Whether every access is checked for bounds and races."""
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether Configs make a difference in time."""
+        return self.backend is not REFERENCE_BACKEND
 
 
-COMPILING = (Runner.TRITON, Runner.NATIVE)
-"""Those for which Configs make a difference in time."""
+REFERENCE = Runner(REFERENCE_BACKEND)
+CHECKED = Runner(REFERENCE_BACKEND, is_checked=True)
 
 
 def is_interpreted(settings: Settings) -> bool:
@@ -43,15 +50,15 @@ def check_modes(settings: Settings) -> None:
         raise errors.RefEagerModeCodePrintError
 
 
-def choose_runner(settings: Settings, target: Target) -> Runner:
+def choose_runner(settings: Settings, target: Target, backends: BackendTable = BACKENDS) -> Runner:
     """The runner that the settings ask for on a target."""
     if settings.check:
-        return Runner.CHECKED
+        return CHECKED
     if is_interpreted(settings):
-        return Runner.REFERENCE
-    natural = Runner.TRITON if target.is_gpu else Runner.NATIVE
-    if settings.backend not in ("auto", natural.value):
+        return REFERENCE
+    natural = backends.of(target)
+    if settings.backend not in ("auto", natural.name):
         raise errors.BackendUnsupported(
             operation=f"running on {target}", backend=settings.backend, fix='use backend="auto"'
         )
-    return natural
+    return Runner(natural)

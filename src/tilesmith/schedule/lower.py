@@ -22,8 +22,6 @@ from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
 from tilesmith.schedule.space.slots import is_flattened, is_static
 from tilesmith.schedule.spec import ConfigSpec
 
-BACKEND_KEYS = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
-
 
 def resolve_schedule(
     lowered: Function, spec: ConfigSpec, values: Config, symbols: Mapping[str, int]
@@ -49,7 +47,7 @@ def resolve_schedule(
         num_sm_multiplier=values.num_sm_multiplier,
         maxnreg=values.maxnreg,
         store_parts=values.epilogue_subtile or 1,
-        backend_options={key: values[key] for key in BACKEND_KEYS if values.get(key)},
+        backend_options={key: values[key] for key in spec.rules.option_keys if values.get(key)},
         cpu=_cpu_options(values),
     )
 

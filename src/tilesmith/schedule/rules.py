@@ -91,6 +91,8 @@ class ScheduleRules:
     backend = ""
     """The backend's name, for messages."""
     sizes = SizeRules()
+    option_keys: tuple[str, ...] = ()
+    """Keys whose values ``emit`` finds in ``Schedule.backend_options``, unless they are 0."""
     has_row_forms = False
     """Whether rows of products that are reduced may be split over programs (``structure=``)."""
 

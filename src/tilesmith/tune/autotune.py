@@ -20,7 +20,7 @@ from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import kernel as make_kernel
-from tilesmith.jit.runners import COMPILING, choose_runner
+from tilesmith.jit.runners import choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
@@ -99,7 +99,7 @@ class Autotuner:
     ) -> Config | None:
         """What is given or stored, unless ``is_forced``; else what a search finds."""
         bound = cases[0].bound
-        if choose_runner(bound.settings, bound.target) not in COMPILING:
+        if not choose_runner(bound.settings, bound.target, bound.definition.backends).is_compiling:
             return bound.default_config()
         if options.budget_s <= 0.0:
             return self._find_stored(cases, options, multi) or bound.default_config()

@@ -62,5 +62,6 @@ CPU_BACKEND = Backend(
     rules=CpuRules,
     emit=emit,
     refused_ops=REFUSED_OPS,
+    forms=("loops", "llvm", "assembly"),
     tuning=TuningNeeds(preloads=("llvmlite.binding",)),
 )

@@ -50,6 +50,7 @@ class TritonRules(ScheduleRules):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
+    option_keys = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
     has_row_forms = True
 
     def __init__(self, target: Target) -> None:
