@@ -12,6 +12,8 @@ from tests.host_backends import on_backend
 PRIME = 1009
 WIDTH = 64
 """Elements of one program: a thousand of them are worth several threads."""
+BEYOND = 128
+"""Rows after the last program's: more than a thread takes in one turn."""
 
 
 @helion.kernel
@@ -41,10 +43,12 @@ def num_threads(request: pytest.FixtureRequest):
 @pytest.mark.parametrize("programs", [1001, PRIME, 1024])
 def test_every_program_runs_once(num_threads: int, programs: int, order: str) -> None:
     # 1001 programs on two threads leave one over: equal ranges would drop the last.
-    kernel = on_backend(increase_rows, "cpu")
-    bound = kernel.bind((torch.zeros(programs, WIDTH),))
-    found = bound.compile_config(helion.Config(cpu_schedule=order))(torch.zeros(programs, WIDTH))
-    assert torch.equal(found, torch.ones(programs, WIDTH))
+    storage = torch.zeros(programs + BEYOND, WIDTH)
+    x = storage[:programs]
+    bound = on_backend(increase_rows, "cpu").bind((x,))
+    bound.compile_config(helion.Config(cpu_schedule=order))(x)
+    assert torch.equal(x, torch.ones(programs, WIDTH))
+    assert not storage[programs:].any()
 
 
 @pytest.mark.parametrize("num_threads", [2], indirect=True)
