@@ -24,7 +24,7 @@ from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import SafeListener
 from tilesmith.cli import bench as bench_command
 from tilesmith.cli import compare as compare_command
-from tilesmith.cli.bench import BenchForm, exit_code
+from tilesmith.cli.bench import BenchFlags, exit_code
 from tilesmith.cli.bench_progress import BarListener, LineListener, make_listener
 
 app = typer.Typer()
@@ -129,7 +129,7 @@ def test_quiet_prints_nothing(runs):
 
 
 def test_every_option_of_the_library_can_be_given():
-    options = BenchForm(
+    options = BenchFlags(
         kernel="a, b",
         input_shard="2/4",
         num_inputs=3,

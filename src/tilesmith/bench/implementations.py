@@ -64,7 +64,7 @@ class Implementation:
 
     @property
     def owner(self) -> Owner:
-        """Whose it is."""
+        """Whether it is ours; failures of others are no failures of a run."""
         return (
             Owner.OURS
             if self.kind in (ImplementationKind.DEFAULT, ImplementationKind.TUNED)

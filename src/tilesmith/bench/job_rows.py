@@ -19,6 +19,7 @@ from tilesmith.lab.processes.channel import ChildDied, ChildError, ChildTimeout
 from tilesmith.store.outcome import Verdict
 
 MAX_FRAMES = 4
+"""Of a traceback, in the reason of a row."""
 HERE = Path(__file__).parent
 HARNESS = (HERE, HERE.parent / "measure")
 

@@ -109,7 +109,7 @@ class JournalWriter:
         self._write(row.to_json())
 
     def close(self) -> None:
-        """Let others write."""
+        """Close the file and give the lock back."""
         with suppress(OSError):  # rows that count are on disk already
             self._file.close()
         self._lock.release()

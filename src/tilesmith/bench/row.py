@@ -32,7 +32,7 @@ class Owner(str, Enum):
 
 
 class Status(str, Enum):
-    """How it ended."""
+    """How the job of a row ended."""
 
     OK = "ok"
     FAILED = "failed"

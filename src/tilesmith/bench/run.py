@@ -77,17 +77,17 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
     is a row; Ctrl-C ends the run, and what has a row stays on disk.
     """
     rows = kept_rows(jobs, options)
-    told = SafeListener([] if listener is None else [listener])
+    listeners = SafeListener([] if listener is None else [listener])
     with _file_of_rows(options) as write, _supervisor(options) as supervisor:
         for job in jobs:
             if job.key in rows:
                 continue
-            told.started(job)
+            listeners.started(job)
             row = rows[job.key] = supervisor.run(job)
             write(row)
-            told.finished(row)
+            listeners.finished(row)
     ordered = [rows[job.key] for job in jobs]
-    told.done(ordered)
+    listeners.done(ordered)
     return ordered
 
 

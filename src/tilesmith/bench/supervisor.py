@@ -25,6 +25,7 @@ from tilesmith.lab.processes.channel import ChildError, ErrorReply
 
 FUNCTION = "tilesmith.bench.worker:answer"
 WAIT_S = 60.0
+"""One wait of many: the pool itself ends a job that hangs."""
 TUNING_FACTOR = 3
 """A search may take so many times its budget before it is called a hang."""
 

@@ -64,7 +64,7 @@ def _speedup_text(row: Row) -> str:
 
 
 def plus_minus(share: float) -> str:
-    """A noise."""
+    """A noise as text: how far off a time or speedup may be."""
     return f"±{percent_text(share)}"
 
 

@@ -32,7 +32,7 @@ Timings = Mapping[str, Timing]
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """How to time."""
+    """How an implementation is timed: where, with warm caches or cold, as a graph or not."""
 
     device: torch.device
     is_warm: bool = False

@@ -44,6 +44,7 @@ NO_TRITON_DRIVER = "active drivers"
 POISON = 0xFF
 """As every byte: NaN in all floating-point types, -1 in integers."""
 COPIES = 3
+"""Of each size: an allocator may hand out any of its free blocks."""
 RATE_CLASSES = {
     torch.float64: "f64",
     torch.float32: "f32",
@@ -71,7 +72,7 @@ class TrialSetting:
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device of the arguments."""
         return torch.device(self.job.device)
 
     @property

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -30,8 +29,10 @@ from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.lab.workload.results import synchronize
 from tilesmith.runtime.device import describe_device, target_of
+from tilesmith.store.conditions import installed_versions
 
 SHARE = 0.9
+"""Of the machine's memory, for a process without a limit of its own."""
 GB = 1e9
 PACKAGES = ("tilesmith", "triton", "helion")
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
@@ -170,10 +171,7 @@ def limit_memory(device: torch.device, limit_gb: float) -> None:
 def software() -> dict[str, str]:
     """Versions; nothing is asked of a device."""
     found = {"torch": str(torch.__version__), "python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    return found | installed_versions(PACKAGES)
 
 
 def environment(device: torch.device) -> dict[str, str]:

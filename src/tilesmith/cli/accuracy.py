@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.forms import KERNEL_ERROR, KernelForm, UsageError, add_command
+from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, UsageError, add_command
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
@@ -40,7 +40,7 @@ GROUP_WIDTH = 0.84
 
 
 @dataclass(frozen=True)
-class AccuracyForm(KernelForm):
+class AccuracyFlags(KernelFlags):
     """The options of ``tilesmith accuracy``."""
 
     against: Annotated[
@@ -73,19 +73,19 @@ class AccuracyForm(KernelForm):
         )
 
 
-def accuracy(form: AccuracyForm) -> int:
+def accuracy(flags: AccuracyFlags) -> int:
     """Which of several results is wrong, and why. All are compared with fp64."""
-    kernel, arguments = form.load()
-    against = find_implementations(form.against, kernel)
+    kernel, arguments = flags.load()
+    against = find_implementations(flags.against, kernel)
     try:
-        diagnosis = diagnose(kernel, arguments, against, form.options())
+        diagnosis = diagnose(kernel, arguments, against, flags.options())
     except ReferenceFormError as error:
         raise UsageError(f"--reference: {error}") from None
     show(str(diagnosis))
     try:
-        _write_files(form, diagnosis)
+        _write_files(flags, diagnosis)
     except OSError as error:
-        names = ", ".join(map(str, filter(None, (form.json, form.png))))
+        names = ", ".join(map(str, filter(None, (flags.json, flags.png))))
         place = error.filename or names
         raise UsageError(f"{place} cannot be written: {error.strerror}") from None
     return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR
@@ -100,11 +100,11 @@ def is_kernel_right(diagnosis: Diagnosis) -> bool:
 
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith accuracy`` known."""
-    add_command(app, "accuracy", AccuracyForm, accuracy)
+    add_command(app, "accuracy", AccuracyFlags, accuracy)
 
 
 def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., Any]]:
-    """What ``--against`` names."""
+    """The functions that ``--against`` names, by their names."""
     found: dict[str, Callable[..., Any]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, is_named, reference = item.partition("=")
@@ -138,13 +138,13 @@ def find_eager(kernel: Kernel, asked: str = EAGER) -> Callable[..., Any]:
     raise UsageError(f"--against {asked}: {kernel.fn.__module__} has no {kernel.name}_eager; {fix}")
 
 
-def _write_files(form: AccuracyForm, diagnosis: Diagnosis) -> None:
-    for path in filter(None, (form.json, form.png)):
+def _write_files(flags: AccuracyFlags, diagnosis: Diagnosis) -> None:
+    for path in filter(None, (flags.json, flags.png)):
         path.parent.mkdir(parents=True, exist_ok=True)
-    if form.json is not None:
-        form.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
-    if form.png is not None:
-        _write_picture(form.png, diagnosis)
+    if flags.json is not None:
+        flags.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
+    if flags.png is not None:
+        _write_picture(flags.png, diagnosis)
 
 
 def _write_picture(path: Path, diagnosis: Diagnosis) -> None:

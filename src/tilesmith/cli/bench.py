@@ -24,7 +24,7 @@ from tilesmith.bench.suites import load_suite
 from tilesmith.bench.summary import print_summary
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.cli.bench_progress import BarListener, make_listener
-from tilesmith.cli.forms import UsageError, add_command
+from tilesmith.cli.flags import UsageError, add_command
 from tilesmith.cli.output import SideConsole, is_shown, tell
 from tilesmith.diagnostics.wording import counted
 from tilesmith.lab.pages import PictureError
@@ -49,7 +49,7 @@ WHY = {
 
 
 @dataclass(frozen=True)
-class BenchForm:
+class BenchFlags:
     """The options of ``tilesmith bench``."""
 
     kernel: Annotated[str, typer.Option(help="operators, or patterns: gemm,rms_*")] = ""
@@ -150,39 +150,39 @@ class BenchForm:
         )
 
 
-def bench(form: BenchForm) -> int:
+def bench(flags: BenchFlags) -> int:
     """Run kernels against eager, torch.compile and others. Each has its own process."""
     try:
-        check_modes(form)
-        options = form.options()
-        if form.launch:
+        check_modes(flags)
+        options = flags.options()
+        if flags.launch:
             options.check_device()
             print_launch_costs(Console(), options.place)
             return 0
-        if form.load is not None:
-            results = load_results(form.load)
+        if flags.load is not None:
+            results = load_results(flags.load)
             results = replace(results, rows=choose_rows(results.rows, options))
-        elif form.is_list:
+        elif flags.is_list:
             listed = "\n".join(list_lines(_plan(options)))
             return 0 if is_shown(lambda: typer.echo(listed)) else HARNESS_FAILED
         else:
-            results = _run(form, options)
+            results = _run(flags, options)
     except PlanError as error:
         raise UsageError(str(error)) from None
     except JournalError as error:
         tell(f"error: {error}; --resume goes on with what is there")
         return HARNESS_FAILED
-    return _report(form, options, results)
+    return _report(flags, options, results)
 
 
-def _report(form: BenchForm, options: Options, results: Results) -> int:
+def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     """Print and write; files are written even if the reader of the results has gone."""
     has_printed = True
     try:
-        if not form.quiet:
+        if not flags.quiet:
             has_printed = is_shown(lambda: print_summary(results.rows, options.metrics, Console()))
     finally:
-        _write(form, results, options.path)
+        _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
 
 
@@ -225,7 +225,7 @@ def exit_code(rows: Sequence[Row]) -> int:
 
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith bench`` known."""
-    add_command(app, "bench", BenchForm, bench)
+    add_command(app, "bench", BenchFlags, bench)
 
 
 def _plan(options: Options) -> Sequence[Job]:
@@ -235,13 +235,13 @@ def _plan(options: Options) -> Sequence[Job]:
     return jobs
 
 
-def _run(form: BenchForm, options: Options) -> Results:
+def _run(flags: BenchFlags, options: Options) -> Results:
     jobs = _plan(options)
     options.check_device()
     console = SideConsole()
-    if not form.quiet:
+    if not flags.quiet:
         tell(f"{counted(len(jobs), 'row')} to {options.path}")
-    listener = make_listener(jobs, console, is_quiet=form.quiet)
+    listener = make_listener(jobs, console, is_quiet=flags.quiet)
     try:
         rows = run_plan(jobs, options, listener)
     except KeyboardInterrupt:
@@ -254,25 +254,25 @@ def _run(form: BenchForm, options: Options) -> Results:
     return Results(rows, run)
 
 
-def _write(form: BenchForm, results: Results, rows_path: Path | None) -> None:
+def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
     written: list[Path] = []
     try:
-        for path, text in ((form.csv, csv_text(results.rows)), (form.json, _json(results))):
+        for path, text in ((flags.csv, csv_text(results.rows)), (flags.json, _json(results))):
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
                 written.append(path)
-        if form.html is not None:
-            write_page(results, form.html)
-            written.append(form.html)
-        if form.png is not None:
-            written += write_pictures(results, form.png)
+        if flags.html is not None:
+            write_page(results, flags.html)
+            written.append(flags.html)
+        if flags.png is not None:
+            written += write_pictures(results, flags.png)
     except (OSError, PictureError, ValueError, ArithmeticError) as error:
         again = f"; the rows are in {rows_path}, and --from makes reports of them"
         raise UsageError(
             f"a report cannot be written: {error}{again if rows_path else ''}"
         ) from None
-    if written and not form.quiet:
+    if written and not flags.quiet:
         tell(f"wrote {', '.join(map(str, written))}")
 
 
@@ -303,12 +303,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def check_modes(form: DataclassInstance) -> None:
+def check_modes(flags: DataclassInstance) -> None:
     """UsageError if something was asked for that would not be looked at."""
     for mode, used in USES.items():
-        if not getattr(form, mode):
+        if not getattr(flags, mode):
             continue
-        ignored = [name for name in _given(form) if name not in (mode, *used)]
+        ignored = [name for name in _given(flags) if name not in (mode, *used)]
         if ignored:
             names = ", ".join(map(flag_of, ignored))
             raise UsageError(f"{flag_of(mode)} does not go with {names}: {WHY[mode]}; leave it out")
@@ -324,9 +324,9 @@ def flag_of(name: str) -> str:
     return FLAGS.get(name) or f"--{name.replace('_', '-')}"
 
 
-def _given(form: DataclassInstance) -> Iterator[str]:
+def _given(flags: DataclassInstance) -> Iterator[str]:
     """Fields that are not as they are if nothing is said."""
-    for item in fields(form):
-        value = getattr(form, item.name)
+    for item in fields(flags):
+        value = getattr(flags, item.name)
         if value not in (item.default, []):
             yield item.name

@@ -27,7 +27,7 @@ from tilesmith.bench.compare import (
 from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.bench.tables import plus_minus
 from tilesmith.cli.bench import load_results
-from tilesmith.cli.forms import add_command
+from tilesmith.cli.flags import add_command
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.diagnostics.wording import counted, number_text
 from tilesmith.lab.line_file import json_line
@@ -41,7 +41,7 @@ _TIMED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.MACHINE, ChangeKind.D
 
 
 @dataclass(frozen=True)
-class CompareForm:
+class CompareFlags:
     """The options of ``tilesmith compare``."""
 
     before: Annotated[Path, typer.Argument(help="file of rows of the first run")]
@@ -59,23 +59,23 @@ class CompareForm:
     json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
 
 
-def run_compare(form: CompareForm) -> int:
+def run_compare(flags: CompareFlags) -> int:
     """Say what got faster or slower beyond noise. Also what fails now or works now."""
-    before, after = load_results(form.before), load_results(form.after)
-    found = compare(before.rows, after.rows, form.threshold / 100)
+    before, after = load_results(flags.before), load_results(flags.after)
+    found = compare(before.rows, after.rows, flags.threshold / 100)
     differences = run_differences(before, after, found)
-    show = _print_json if form.json else partial(_print_parts, has_all=form.every)
+    show = _print_json if flags.json else partial(_print_parts, has_all=flags.every)
     if not is_shown(lambda: show(found, differences)):
         return UNPRINTED
-    if form.fail_on_slower and found.is_empty:
+    if flags.fail_on_slower and found.is_empty:
         tell("error: nothing of ours can be compared: the runs share no row that both timed")
         return WORSE
-    return WORSE if form.fail_on_slower and found.regressions else 0
+    return WORSE if flags.fail_on_slower and found.regressions else 0
 
 
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith compare`` known."""
-    add_command(app, "compare", CompareForm, run_compare)
+    add_command(app, "compare", CompareFlags, run_compare)
 
 
 def _print_json(found: Comparison, differences: Differences) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.forms import BoundForm, UsageError, add_command
+from tilesmith.cli.flags import BoundFlags, UsageError, add_command
 from tilesmith.cli.output import show
 from tilesmith.compiler.pipeline import TRACE, watch_stages
 from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
@@ -21,7 +21,7 @@ from tilesmith.store.config_text import config_text
 
 
 @dataclass(frozen=True)
-class ExplainForm(BoundForm):
+class ExplainFlags(BoundFlags):
     """The options of ``tilesmith explain``."""
 
     count: Annotated[int, typer.Option(help="how many configs to list", min=1)] = 5
@@ -33,26 +33,26 @@ class ExplainForm(BoundForm):
     ] = ""
 
 
-def facts(form: BoundForm) -> int:
+def facts(flags: BoundFlags) -> int:
     """What a kernel multiplies, reduces and moves, in its own names."""
-    show(str(form.bind().facts))
+    show(str(flags.bind().facts))
     return 0
 
 
-def explain(form: ExplainForm) -> int:
+def explain(flags: ExplainFlags) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
-    bound = form.bind()
-    if form.stages:
-        show("\n".join(stage_lines(bound, _chosen_config(bound, form.config))))
+    bound = flags.bind()
+    if flags.stages:
+        show("\n".join(stage_lines(bound, _chosen_config(bound, flags.config))))
     else:
-        show("\n".join(explain_lines(bound, form.count)))
+        show("\n".join(explain_lines(bound, flags.count)))
     return 0
 
 
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith facts`` and ``tilesmith explain`` known."""
-    add_command(app, "facts", BoundForm, facts)
-    add_command(app, "explain", ExplainForm, explain)
+    add_command(app, "facts", BoundFlags, facts)
+    add_command(app, "explain", ExplainFlags, explain)
 
 
 def _chosen_config(bound: BoundKernel, text: str) -> Config:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.forms import INTERRUPTED, KERNEL_ERROR, KernelForm, UsageError, add_command
+from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, UsageError, add_command
 from tilesmith.cli.output import show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -29,7 +29,7 @@ from tilesmith.tune.search.registry import find_method
 
 
 @dataclass(frozen=True)
-class TuneForm(KernelForm):
+class TuneFlags(KernelFlags):
     """The options of ``tilesmith tune``."""
 
     budget: Annotated[float | None, typer.Option(help="seconds to search", min=0.0)] = None
@@ -60,16 +60,16 @@ class TuneForm(KernelForm):
         return TuneRequest(self.force, budget, keywords)
 
 
-def tune(form: TuneForm) -> int:
+def tune(flags: TuneFlags) -> int:
     """Find the fastest config of a kernel for given arguments."""
-    kernel, arguments = form.load()
-    request = form.request(kernel)
+    kernel, arguments = flags.load()
+    request = flags.request(kernel)
     bound = kernel.bind(arguments)
     result = search(bound, arguments, request)
     if result is None:
         raise UsageError(_why_no_search(bound, request))
-    written = _written(form.report / kernel.name) if form.report else []
-    _show(form, kernel, result, written)
+    written = _written(flags.report / kernel.name) if flags.report else []
+    _show(flags, kernel, result, written)
     if result.stop is StopReason.INTERRUPTED:
         return INTERRUPTED
     return 0 if result.is_measured else KERNEL_ERROR
@@ -86,7 +86,7 @@ def search(
 
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith tune`` known."""
-    add_command(app, "tune", TuneForm, tune)
+    add_command(app, "tune", TuneFlags, tune)
 
 
 def _why_no_search(bound: BoundKernel, request: TuneRequest) -> str:
@@ -107,16 +107,16 @@ def _check_method(name: str) -> None:
         raise UsageError(str(error)) from None
 
 
-def _show(form: TuneForm, kernel: Kernel, result: TuneResult, written: list[Path]) -> None:
-    if form.json:
+def _show(flags: TuneFlags, kernel: Kernel, result: TuneResult, written: list[Path]) -> None:
+    if flags.json:
         record = {"kernel": kernel.name, **result_record(result), "report": list(map(str, written))}
         show(json_line(record))
         return
     if result.is_measured:
         show(result.paste_line)
-    if form.report and result.is_cached:
+    if flags.report and result.is_cached:
         typer.echo("no search, so no report: a winner is stored; --force searches", err=True)
-    elif written and not form.quiet:
+    elif written and not flags.quiet:
         typer.echo(f"report: {', '.join(map(str, written))}", err=True)
 
 

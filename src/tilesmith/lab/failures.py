@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tilesmith.store.outcome import Verdict
 
 LONGEST_REASON = 300
+"""Characters: a reason is one line of a table."""
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Lone surrogates, which names of files may have, cannot be written to any file."""

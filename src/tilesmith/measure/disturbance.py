@@ -22,7 +22,7 @@ TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class Reading:
-    """Seconds so far."""
+    """What the clocks say: wall time, processor time used, time waited for a core."""
 
     wall_s: float
     used_s: float

@@ -34,7 +34,7 @@ class Timing:
 
     @property
     def summary(self) -> Summary:
-        """Median and spread."""
+        """Median, low and high percentile of the samples."""
         return summarize(self.samples_ms)
 
     @property

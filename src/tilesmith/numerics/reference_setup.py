@@ -30,6 +30,7 @@ FEWEST_PROGRAMS, MOST_PROGRAMS = 8, 64
 MAX_BYTES = 2 << 30
 """Tiles shrink until they take no more."""
 _WIDEST = 8
+"""Bytes of the widest element."""
 
 
 def needs_all_programs(function: Function) -> bool:
@@ -172,9 +173,6 @@ def _elements(function: Function, shape: Shape, lengths: Mapping[str, int]) -> i
     return prod(known[f] if f in known else function.hint(f) for f in factors)
 
 
-_WIDEST_INTEGER = 8
-
-
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage, as a flat tensor over the same memory."""
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
@@ -228,7 +226,7 @@ def _once(
 
 def _padded_copy(content: torch.Tensor) -> torch.Tensor:
     """A copy that any type can be seen in: its length is a multiple of the widest."""
-    length = -(-content.numel() // _WIDEST_INTEGER) * _WIDEST_INTEGER
+    length = -(-content.numel() // _WIDEST) * _WIDEST
     copy = torch.zeros(length, dtype=torch.uint8, device=content.device)
     copy[: content.numel()] = content
     return copy

@@ -26,6 +26,7 @@ from tilesmith.ir.types import Dim
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)
 _UNKNOWN_EXTENT = 1 << 12
 _SPLITTER = 2.0**27 + 1
+"""Veltkamp's constant: splits a double into two halves whose products are exact."""
 Pair = tuple[torch.Tensor, torch.Tensor]
 """A value as the unevaluated sum of two, the second of which is a rounding error of the first."""
 

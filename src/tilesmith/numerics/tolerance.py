@@ -15,6 +15,7 @@ import torch
 _DOUBLE_BIAS = 1023
 _DOUBLE_FRACTION_BITS = 52
 _ORDERED_VIEWS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# The weights of the formula in Budget, which says where each comes from.
 ELEMENTWISE_STEPS = 16
 SUM_SIGMAS = 6
 INTERMEDIATE_VALUE_WEIGHT = 2

@@ -9,6 +9,7 @@ import ast
 import platform
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from functools import lru_cache
 from hashlib import sha256
@@ -69,7 +70,7 @@ class StoredKernel(Protocol):
 
     @property
     def function(self) -> Function:
-        """The IR."""
+        """The traced function after the standard passes."""
         ...
 
     @property
@@ -142,16 +143,18 @@ def _describe(value: Any) -> str:
 @lru_cache(maxsize=1)
 def toolchain() -> tuple[tuple[str, str], ...]:
     """Names and versions. Torch's version names its CUDA or HIP, too: ``2.11.0+cu128``."""
-    installed = [(name, found) for name in PACKAGES if (found := _version(name))]
-    own = f"{_version('tilesmith') or 'source'}+{_digest_sources()}"
-    return (("tilesmith", own), *installed, ("machine", platform.machine()))
+    installed = installed_versions(("tilesmith", *PACKAGES))
+    own = f"{installed.pop('tilesmith', 'source')}+{_digest_sources()}"
+    return (("tilesmith", own), *installed.items(), ("machine", platform.machine()))
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions by package; those that are not installed are left out."""
+    found: dict[str, str] = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _digest_sources() -> str:

@@ -37,12 +37,13 @@ UNKEPT_VERDICTS = (
 )
 """Depend on more than the conditions, and cost little to find out again."""
 LOCK_TIMEOUT_S = 5.0
+"""For a rotation; without the lock the file only grows for a while."""
 SCHEMA = 1
 _TIMES = ("median_ms", "low_ms", "high_ms")
 
 
 def journal_folder(cache_dir: str | Path) -> Path:
-    """Where journals lie."""
+    """The folder of all journals below a cache folder."""
     return Path(cache_dir) / "tuning" / "journal"
 
 

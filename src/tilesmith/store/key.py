@@ -48,7 +48,7 @@ class StoreKey:
 
     @cached_property
     def digest(self) -> str:
-        """Of everything."""
+        """Stands for all fields: two keys with one digest have the same conditions."""
         versions = [f"{name} {found}" for name, found in sorted(self.toolchain)]
         return digest_text(self.conditions, self.program, self.facts, *versions, length=32)
 
@@ -68,7 +68,7 @@ class StoreKey:
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> StoreKey:
-        """What ``to_dict`` gave."""
+        """The key whose ``to_dict`` this is."""
         values: dict[str, Any] = dict(fields)
         values["toolchain"] = tuple(values["toolchain"].items())
         return StoreKey(**values)

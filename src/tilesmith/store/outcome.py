@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def config(self) -> Config:
-        """The candidate's Config."""
+        """The Config that was tried."""
         return self.candidate.config
 
     @property

@@ -23,6 +23,7 @@ from tilesmith.store.key import StoreKey, now_text, safe_name
 
 LOG = logging.getLogger("tilesmith.autotune")
 LOCK_TIMEOUT_S = 10.0
+"""Longer than an update takes; after it a winner is kept in memory."""
 SCHEMA = 1
 MAX_DEPTH = 8
 """Of lists within the values of a Config; the deepest there are have two."""

@@ -45,7 +45,7 @@ class Archive:
 
     @cached_property
     def key(self) -> StoreKey:
-        """Of winners."""
+        """What winners of this search are stored under."""
         options = self._options
         scope = WinnerScope(options.configs, options.overrides, options.is_deterministic)
         return scope.narrow(self._conditions)
@@ -88,7 +88,7 @@ class Archive:
         return min((outcome.time_ms for outcome in self._known.values()), default=inf)
 
     def append(self, outcome: Outcome) -> None:
-        """Keep an outcome."""
+        """Put an outcome into the journal, unless the cache is off."""
         if self._options.is_cached:
             self._journal.append(outcome)
 

@@ -72,8 +72,8 @@ class Autotuner:
     ) -> Config | None:
         """The best Config that a search finds; None if no candidate works."""
         options = options_from_settings(bound.settings, request.keywords, request.budget_s)
-        told = [] if request.on_end is None else [EndListener(request.on_end)]
-        tuner = Autotuner([*self._watchers, *told])
+        watchers = [] if request.on_end is None else [EndListener(request.on_end)]
+        tuner = Autotuner([*self._watchers, *watchers])
         return tuner._find([Case(bound, args)], options, is_forced=request.is_forced)
 
     def tune_multi(

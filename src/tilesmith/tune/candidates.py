@@ -23,6 +23,7 @@ from tilesmith.tune.tally import Tally
 LOG = logging.getLogger("tilesmith.autotune")
 DEFAULT_ORIGIN = "default"
 NUM_RANKED = 16
+"""Configs of the device model that a search starts from."""
 RECALL_RATIO = 1.1
 """A candidate known to be slower than this multiple of the best is not measured again."""
 OLD_RECALL_RATIO = 1.5
@@ -147,7 +148,7 @@ class ReadyQueue:
                 self._items.append(item)
 
     def pop(self) -> Built:
-        """The next one."""
+        """The candidate whose turn it is, which leaves the queue."""
         return self._items.popleft()
 
     @property

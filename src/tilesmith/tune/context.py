@@ -126,13 +126,13 @@ class Records(Protocol):
         ...
 
     def commit(self, result: TuneResult) -> None:
-        """Keep the winner."""
+        """Store the winner, where later searches and first calls find it."""
         ...
 
 
 @dataclass(frozen=True)
 class TuneContext:
-    """Where candidates pass."""
+    """What a search works with."""
 
     emit: Callable[[Candidate], EmittedCandidate]
     """May raise: then the candidate does not build."""

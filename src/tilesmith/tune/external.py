@@ -44,7 +44,7 @@ CompileFunction = Callable[[Config], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class TunedFunction:
-    """What is tuned."""
+    """A function that is made from choices, with the arguments to measure it on."""
 
     compile_fn: CompileFunction
     args: tuple[Any, ...]
@@ -54,7 +54,7 @@ class TunedFunction:
 
     @property
     def name(self) -> str:
-        """For the log."""
+        """What logs call it."""
         return getattr(self.compile_fn, "__name__", type(self.compile_fn).__name__)
 
 
@@ -71,7 +71,7 @@ class ImmediateBuilder:
         self._waiting.append(emitted)
 
     def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
-        """All of them."""
+        """All candidates that were submitted."""
         done, self._waiting = self._waiting, []
         return [(emitted, BuildReply(Verdict.OK)) for emitted in done]
 
@@ -116,7 +116,7 @@ class InProcessRunner:
         return CheckReply(Verdict.OK, "", first_ms)
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
-        """Samples, interleaved."""
+        """Samples of functions that are called in turns."""
         works = {str(place): self._work(key) for place, key in enumerate(keys)}
         timings = time_calls(works, repeats, self._subject.device)
         return tuple(timings[str(place)].samples_ms for place in range(len(keys)))
@@ -185,7 +185,7 @@ def autotune(
 def tune_subject(
     subject: TunedFunction, tunables: Mapping[str, Fragment], options: TuneOptions
 ) -> TuneResult:
-    """The search."""
+    """Search for the fastest choice; raises AutotuneError if none works."""
     # Search methods ask of a specification only what a plain space has as well.
     spec = cast("ConfigSpec", PlainSpace(tunables))
     default = Candidate(spec.default_config(), "default")
@@ -277,7 +277,7 @@ class PlainSpace:
         return self._dimensions
 
     def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
-        """All of them."""
+        """All tunables: none depends on the value of another."""
         return self._dimensions
 
     def random_config(self, rng: Random) -> Config:

@@ -28,6 +28,7 @@ QUICK_MS = 20.0
 """And in any case if it takes no longer: its first time may be that of a busy machine."""
 LOG = logging.getLogger("tilesmith.autotune")
 ROUNDS_PER_CHUNK = 10
+"""Between two looks at the clock."""
 MAX_ROUNDS = 400
 
 

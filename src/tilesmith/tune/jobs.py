@@ -28,7 +28,7 @@ class Program:
 
 @dataclass(frozen=True)
 class BuildReply:
-    """The compiler's answer."""
+    """What became of the build of one program."""
 
     verdict: Verdict
     """OK, BUILD_ERROR, OUT_OF_RESOURCES."""

@@ -24,7 +24,7 @@ class Deadline:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the start."""
+        """Seconds since the search began."""
         return self._clock() - self._start
 
     def elapsed_at(self, moment: float) -> float:

@@ -241,7 +241,7 @@ class History:
 
     @property
     def failed(self) -> list[Trial]:
-        """Trials without one."""
+        """Trials that were rejected and have no time."""
         return [trial for trial in self.trials if trial.outcome.time_ms == inf]
 
 

@@ -42,6 +42,7 @@ RUNNER_MODULE = "tilesmith.tune.runner.main"
 START_TIMEOUT_S = 120.0
 FORGET_TIMEOUT_S = 10.0
 RELEASE_TIMEOUT_S = 2.0
+"""A process that takes longer is ended rather than kept for the next search."""
 HARMLESS = (Verdict.OK, Verdict.OUT_OF_RESOURCES, Verdict.OUT_OF_MEMORY)
 """Verdicts on candidates that have not written where they should not."""
 RESTART_S = 2.0
@@ -88,7 +89,7 @@ class RunnerClient:
         self._client.send_ahead(job)
 
     def prepare(self, job: PrepareJob, timeout_s: float) -> PrepareReply:
-        """Load the workload."""
+        """Have the process load a workload and work out the reference."""
         reply = self._ask(lambda: self._client.prepare(job, timeout_s))
         if isinstance(reply, ErrorReply):
             raise RunnerLostError(f"the workload cannot be prepared: {reply.reason}")
@@ -120,7 +121,7 @@ class RunnerClient:
         return self._client.is_alive and key in self._known
 
     def forget(self, key: str) -> None:
-        """Drop a program."""
+        """Have the process drop a program that will not be timed again."""
         if self.knows(key):
             self._known.discard(key)
             with suppress(TrialFailedError, RunnerLostError):

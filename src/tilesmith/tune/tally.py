@@ -24,7 +24,7 @@ class Tally:
         self._num_replaced = 0
 
     def add(self, outcome: Outcome) -> None:
-        """Enter an outcome."""
+        """Count an outcome, which may be the best so far."""
         self.outcomes.append(outcome)
         self._generation.append(outcome)
         if self._is_better(outcome):
@@ -100,7 +100,7 @@ class ProgressReporter:
         self._early: list[tuple[Outcome, int]] | None = []
 
     def start(self, start: SearchStart) -> None:
-        """The search begins."""
+        """Tell that the search begins, and then what was known before it did."""
         early, self._early = self._early or [], None
         self._listener.on_start(start)
         for outcome, num_in_flight in early:

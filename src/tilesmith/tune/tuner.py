@@ -28,14 +28,16 @@ LOG = logging.getLogger("tilesmith.autotune")
 QUEUE_PER_JOB = 2
 """Candidates submitted per builder process, so that none waits for the search loop."""
 POLL_S = 0.1
+"""How long to wait for a build before asking again whether to stop."""
 FINALS_SHARE = 0.1
 MAX_FINALS_S = 5.0
+"""The finals get this share of the budget, and no more than these seconds."""
 HASTY_FINALS_S = 1.0
 """For a user who has pressed Ctrl-C."""
 
 
 class Tuner:
-    """Runs one search."""
+    """Runs one search; all it works with stands in its context."""
 
     def __init__(
         self,

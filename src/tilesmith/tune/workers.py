@@ -51,7 +51,7 @@ class PoolBuilder:
         self._pending: dict[str, _Pending] = {}
 
     def submit(self, emitted: EmittedCandidate) -> None:
-        """Queue all programs."""
+        """Queue one build for each program of a candidate."""
         self._pending[emitted.key] = _Pending(emitted, len(emitted.programs))
         for program in emitted.programs:
             self._pool.submit(emitted.key, program)
@@ -77,7 +77,7 @@ class PoolBuilder:
 
     @property
     def num_jobs(self) -> int:
-        """Processes."""
+        """How many programs are built at a time."""
         return self._num_jobs
 
     def close(self) -> None:

@@ -40,7 +40,9 @@ REFERENCE_SHARE = 0.3
 """Of the budget, at most, for the interpreter."""
 MAX_REFERENCE_S = 30.0
 LOADING_S = 30.0
+"""For putting a workload onto its device, besides the time for the reference."""
 WEIGHING_REPEATS = 10
+"""Samples of the default config that the times of others are divided by."""
 
 
 @dataclass(frozen=True)

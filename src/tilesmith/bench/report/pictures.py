@@ -31,6 +31,18 @@ BAR_INCHES = 0.21
 MAX_MARKS = 9
 GAP_BARS = 0.8
 """Between groups, in bars."""
+_RATE_CLASSES = {
+    "float64": {"fp64": "f64"},
+    "float32": {"fp32": "f32", "tf32": "tf32"},
+    "bfloat16": {"16-bit": "f16"},
+    "float16": {"16-bit": "f16"},
+    "float8_e4m3fn": {"fp8": "f8"},
+    "float8_e5m2": {"fp8": "f8"},
+    "int8": {"int8": "i8"},
+}
+HEIGHT = 5.4
+MARKERS = "osD^vPX*"
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -193,20 +205,6 @@ def _draw_bar(
         fontsize=8,
         color=theme.ink if bar.speedup else theme.failure,
     )
-
-
-_RATE_CLASSES = {
-    "float64": {"fp64": "f64"},
-    "float32": {"fp32": "f32", "tf32": "tf32"},
-    "bfloat16": {"16-bit": "f16"},
-    "float16": {"16-bit": "f16"},
-    "float8_e4m3fn": {"fp8": "f8"},
-    "float8_e5m2": {"fp8": "f8"},
-    "int8": {"int8": "i8"},
-}
-HEIGHT = 5.4
-MARKERS = "osD^vPX*"
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ from tilesmith.lab.processes.child import ChildProcess
 
 SERVER = "tilesmith.lab.processes.build_server"
 MAX_ATTEMPTS = 2
+"""A job that the server was lost with so often is taken for the cause."""
 SILENCE_GRACE_S = 30.0
+"""Beyond a job's own timeout, which the server watches: then the server itself hangs."""
 CLOSE_GRACE_S = 1.0
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """A library's idle threads would not survive the server's forks."""

@@ -22,6 +22,7 @@ from typing import Any
 HEADER = Struct("<4sQ")
 MARK = b"TSF1"
 CHUNK_BYTES = 1 << 20
+"""Of one call to the socket."""
 SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 # poll has neither select's limit on descriptor numbers nor a descriptor of its own.
 Selector: type[selectors.BaseSelector] = getattr(

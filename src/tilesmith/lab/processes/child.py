@@ -36,6 +36,7 @@ START_TIMEOUT_S = 120.0
 TICK_S = 0.2
 """How often a wait looks at the log's length and for a death that no closed socket shows."""
 EXIT_GRACE_S = 1.0
+"""For a process that is ending: its own exit code says more than that of our signal."""
 
 
 class ChildProcess:
@@ -132,7 +133,7 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether its process was started and has not ended."""
         return self._process is not None and self._process.is_running
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from tilesmith.settings import child_environment
 
 PATIENCE_S = 60.0
+"""How long a process waits for the next search."""
 
 
 class Parkable(Protocol):
@@ -28,7 +29,7 @@ class Parkable(Protocol):
         ...
 
     def close(self) -> None:
-        """End it."""
+        """End the process and all it has started."""
         ...
 
 
@@ -56,7 +57,7 @@ class _Idle:
 
 
 class IdleProcesses:
-    """Holds idle processes."""
+    """Idle processes with what they were started as; each ends when it has waited too long."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self.patience_s = patience_s

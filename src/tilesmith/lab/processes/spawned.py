@@ -37,6 +37,7 @@ TAIL_BYTES = 1 << 14
 START = Path(__file__).with_name("start.py")
 KILL_GRACE_S = 10.0
 STACK_DUMP_S = 0.1
+"""For faulthandler to write the stack before the process is killed."""
 
 
 class OutputLog:
@@ -63,7 +64,7 @@ class OutputLog:
         return (self._earlier + self._end())[-TAIL_BYTES:].decode(errors="replace")
 
     def close(self) -> None:
-        """Drop the text."""
+        """Free the memory of the text; its end cannot be asked for any more."""
         self._file.close()
 
     def _size(self) -> int:

@@ -17,6 +17,7 @@ import torch
 from tilesmith.lab.workload.binding import ALIGNMENT, Argument, Binding, TensorRef
 
 POISON = 0xFF
+"""As every byte: NaN in all floating-point types, -1 in integers."""
 _CHUNK = 1 << 24
 LaunchArgument = torch.Tensor | int | float | bool
 

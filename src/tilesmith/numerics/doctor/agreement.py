@@ -50,7 +50,7 @@ class AgreementCount:
         return sum(int((self._different[name] & mask).sum()) for name, mask in masks.items())
 
     def result(self, implementation: str, over: Scope, labels: Sequence[str] = ()) -> Agreement:
-        """What was found."""
+        """The agreement over all results that were added."""
         return Agreement(
             implementation,
             over,

@@ -47,6 +47,10 @@ _TRIALS = 3
 _COMPUTED = (Elementwise, Dot, Reduce, Scan, Load, Cast)
 """Inputs of narrower types become fp64 by a cast, and are disturbed there."""
 Evaluator = Callable[[Any, Frame], Any]
+_MOST_PROGRAMS = 256
+_SPLIT_SIZE = 32
+"""Blocks without a size of their own in the check."""
+Flaw = RaceDetected | DuplicateStoreIndicesError
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,6 @@ def _watched(
 def _is_lost(value: Any) -> bool:
     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
     return is_float and not bool(value.isfinite().all())
-
-
-_MOST_PROGRAMS = 256
-_SPLIT_SIZE = 32
-"""Blocks without a size of their own in the check."""
-Flaw = RaceDetected | DuplicateStoreIndicesError
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def diagnose(
 
 
 class _Doctor:
-    """Makes one examination."""
+    """Measures all implementations of one call."""
 
     def __init__(
         self,

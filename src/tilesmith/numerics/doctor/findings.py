@@ -209,7 +209,7 @@ class DiagnosedCall:
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything measured."""
+    """All measurements of one call, which the verdict is derived from."""
 
     subject: DiagnosedCall
     implementations: tuple[Implementation, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
@@ -25,6 +24,7 @@ from tilesmith.lab.pages import (
     text_cell,
 )
 from tilesmith.schedule.config import Config
+from tilesmith.store.conditions import installed_versions
 from tilesmith.store.config_text import config_text, differences
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
@@ -253,14 +253,6 @@ def _config_cell(config: Config) -> str:
 
 def describe_environment() -> dict[str, str]:
     """Names and versions; packages that are not installed are left out."""
-    found = {name: _version(name) for name in PACKAGES}
     system = f"{platform.system()} on {platform.machine()}"
-    present = {name: text for name, text in found.items() if text}
-    return {**present, "Python": platform.python_version(), "system": system}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    python = {"Python": platform.python_version(), "system": system}
+    return installed_versions(PACKAGES) | python

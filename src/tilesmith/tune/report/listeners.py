@@ -118,7 +118,7 @@ class ProgressListener:
         self._num_failed = 0
 
     def on_start(self, start: SearchStart) -> None:
-        """Show the bar."""
+        """Show the bar, and make sure that it goes with the process."""
         self._task = self._bar.add_task(
             f"tuning {start.kernel}", total=start.budget_s, status="starting"
         )
@@ -127,7 +127,7 @@ class ProgressListener:
         atexit.register(self._bar.stop)
 
     def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
-        """Move it."""
+        """Move the bar and say what is best so far."""
         self._num_failed += not outcome.verdict.is_timed
         self._bar.update(
             self._task,

@@ -35,7 +35,7 @@ class LogListener:
         self._final: Final | None = None
 
     def on_start(self, start: SearchStart) -> None:
-        """The header."""
+        """Say what is tuned, where and how."""
         self._kernel, self._default = start.kernel, default_of(start)
         self._log.write(logging.INFO, 0.0, *header_lines(start))
         if start.judge_reason:
@@ -48,7 +48,7 @@ class LogListener:
             self._log.write(logging.DEBUG, progress.elapsed_s, outcome_text(outcome))
 
     def on_generation(self, generation: Generation) -> None:
-        """One line."""
+        """Say in one line what a generation has found."""
         self._log.write(logging.INFO, generation.elapsed_s, generation_text(generation))
 
     def on_finals(self, final: Final) -> None:

@@ -58,7 +58,7 @@ class TableListener:
         self._record("outcome", outcome_record(outcome, progress))
 
     def on_generation(self, generation: Generation) -> None:
-        """A summary record."""
+        """Write a record that sums up a generation."""
         best = generation.best
         self._record(
             "generation",
@@ -81,7 +81,7 @@ class TableListener:
         self._record("finals", {"standings": standings, "noise": final.noise})
 
     def on_end(self, result: TuneResult) -> None:
-        """The result."""
+        """Write the record of the result."""
         self._record("end", result_record(result))
 
     def _csv_row(self, outcome: Outcome, progress: Progress) -> tuple[object, ...]:

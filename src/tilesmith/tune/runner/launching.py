@@ -30,6 +30,7 @@ from tilesmith.tune.jobs import TimeJob, TimeReply
 MIN_SAMPLE_MS = 0.2
 """On a CPU, where a clock and its disturbances are felt below."""
 CHEAP_FLUSH_BYTES = 32 << 20
+"""Caches up to this size are cleared before each cold sample."""
 SLOW_MS = 20.0
 """What takes longer needs no untimed call first."""
 

@@ -60,7 +60,7 @@ class SearchMethod(Protocol):
     """Makes a search: the entries of the registry."""
 
     def __call__(self, space: SearchSpace, seed: int) -> Search:
-        """A new search."""
+        """Begin a search of this method in a space."""
         ...
 
 

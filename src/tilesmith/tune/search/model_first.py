@@ -31,7 +31,7 @@ EXPLORATION_HALVES_AFTER = 24
 
 
 class ModelFirstSearch:
-    """The default method."""
+    """The default method: measures what a learned correction of the device model predicts."""
 
     name = "ModelFirstSearch"
 

@@ -25,7 +25,7 @@ from tilesmith.lab.workload.argument_text import (
 from tilesmith.settings import SettingError
 from tilesmith.targets import parse_target
 
-Form = TypeVar("Form")
+FlagsT = TypeVar("FlagsT")
 PACKAGE = str(Path(__file__).parents[1])
 KERNEL_ERROR, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 """Exit codes, beside 0."""
@@ -41,7 +41,7 @@ class UsageError(Exception):
 
 
 @dataclass(frozen=True)
-class KernelForm:
+class KernelFlags:
     """Which kernel, and for which arguments."""
 
     kernel: Annotated[str, typer.Argument(help="module:kernel or path/to/file.py:kernel")]
@@ -77,7 +77,7 @@ class KernelForm:
 
 
 @dataclass(frozen=True)
-class BoundForm(KernelForm):
+class BoundFlags(KernelFlags):
     """A kernel for a device that need not be here."""
 
     target: Annotated[
@@ -94,14 +94,16 @@ class BoundForm(KernelForm):
         return kernel.bind(arguments, target=self.target or None)
 
 
-def add_command(app: typer.Typer, name: str, form: type[Form], run: Callable[[Form], int]) -> None:
-    """A command that fills in a form and runs; what it returns is the exit code."""
+def add_command(
+    app: typer.Typer, name: str, flags: type[FlagsT], run: Callable[[FlagsT], int]
+) -> None:
+    """A command with these flags; what ``run`` returns is the exit code."""
 
     def command(**values: Any) -> None:
-        raise typer.Exit(_run_safely(run, form(**values)))
+        raise typer.Exit(_run_safely(run, flags(**values)))
 
-    hints = get_type_hints(form, include_extras=True)
-    parameters = inspect.signature(form).parameters.values()
+    hints = get_type_hints(flags, include_extras=True)
+    parameters = inspect.signature(flags).parameters.values()
     resolved = [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
     command.__annotations__ = hints
     command.__doc__ = run.__doc__
@@ -109,10 +111,10 @@ def add_command(app: typer.Typer, name: str, form: type[Form], run: Callable[[Fo
     app.command(name)(command)
 
 
-def _run_safely(run: Callable[[Form], int], form: Form) -> int:
+def _run_safely(run: Callable[[FlagsT], int], flags: FlagsT) -> int:
     """Mistakes of the caller are a message, not a traceback."""
     try:
-        return run(form)
+        return run(flags)
     except (ArgumentTextError, ReferenceNotFoundError, SettingError, UsageError) as error:
         typer.echo(f"error: {error}", err=True)
         return USAGE_ERROR
