@@ -19,6 +19,7 @@ from tilesmith.analysis.effects import (
     is_pinned,
     tensor_operands,
 )
+from tilesmith.ir.axis_roles import Accessed
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier, Loop
 from tilesmith.ir.ops.indexing import Full
@@ -68,10 +69,9 @@ def find_accesses(op: Operation, definitions: Definitions) -> tuple[Access, ...]
     if is_elsewhere(op) or isinstance(op, GroupBarrier):
         return (Access(op, None),)
     if isinstance(op, (Load, Store, Atomic)):
-        accessed = op.result if isinstance(op, Load) else op.value
         forms = tuple(find_affine(index, definitions) for index in op.indices)
         group = alias_group(op.tensor)
-        return (Access(op, group, op.tensor, op.indices, forms, accessed.tile.shape),)
+        return (Access(op, group, op.tensor, op.indices, forms, Accessed.tile(op).tile.shape),)
     tensors = tensor_operands(op)
     # Foreign code reaches memory through the tensors it is given.
     others = () if is_pinned(op) else (Access(op, None),)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.ir.axis_roles import Accessed
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While
@@ -185,7 +186,7 @@ def _types(values: Iterable[Value]) -> list[Type]:
 def _check_access(op: Operation) -> str | None:
     if not isinstance(op, (Load, Store, Atomic)):
         return None
-    accessed = (op.result if isinstance(op, Load) else op.value).tile.shape
+    accessed = Accessed.tile(op).tile.shape
     tiles = [*op.indices, *((op.mask,) if op.mask is not None else ())]
     for tile in tiles:
         if not _broadcasts_to(tile.tile.shape, accessed):
