@@ -93,9 +93,7 @@ def must_order(first: Access, second: Access, iterations: Iterations | None = No
     if is_release or (isinstance(first.op, Atomic) and first.op.acquires):
         # One thread speaks for all: what the others did must come before, or after.
         return True
-    if not (first.writes or second.writes) or not _may_alias(first, second):
-        return False
-    if _commute(first.op, second.op) or is_disjoint(first, second, iterations):
+    if _commute(first.op, second.op) or not may_conflict(first, second, iterations):
         return False
     if isinstance(second.op, Store) and isinstance(first.op, (Load, Store)):
         # A lane's own earlier access of the same element comes first in any case.
@@ -103,8 +101,12 @@ def must_order(first: Access, second: Access, iterations: Iterations | None = No
     return True
 
 
-def _may_alias(first: Access, second: Access) -> bool:
-    return first.group is None or second.group is None or first.group == second.group
+def may_conflict(first: Access, second: Access, iterations: Iterations | None = None) -> bool:
+    """Whether one of two accesses may write an element that the other touches."""
+    if not (first.writes or second.writes):
+        return False
+    may_alias = first.group is None or second.group is None or first.group == second.group
+    return may_alias and not is_disjoint(first, second, iterations)
 
 
 def _commute(first: Operation, second: Operation) -> bool:

@@ -16,8 +16,8 @@ from tilesmith.analysis.memory_conflicts import (
     Access,
     accesses_in,
     find_accesses,
-    is_disjoint,
     is_same_place,
+    may_conflict,
 )
 from tilesmith.ir.axis_roles import Accessed, Numbered
 from tilesmith.ir.function import Function
@@ -173,7 +173,7 @@ def _phases_of_memory(
     """The phases that accesses must not come before, for the sake of accesses before them."""
     for access in accesses:
         for before in earlier:
-            if not _may_conflict(before.access, access):
+            if not may_conflict(before.access, access):
                 continue
             now = _Timed(access, before.last, before.last, is_row_op)
             yield before.last + (not _stays_before(before, now))
@@ -251,16 +251,8 @@ def _keeps_memory_order(plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Oper
         _stays_before(earlier, later)
         for i, later in enumerate(accesses)
         for earlier in accesses[:i]
-        if _may_conflict(earlier.access, later.access)
+        if may_conflict(earlier.access, later.access)
     )
-
-
-def _may_conflict(first: Access, second: Access) -> bool:
-    if not (first.writes or second.writes):
-        return False
-    if None not in (first.group, second.group) and first.group != second.group:
-        return False
-    return not is_disjoint(first, second)
 
 
 def _stays_before(earlier: _Timed, later: _Timed) -> bool:
