@@ -85,7 +85,7 @@ class _Analysis:
             block
             for loop in self._loops
             for axis, block in enumerate(loop.blocks)
-            if block and is_false_past_end(op, axis, loop, self._defined_by)
+            if block and _is_false_past_end(op, axis, loop, self._defined_by)
         }
         shape = op.result.tile.shape
         # Of two axes of one tile, only one is that of the indices.
@@ -235,10 +235,14 @@ _VALUE_RULES: dict[type[Operation], Callable[..., Lanes]] = {
 """Ops that make new constants of those they find: axis roles cannot say which."""
 
 
-def is_false_past_end(
+def _is_false_past_end(
     comparison: Operation, axis: int, loop: Loop, defined_by: Mapping[Value, Operation]
 ) -> bool:
-    """Whether a comparison is false in the lanes past the end of axis ``axis`` of the loop."""
+    """Whether a comparison is false in the lanes past the end of axis ``axis`` of the loop.
+
+    Where a loop ends at the greatest of some lengths, ``index < length`` is false past its end, in
+    every lane of the lengths that is valid itself: it says all that the range's mask would say.
+    """
     if not isinstance(comparison, Elementwise) or comparison.fn != "lt":
         return False
     index, length = (_origin(arg, defined_by) for arg in comparison.args)
