@@ -43,8 +43,7 @@ class Injection:
 
 def _add_pass(name: str, run: Callable[[Function], Function]) -> None:
     stage = compiler.STANDARD
-    run.__name__ = name
-    added = rewrite(run, "It is wrong on purpose.")
+    added = replace(rewrite(run, "It is wrong on purpose."), name=name)
     compiler.STANDARD = replace(stage, passes=(*stage.passes, added))
 
 

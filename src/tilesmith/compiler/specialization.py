@@ -148,12 +148,15 @@ class Specialization:
         config = spec.normalize(config)
         check_deterministic(variant.function, config, self.settings)
         key = (variant, target, config)
-        if key not in self._artifacts:
+        made = self._artifacts.get(key)
+        if made is None:
             state = Lowering.of_config(*spec.of(config), self.settings, self.backends)
-            self._artifacts[key] = run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact
-            if len(self._artifacts) > MAX_ARTIFACTS:
-                self._artifacts.pop(next(iter(self._artifacts)))
-        return self._artifacts[key]
+            made = run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact
+            # Emptied at once, not one by one: other threads may be looking something up.
+            if len(self._artifacts) >= MAX_ARTIFACTS:
+                self._artifacts.clear()
+            self._artifacts[key] = made
+        return made
 
     def module(self, config: Config, target: Target) -> str:
         """The text of a module: device code with the user's host code around it."""
