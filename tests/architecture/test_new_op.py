@@ -19,7 +19,7 @@ from tests.passes.kernel_texts import row_kernel
 from tests.passes.padded_run import PaddedRun
 from tilesmith.analysis.flattenable import find_flattenable
 from tilesmith.analysis.rollable import find_rollable_dims
-from tilesmith.backends.cpu.keeps import plan_grid
+from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import call
 from tilesmith.backends.triton.ops.program_ids import emit_body

@@ -11,7 +11,7 @@ import tilesmith as helion
 from tests.examples.case import Case, as_outputs
 from tests.examples.cases import EXAMPLES
 from tests.host_backends import OLDER_TARGETS, on_backend
-from tilesmith.backends.cpu import threads
+from tilesmith.backends.cpu.emission import threads
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tilesmith.compiler.specialization as compiler
-from tilesmith.backends.cpu import memory_access
-from tilesmith.backends.cpu.step_order import StepOrder
+from tilesmith.backends.cpu.llvm import lanes as memory_access
+from tilesmith.backends.cpu.planning.step_order import StepOrder
 from tilesmith.compiler.lowering import rewrite
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.functions import promotion

@@ -11,11 +11,9 @@ from functools import cache
 import llvmlite.binding as llvm
 import torch
 
-from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.casts import to_memory, to_register
-from tilesmith.backends.cpu.half_conversions import HALF_CONVERSIONS
-from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import (
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
     LType,
@@ -23,6 +21,7 @@ from tilesmith.backends.cpu.registers import (
     index,
     memory_element,
 )
+from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS, to_memory, to_register
 from tilesmith.dtypes import DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 

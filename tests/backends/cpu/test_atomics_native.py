@@ -12,7 +12,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.host_backends import OLDER_TARGETS, on_backend
-from tilesmith.backends.cpu import threads
+from tilesmith.backends.cpu.emission import threads
 from tilesmith.numerics.compare import check_against
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)

@@ -17,7 +17,7 @@ from tests.backends.cpu.native_function import (
     Machine,
     NativeFunctions,
 )
-from tilesmith.backends.cpu.casts import bitcast, cast, round_to
+from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to
 from tilesmith.dtypes import (
     ALL_DTYPES,
     BF16,

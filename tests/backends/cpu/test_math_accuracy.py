@@ -20,7 +20,7 @@ from tests.backends.cpu.native_function import (
     Machine,
     NativeFunctions,
 )
-from tilesmith.backends.cpu.scalar_functions import apply
+from tilesmith.backends.cpu.math.scalar_functions import apply
 from tilesmith.dtypes import BF16, F16, F32, F64, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.numerics.tolerance import ulp_error

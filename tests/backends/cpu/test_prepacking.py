@@ -13,7 +13,7 @@ import tilesmith.language as hl
 from tests.backends.cpu.dots.native_product import place
 from tests.conformance.case import randn
 from tests.host_backends import OLDER_TARGETS
-from tilesmith.backends.cpu import threads
+from tilesmith.backends.cpu.emission import threads
 from tilesmith.numerics.compare import check_against
 from tilesmith.runtime.native.host_cpu import host_target
 

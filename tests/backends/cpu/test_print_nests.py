@@ -24,14 +24,13 @@ from examples import (
 from tests.backends.cpu import shown_kernels
 from tests.lowering import for_target, schedule_function
 from tests.specs import config_spec
-from tilesmith.backends.cpu.grids import plan_function
-from tilesmith.backends.cpu.nests import PlannedGrid
-from tilesmith.backends.cpu.print_nests import print_plan
+from tilesmith.backends.cpu.loop_ir.statements import Kernel
+from tilesmith.backends.cpu.lowering.kernel import lower_kernel
+from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import walk_function
-from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import cpu_target
 
 TARGET = cpu_target("avx512")
@@ -106,18 +105,18 @@ CASES = (
 )  # fmt: skip
 
 
-def plan(case: Case) -> tuple[Function, Schedule, list[PlannedGrid]]:
+def lower(case: Case) -> tuple[Function, Kernel]:
     function = case.kernel.bind(case.args).function
     spec = config_spec(function, TARGET)
     function, schedule = schedule_function(
         function, spec, helion.Config(**{**PLAIN, **case.config})
     )
     function = for_target(function, schedule)
-    return function, schedule, plan_function(function, schedule)
+    return function, lower_kernel(function, schedule)
 
 
 def shown(case: Case) -> str:
-    return print_plan(*plan(case))
+    return print_kernel(lower(case)[1])
 
 
 def find(name: str) -> Case:
@@ -131,8 +130,8 @@ def test_plan_is_shown_as_recorded(case: Case, golden: Callable[..., None]) -> N
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_line_of_the_user_appears_once_in_full(case: Case) -> None:
-    function, schedule, grids = plan(case)
-    text = print_plan(function, schedule, grids)
+    function, kernel = lower(case)
+    text = print_kernel(kernel)
     quoted = re.findall(r"# (\w+\.py:\d+)  \S", text)
     assert len(quoted) == len(set(quoted))
     # A bare constant may belong to a line that does nothing else, like an argument's default.
@@ -160,8 +159,8 @@ def assigned(text: str) -> set[str]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_name_in_an_expression_is_defined(case: Case) -> None:
-    function, schedule, grids = plan(case)
-    text = re.sub(r" *#.*", "", print_plan(function, schedule, grids))
+    function, kernel = lower(case)
+    text = re.sub(r" *#.*", "", print_kernel(kernel))
     text = re.sub(r" by \d+.*:$", ":", text, flags=re.MULTILINE)
     known = assigned(text) | {parameter.value.name for parameter in function.parameters}
     calls = set(re.findall(r"(\w+)\(", text))
@@ -226,9 +225,8 @@ def test_transposed_operands_of_products_are_marked() -> None:
 
 
 def test_origin_lines_can_be_left_out() -> None:
-    function, schedule, grids = plan(find("softmax"))
-    options = {"output_origin_lines": False}
-    text = print_plan(function, replace(schedule, backend_options=options), grids)
+    _, kernel = lower(find("softmax"))
+    text = print_kernel(replace(kernel, shows_lines=False))
     assert "softmax.py" not in text
     assert "parallel for tile_m" in text
 

@@ -17,8 +17,8 @@ from tests.backends.cpu.native_function import (
     Machine,
     NativeFunctions,
 )
-from tilesmith.backends.cpu.registers import number, register_element
-from tilesmith.backends.cpu.scalar_functions import SCALAR_FUNCTIONS_LLVM, apply
+from tilesmith.backends.cpu.llvm.registers import number, register_element
+from tilesmith.backends.cpu.math.scalar_functions import SCALAR_FUNCTIONS_LLVM, apply
 from tilesmith.dtypes import (
     BF16,
     BOOL,

@@ -6,8 +6,9 @@ from functools import partial
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact, LazyText
-from tilesmith.backends.cpu.grids import KernelEmitter, plan_function
-from tilesmith.backends.cpu.print_nests import print_plan
+from tilesmith.backends.cpu.emission.kernel import emit_kernel
+from tilesmith.backends.cpu.lowering.kernel import lower_kernel
+from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
 from tilesmith.backends.interface import Backend, TuningNeeds
 from tilesmith.backends.launch_parameters import launch_parameter
@@ -27,7 +28,7 @@ REFUSED_OPS = (Breakpoint, GroupBarrier, InlineTriton, InlineAsm)
 def emit(function: Function, schedule: Schedule) -> Artifact:
     """The artifact that runs ``function`` as ``schedule`` says."""
     _refuse(function)
-    grids = plan_function(function, schedule)
+    kernel = lower_kernel(function, schedule)
     name = f"tilesmith_{function.name}"
     return Artifact(
         name=name,
@@ -38,8 +39,8 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
         options={"written": tensors_written(function)},
         target=schedule.target,
         backend=NAME,
-        llvm=KernelEmitter(function, schedule, grids).emit(name),
-        loops=LazyText(partial(print_plan, function, schedule, grids)),
+        llvm=emit_kernel(kernel, name),
+        loops=LazyText(partial(print_kernel, kernel)),
     )
 
 

@@ -11,12 +11,11 @@ import torch
 
 from tests.backends.cpu.dots.guarded_memory import GuardedArray
 from tests.backends.cpu.native_function import Machine
-from tilesmith.backends.cpu.builder import Builder
 from tilesmith.backends.cpu.dots.product import emit_dot
-from tilesmith.backends.cpu.dots.shapes import padded_shape
-from tilesmith.backends.cpu.dots.views import DotProblem, View
-from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index
+from tilesmith.backends.cpu.dots.shapes import DotProblem, View, padded_shape
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.dtypes import DType
 
 _NAMES = ("m", "n", "k", "lhs", "l0", "l1", "rhs", "r0", "r1", "out", "o0", "scratch")

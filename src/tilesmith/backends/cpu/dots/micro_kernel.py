@@ -3,12 +3,181 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.dots.block_column import COLUMN_PARAMETERS, BlockColumn, MicroKernel
-from tilesmith.backends.cpu.dots.tile_kernel import multiply_tiles
-from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import LType, Register, index, number
+from tilesmith.backends.cpu.dots.shapes import TILE_ROWS, RegisterBlock
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index, number
+
+COLUMN_PARAMETERS = (
+    ("lhs", LType(POINTER)),
+    ("lhs_row", LType(INDEX)),
+    ("lhs_panel", LType(INDEX)),
+    ("rhs", LType(POINTER)),
+    ("rhs_step", LType(INDEX)),
+    ("out", LType(POINTER)),
+    ("out_stride", LType(INDEX)),
+    ("panels", LType(INDEX)),
+    ("depth", LType(INDEX)),
+    ("accumulate", LType("i1")),
+    ("ahead", LType(POINTER)),
+    ("ahead_step", LType(INDEX)),
+)
+
+
+@dataclass(frozen=True)
+class MicroKernel:
+    """One kind of micro-kernel.
+
+    Attributes:
+        element: type of products and sums.
+        block: rows and vectors kept in registers.
+        is_packed: whether the left operand lies in panels ``[k][rows]``; else in rows, at a
+            distance given at run time.
+        operand: LLVM element that distances in the left operand count.
+        uses_tiles: whether operands are pairs of bf16 that go through tile registers.
+        fetches_ahead: whether the next right panel is brought to the second cache meanwhile.
+    """
+
+    element: str
+    block: RegisterBlock
+    is_packed: bool
+    operand: str
+    uses_tiles: bool = False
+    fetches_ahead: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        shape = f"{self.block.rows}x{self.block.columns}"
+        place = "packed" if self.is_packed else "rows"
+        ahead = "_ahead" if self.fetches_ahead else ""
+        return f"dot_{self.operand}_{self.element}_{shape}_{place}{ahead}"
+
+
+@dataclass(frozen=True)
+class BlockColumn:
+    """Operands of a call: a run of left panels, one right panel and where the results go.
+
+    At each step along k of each left panel ``ahead_step`` bytes from ``ahead`` on are fetched.
+    """
+
+    lhs: Register
+    lhs_row: Register
+    lhs_panel: Register
+    rhs: Register
+    rhs_step: Register
+    out: Register
+    out_stride: Register
+    panels: Register
+    depth: Register
+    accumulate: Register
+    ahead: Register
+    ahead_step: Register
+
+    def arguments(self) -> tuple[Register, ...]:
+        """In the order in which micro-kernels take them."""
+        operands = self.lhs, self.lhs_row, self.lhs_panel, self.rhs, self.rhs_step
+        out = self.out, self.out_stride
+        ahead = self.ahead, self.ahead_step
+        return *operands, *out, self.panels, self.depth, self.accumulate, *ahead
+
+
+_ROW_BYTES = 64
+_FIRST_LEFT = 4
+_FIRST_RIGHT = 6
+_TILES = 8
+_PALETTE = 1
+_BYTES_AT, _ROWS_AT, _CONFIGURATION_BYTES = 16, 48, 64
+
+
+def configure_tiles(b: Builder) -> None:
+    """Make all tile registers 16 rows of 64 bytes; other code of the thread has none meanwhile."""
+    content = [0] * _CONFIGURATION_BYTES
+    content[0] = _PALETTE
+    for tile in range(_TILES):
+        content[_BYTES_AT + 2 * tile] = _ROW_BYTES
+        content[_ROWS_AT + tile] = TILE_ROWS
+    listed = ", ".join(f"i8 {byte}" for byte in content)
+    place = b.alloca("i8", _CONFIGURATION_BYTES)
+    b.store(Register(f"<{listed}>", LType("i8", _CONFIGURATION_BYTES)), place)
+    b.call_void("llvm.x86.ldtilecfg", place)
+
+
+def release_tiles(b: Builder) -> None:
+    """Give the tile registers back: they slow down switches between threads."""
+    b.call_void("llvm.x86.tilerelease")
+
+
+def multiply_tiles(
+    b: Builder, kernel: MicroKernel, column: BlockColumn, places: tuple[Register, Register]
+) -> None:
+    """One block: sums from memory or zero, products along k, sums to memory."""
+    lhs, out = places
+    wide = kernel.block.vectors
+    tall = kernel.block.rows // TILE_ROWS
+    sums = _Tiles(b, out, b.multiply(column.out_stride, index(4)))
+    spots = [(r, v, r * wide + v) for r in range(tall) for v in range(wide)]
+
+    def begin(is_added: bool) -> None:
+        for r, v, tile in spots:
+            if is_added:
+                sums.load(tile, r, v)
+            else:
+                b.call_void("llvm.x86.tilezero", _number(tile))
+
+    b.if_else(column.accumulate, lambda: begin(True), lambda: begin(False))
+    _sum_tile_products(b, kernel, column, lhs)
+    for r, v, tile in spots:
+        sums.store(tile, r, v)
+
+
+def _sum_tile_products(b: Builder, kernel: MicroKernel, column: BlockColumn, lhs: Register) -> None:
+    block = kernel.block
+    left_row, left_step = index(_ROW_BYTES), index(_ROW_BYTES * block.rows)
+    if not kernel.is_packed:
+        left_row, left_step = b.multiply(column.lhs_row, index(2)), index(_ROW_BYTES)
+    right_row = index(_ROW_BYTES * block.vectors)
+    right_step = index(_ROW_BYTES * block.vectors * TILE_ROWS)
+
+    def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
+        left, right = state
+        for v in range(block.vectors):
+            _Tiles(b, right, right_row).load(_FIRST_RIGHT + v, 0, v)
+        for r in range(block.rows // TILE_ROWS):
+            _Tiles(b, left, left_row).load(_FIRST_LEFT + r, r, 0)
+            for v in range(block.vectors):
+                tiles = r * block.vectors + v, _FIRST_LEFT + r, _FIRST_RIGHT + v
+                b.call_void("llvm.x86.tdpbf16ps", *map(_number, tiles))
+        return [b.offset(left, left_step, "i8"), b.offset(right, right_step, "i8")]
+
+    b.loop(index(0), column.depth, index(TILE_ROWS), step, [lhs, column.rhs])
+
+
+class _Tiles:
+    """A grid of tiles in memory whose rows lie some bytes apart."""
+
+    def __init__(self, b: Builder, start: Register, row_bytes: Register) -> None:
+        self._b = b
+        self._start = start
+        self._row_bytes = row_bytes
+
+    def load(self, tile: int, r: int, v: int) -> None:
+        place = self._place(r, v)
+        self._b.call_void("llvm.x86.tileloadd64", _number(tile), place, self._row_bytes)
+
+    def store(self, tile: int, r: int, v: int) -> None:
+        place = self._place(r, v)
+        self._b.call_void("llvm.x86.tilestored64", _number(tile), place, self._row_bytes)
+
+    def _place(self, r: int, v: int) -> Register:
+        down = self._b.multiply(self._row_bytes, index(r * TILE_ROWS))
+        return self._b.offset(self._start, self._b.add(down, index(v * _ROW_BYTES)), "i8")
+
+
+def _number(tile: int) -> Register:
+    return number("i8", tile)
 
 
 def multiply_column(b: Builder, kernel: MicroKernel, column: BlockColumn) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.dots.packed_elements import (
+from tilesmith.backends.cpu.dots.panels import (
+    PANEL_PARAMETERS,
+    Order,
     Packing,
+    Panels,
     join_neighbours,
     lanes_below,
     load_along_depth,
@@ -19,11 +21,10 @@ from tilesmith.backends.cpu.dots.packed_elements import (
     load_lanes,
     load_part,
 )
-from tilesmith.backends.cpu.dots.panels import PANEL_PARAMETERS, Order, Panels
-from tilesmith.backends.cpu.dots.tile_rows import ROW_WRITERS
-from tilesmith.backends.cpu.dots.transposition import transpose
-from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register, index, number
+from tilesmith.backends.cpu.dots.transposition import ROW_WRITERS, transpose
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index, number
 
 
 def pack(b: Builder, packing: Packing, order: Order | None, panels: Panels) -> None:

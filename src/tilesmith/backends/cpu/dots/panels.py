@@ -1,11 +1,29 @@
-"""How an operand lies in memory, where its panels come from and where they go."""
+"""What packed operands consist of: numbers of the computing type, or pairs of bf16.
+
+A pair holds two neighbours along k in 32 bits, as tile registers want them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tilesmith.backends.cpu.registers import INDEX, POINTER, LType, Register
+from tilesmith.backends.cpu.dots.shapes import round_up
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
+    POINTER,
+    LType,
+    Register,
+    index,
+    lane_numbers,
+    memory_element,
+    number,
+    register_element,
+)
+from tilesmith.backends.cpu.math.casts import to_register
+from tilesmith.dtypes import DType, Kind
 
 
 class Order(Enum):
@@ -46,3 +64,133 @@ PANEL_PARAMETERS = (
     ("depth", LType(INDEX)),
     ("count", LType(INDEX)),
 )
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What one operand is packed into.
+
+    Attributes:
+        source: type of the elements in memory.
+        dtype: type computed in.
+        width: elements of a panel along the major axis.
+        used: how many of them matter.
+        lanes: elements of a vector of ``dtype``.
+        group: neighbours along k in one packed element: 1, or 2 for pairs of bf16.
+        keeps_rows: whether panels are ``[k / lanes][width][lanes]``, each row a piece of a row of
+            the operand, instead of ``[k][width]``.
+    """
+
+    source: DType
+    dtype: DType
+    width: int
+    used: int
+    lanes: int
+    group: int = 1
+    keeps_rows: bool = False
+
+    @property
+    def loaded(self) -> str:
+        """LLVM element in memory."""
+        return memory_element(self.source)
+
+    @property
+    def element(self) -> str:
+        """LLVM element of the panels."""
+        return register_element(self.dtype) if self.group == 1 else "i32"
+
+    @property
+    def stem(self) -> str:
+        """Part of function names."""
+        kinds = f"{self.source}_{self.dtype}" if self.group == 1 else "pairs"
+        rows = "_rows" if self.keeps_rows else ""
+        return f"{kinds}_{self.used}in{self.width}x{self.lanes}{rows}"
+
+    def steps(self, b: Builder, depth: Register) -> Register:
+        """Packed elements along k; tile registers take whole vectors of pairs."""
+        return depth if self.group == 1 else self._whole_vectors(b, depth)
+
+    def panel_size(self, b: Builder, depth: Register) -> Register:
+        """Elements of one panel: transposition writes whole vectors along k."""
+        return b.multiply(self._whole_vectors(b, depth), index(self.width))
+
+    def _whole_vectors(self, b: Builder, depth: Register) -> Register:
+        steps = b.ceiling_quotient(depth, index(self.group))
+        return b.round_down(b.add(steps, index(self.lanes - 1)), self.lanes)
+
+    def count_elements(self, depth: int, majors: int) -> int:
+        """Elements of all panels."""
+        steps = round_up(-(-depth // self.group), self.lanes)
+        return -(-majors // self.used) * self.width * steps
+
+
+def load_along_depth(b: Builder, packing: Packing, pointer: Register) -> Register:
+    """A vector of packed elements that lie next to each other along k."""
+    x = b.load(pointer, LType(packing.loaded, packing.lanes * packing.group))
+    if packing.group == 1:
+        return _computed(b, packing, x)
+    pairs = LType(packing.element, packing.lanes)
+    return b.value(pairs, f"bitcast {x} to {pairs}")
+
+
+def join_neighbours(b: Builder, packing: Packing, parts: Sequence[Register]) -> Register:
+    """Packed elements of what was loaded at each of the places along k that they hold."""
+    if packing.group == 1:
+        return _computed(b, packing, parts[0])
+    low, high = (b.convert("zext", part, packing.element) for part in parts)
+    return b.binary("or", low, b.binary("shl", high, number(packing.element, 16, high.lanes)))
+
+
+def load_lanes(b: Builder, kind: LType, pointer: Register, mask: Register | None) -> Register:
+    """Elements as they lie in memory, zero where the mask does not hold."""
+    if mask is None:
+        return b.load(pointer, kind)
+    return b.masked_load(pointer, mask, number(kind.element, 0, kind.lanes))
+
+
+def lanes_below(b: Builder, limit: Register, lanes: int) -> Register:
+    """Which lanes stand before a position."""
+    capped = b.convert("trunc", b.minimum(limit, index(lanes)), "i32")
+    return b.compare("slt", lane_numbers("i32", lanes), b.splat(capped, lanes))
+
+
+def load_part(
+    b: Builder,
+    kind: LType,
+    source: tuple[Register, Register],
+    extents: tuple[int, Register, Register],
+) -> Register:
+    """What there is of ``count`` rows, with zeros around, in memory of its own."""
+    (start, stride), (count, rows, columns) = source, extents
+    buffer = b.alloca(kind.element, kind.lanes * count)
+    mask = lanes_below(b, columns, kind.lanes)
+
+    def row(i: Register) -> None:
+        exists = b.splat(b.compare("slt", i, rows), kind.lanes)
+        line = b.offset(start, b.multiply(i, stride), kind.element)
+        x = load_lanes(b, kind, line, b.binary("and", mask, exists))
+        b.store(x, b.offset(buffer, b.multiply(i, index(kind.lanes)), kind.element))
+
+    b.count_up(index(count), row)
+    return buffer
+
+
+def load_element(b: Builder, packing: Packing, at: Panels, k: Register, i: Register) -> Register:
+    """One element as it lies in memory, zero past the end."""
+    position = b.add(b.multiply(k, at.depth_stride), b.multiply(i, at.major_stride))
+    is_there = b.compare("slt", i, at.majors)
+    return b.if_else(
+        b.binary("and", is_there, b.compare("slt", k, at.depth)),
+        lambda: [b.load(b.offset(at.source, position, packing.loaded), LType(packing.loaded))],
+        lambda: [number(packing.loaded, 0)],
+    )[0]
+
+
+def _computed(b: Builder, packing: Packing, x: Register) -> Register:
+    held = to_register(b, packing.source, x)
+    if packing.dtype.is_float:
+        return b.convert("fpext", held, packing.element)
+    if held.type.bits > packing.dtype.bits:
+        return b.convert("trunc", held, packing.element)
+    is_signed = packing.source.kind is Kind.SIGNED
+    return b.convert("sext" if is_signed else "zext", held, packing.element)

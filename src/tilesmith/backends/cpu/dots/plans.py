@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.backends.cpu.dots.packed_elements import Packing
-from tilesmith.backends.cpu.dots.panels import Order
+from tilesmith.backends.cpu.dots.panels import Order, Packing
 from tilesmith.backends.cpu.dots.shapes import (
     MAX_ROWS,
     MAX_ROWS_IN_PLACE,
+    DotProblem,
     RegisterBlock,
+    View,
     register_block,
     round_up,
     tile_block,
 )
-from tilesmith.backends.cpu.dots.views import DotProblem, View
-from tilesmith.backends.cpu.registers import Register, memory_element, register_element
+from tilesmith.backends.cpu.llvm.registers import Register, memory_element, register_element
 from tilesmith.dtypes import BF16, F32, DType
 
 _DEPTH_BYTES = 1024

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.backends.cpu.builder import Builder
-from tilesmith.backends.cpu.dots.block_column import BlockColumn, MicroKernel
-from tilesmith.backends.cpu.dots.micro_kernel import multiply_column
+from tilesmith.backends.cpu.dots.micro_kernel import (
+    BlockColumn,
+    MicroKernel,
+    configure_tiles,
+    multiply_column,
+    release_tiles,
+)
 from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.panels import Panels
 from tilesmith.backends.cpu.dots.plans import DotPlan, plan_dot
-from tilesmith.backends.cpu.dots.tile_kernel import configure_tiles, release_tiles
-from tilesmith.backends.cpu.dots.views import DotProblem, View
-from tilesmith.backends.cpu.instructions import Module
-from tilesmith.backends.cpu.registers import (
+from tilesmith.backends.cpu.dots.shapes import DotProblem, View
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
     LType,
@@ -160,7 +164,6 @@ def _emit_block(b: Builder, plan: DotPlan, call: _Call) -> None:
 
 
 def _columns_from(b: Builder, plan: DotPlan, call: _Call, first: Register) -> _Call:
-    """The call restricted to the columns from one on."""
     moved = b.multiply(first, call.rhs_column)
     return replace(
         call,
@@ -171,7 +174,6 @@ def _columns_from(b: Builder, plan: DotPlan, call: _Call, first: Register) -> _C
 
 
 def _pack_lhs(b: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Register]) -> _Run:
-    """Pack all rows from one on."""
     target, row = place
     start = b.offset(call.lhs, b.multiply(row, call.lhs_row), memory_element(plan.lhs.source))
     left = b.subtract(call.rows, row)

@@ -1,1 +1,1 @@
-"""Elementary functions as inline LLVM vector code, and calls of libm for the rest."""
+"""Arithmetic on registers: conversions, scalar functions, accumulators, elementary functions."""

@@ -5,9 +5,8 @@ Division of integers by zero gives 0, as does its remainder; the smallest intege
 
 from __future__ import annotations
 
-from tilesmith.backends.cpu.math.libm import unless
-from tilesmith.backends.cpu.math.term import Term
-from tilesmith.backends.cpu.registers import register_element
+from tilesmith.backends.cpu.llvm.registers import register_element
+from tilesmith.backends.cpu.math.term import Term, unless
 from tilesmith.dtypes import F32, F64, DType, Kind
 
 

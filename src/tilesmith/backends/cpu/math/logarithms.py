@@ -9,7 +9,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilesmith.backends.cpu.math.term import Term
+from tilesmith.backends.cpu.llvm.registers import Register
+from tilesmith.backends.cpu.math.exponentials import (
+    LN2,
+    LOG2E,
+    exp,
+    exp2,
+    format_of,
+    small_expm1,
+    split,
+)
+from tilesmith.backends.cpu.math.term import Term, any_lane, call_libm
+from tilesmith.dtypes import DType, Kind
 
 _SQRT_HALF_SINGLE = 0x3F3504F3
 _SQRT_HALF_DOUBLE = 0x3FE6A09E667F3BCD
@@ -133,3 +144,114 @@ def _log_double(x: Term) -> Term:
     tail = s * z.fma(z.polynomial(_ATANH), half_square)
     high, low = _LN2_DOUBLE
     return _at_the_ends(x, exponent.fma(high, f - (half_square - exponent.fma(low, tail))))
+
+
+def power(dtype: DType, x: Term, y: Term) -> Term:
+    """``x`` to the power ``y``."""
+    if not dtype.is_float:
+        return _integer_power(dtype, x, y)
+    if x.register.type.element == "double":
+        return call_libm("pow", x, y)
+    return _single_power(x, y)
+
+
+def _single_power(x: Term, y: Term) -> Term:
+    """By logarithms in double precision, which leave the error of one rounding."""
+    magnitude = abs(x).convert("fpext", "double")
+    exponent = y.convert("fpext", "double") * (log(magnitude) * LOG2E)
+    result = exp2(exponent).convert("fptrunc", "float")
+    half = y * 0.5
+    is_whole = y.intrinsic("trunc") == y
+    is_odd = is_whole & (half.intrinsic("trunc") != half)
+    is_negative = x.bits() < 0
+    result = (is_negative & is_odd).where(-result, result)
+    has_no_root = (x < 0.0) & (abs(x) < math.inf) & ~is_whole
+    result = has_no_root.where(math.nan, result)
+    # Also of powers and roots that are not numbers.
+    is_one = (y == 0.0) | (x == 1.0) | ((x == -1.0) & (abs(y) == math.inf))
+    return is_one.where(1.0, result)
+
+
+def _integer_power(dtype: DType, x: Term, y: Term) -> Term:
+    """By squaring, modulo the type's size; negative powers are zero, but those of 1 and -1."""
+    b = x.builder
+
+    def is_unfinished(state: tuple[Register, ...]) -> Register:
+        return any_lane(b, (Term(b, state[1]) != 0).register)
+
+    def square(state: tuple[Register, ...]) -> list[Register]:
+        base, exponent, product = (Term(b, register) for register in state)
+        grown = ((exponent & 1) != 0).where(product * base, product)
+        following = (base * base, exponent.logical_right(1), grown)
+        return [term.register for term in following]
+
+    state = b.repeat(is_unfinished, square, [x.register, y.register, x.number(1).register])
+    power = Term(b, state[2])
+    if dtype.kind is Kind.UNSIGNED:
+        return power
+    # 1 and -1 to a power modulo 2^bits are right for negative exponents too.
+    is_unit = (x == 1) | (x == -1)
+    return ((y < 0) & ~is_unit).where(0, power)
+
+
+_SINH = (2.79023357e-06, 1.98416266e-04, 8.33331514e-03, 0.166666672)
+"""``(sinh(x) / x - 1) / x^2`` in powers of ``x^2``, for ``|x| <= 1``."""
+_HUGE = 2.0**28  # squares that far out leave the range of single floats
+
+
+def tanh(x: Term) -> Term:
+    """``h / (1 + h)`` for ``h = (e^(-2|x|) - 1) / 2``, with the sign of ``x``."""
+    f = format_of(x)
+    z = (-abs(x)).at_least(-f.one / 2)
+    n, scale = split(z, 2 * LOG2E, f.bias)
+    # One part of ln 2 is enough: where n is large, the power of two hardly counts.
+    r = n.fma(-LN2 / 2, z)
+    top = len(f.expm1)
+    # (e^(2r) - 1) / 2
+    grown = small_expm1(r, [c * 2.0 ** (top - i) for i, c in enumerate(f.expm1)])
+    h = scale.fma(grown, scale.fma(0.5, -0.5))
+    return (h / scale.fma(grown, scale.fma(0.5, 0.5))).with_sign_of(x)
+
+
+def sinh(x: Term) -> Term:
+    """``(e^x - e^-x) / 2``."""
+    half = exp(abs(x), is_halved=True)
+    square = x * x
+    small = x.fma(square * square.polynomial(_SINH), x)
+    return (abs(x) < 1.0).where(small, (half - 0.25 / half).with_sign_of(x))
+
+
+def cosh(x: Term) -> Term:
+    """``(e^x + e^-x) / 2``."""
+    half = exp(abs(x), is_halved=True)
+    return half + 0.25 / half
+
+
+def asinh(x: Term) -> Term:
+    """``log(x + sqrt(x^2 + 1))``."""
+    magnitude = abs(x)
+    root = magnitude.fma(magnitude, 1.0).intrinsic("sqrt")
+    return _log1p_or_of_huge(
+        magnitude, magnitude.fma(magnitude / (root + 1.0), magnitude)
+    ).with_sign_of(x)
+
+
+def acosh(x: Term) -> Term:
+    """``log(x + sqrt(x^2 - 1))``, not a number below 1."""
+    above = x - 1.0
+    root = above.fma(above, above + above).intrinsic("sqrt")
+    return (x < 1.0).where(math.nan, _log1p_or_of_huge(x, above + root))
+
+
+def atanh(x: Term) -> Term:
+    """``log((1 + x) / (1 - x)) / 2``."""
+    magnitude = abs(x)
+    ratio = (magnitude + magnitude) / (1.0 - magnitude)
+    return (log1p(ratio) * 0.5).with_sign_of(x)
+
+
+def _log1p_or_of_huge(x: Term, argument: Term) -> Term:
+    """``log1p(argument)``, or ``log(2x)`` where ``x`` is so huge that the argument overflows."""
+    is_huge = x > _HUGE
+    logarithm = log1p(is_huge.where(x, argument))
+    return is_huge.where(logarithm + LN2, logarithm)

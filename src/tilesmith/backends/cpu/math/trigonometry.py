@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from tilesmith.backends.cpu.math.libm import unless
-from tilesmith.backends.cpu.math.term import Term
+from tilesmith.backends.cpu.math.term import Term, unless
 
 _SIN = (-1.95180735e-04, 8.33218824e-03, -0.166666552)
 """``(sin(r) / r - 1) / r^2`` in powers of ``r^2``, for ``|r| <= pi/4``."""

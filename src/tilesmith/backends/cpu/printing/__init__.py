@@ -1,1 +1,1 @@
-"""The parts of a plan as readable text."""
+"""The loop IR as readable text."""

@@ -1,0 +1,211 @@
+"""Where in a function code is being emitted, and the function's memory.
+
+A context is immutable, so that an inner place cannot change an outer one. Only the builder is
+written to, and it only appends. All memory is taken when the function begins and given back when
+it ends, so a thread that runs many programs takes its memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tilesmith.backends.cpu.dots.shapes import padded_shape, vector_lanes
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes
+from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
+    POINTER,
+    LType,
+    Register,
+    index,
+    memory_element,
+)
+from tilesmith.backends.cpu.loop_ir.elements import Element, Tensor, Tile, Variable
+from tilesmith.backends.cpu.loop_ir.statements import Kernel
+from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor
+from tilesmith.dtypes import DType
+from tilesmith.ir.types import Dim, Extent
+
+_MAX_STACK_BYTES = 64 * 1024
+_ALIGNMENT = 64
+_MOST_VECTORS = 4
+_SPARE_ROWS = 31
+
+
+class Scratch:
+    """Gives memory to one function."""
+
+    def __init__(self, b: Builder) -> None:
+        self._b = b
+        self._on_stack = 0
+        self._on_heap: list[Register] = []
+
+    def take(self, size: int) -> Register:
+        """``size`` bytes."""
+        size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
+        if self._on_stack + size <= _MAX_STACK_BYTES:
+            self._on_stack += size
+            return self._b.alloca("i8", size, _ALIGNMENT)
+        return self.take_runtime(index(size))
+
+    def take_runtime(self, size: Register) -> Register:
+        """As many bytes as a register says; it must be known when the function begins."""
+        b = self._b
+        with b.at_entry():
+            whole = size
+            if size.constant is None:
+                raised = b.binary("add", size, index(2 * _ALIGNMENT - 1))
+                whole = b.binary("and", raised, index(-_ALIGNMENT))
+            pointer = b.call("aligned_alloc", LType(POINTER), index(_ALIGNMENT), whole)
+        self._on_heap.append(pointer)
+        return pointer
+
+    def give_back(self) -> None:
+        """At the function's end."""
+        for pointer in self._on_heap:
+            self._b.call_void("free", pointer)
+
+
+def size_in_bytes(b: Builder, lengths: list[Register], itemsize: int) -> Register:
+    """The bytes of an array of these lengths."""
+    total = Register(str(itemsize), LType(INDEX))
+    for length in lengths:
+        total = b.multiply(total, length)
+    return total
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tile in memory of its own. ``dtype`` is what its elements are held as."""
+
+    pointer: Register
+    strides: tuple[Register, ...]
+    dtype: DType
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of an element."""
+        return memory_element(self.dtype)
+
+    @property
+    def elements(self) -> Elements:
+        """The memory itself."""
+        return Elements(self.pointer, self.element)
+
+
+def padded_lengths(b: Builder, lengths: list[Register], lanes: int, dtype: DType) -> list[Register]:
+    """Room for the whole register blocks of a product."""
+    rows, columns = lengths[-2:]
+    if rows.constant is not None and columns.constant is not None:
+        padded = map(index, padded_shape(lanes, dtype, rows.constant, columns.constant))
+        return [*lengths[:-2], *padded]
+    block = vector_lanes(lanes, dtype) * _MOST_VECTORS
+    raised = b.add(columns, index(block - 1))
+    return [*lengths[:-2], b.add(rows, index(_SPARE_ROWS)), b.round_down(raised, block)]
+
+
+ONE_LANE = Lanes(1)
+
+
+@dataclass(frozen=True)
+class FunctionContext:
+    """What is the same everywhere in one LLVM function.
+
+    Attributes:
+        builder: appends instructions.
+        kernel: the kernel it is part of.
+        scratch: gives memory to the function.
+        tensors: where parameters are.
+        sizes: runtime sizes and strides by name.
+        buffers: where tiles lie.
+        packed: where packed tensors lie.
+        indices: of the program, one for each axis of its grid.
+    """
+
+    builder: Builder
+    kernel: Kernel
+    scratch: Scratch
+    tensors: Mapping[Tensor, Register]
+    sizes: Mapping[str, Register]
+    buffers: Mapping[Tile, Buffer] = field(default_factory=dict[Tile, Buffer])
+    packed: Mapping[PackedTensor, Register] = field(default_factory=dict[PackedTensor, Register])
+    indices: tuple[Variable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """A place in a function.
+
+    Attributes:
+        function: what is the same everywhere in it.
+        scalars: what variables are here.
+        lengths: how long the axes of blocks are here, where they may be shorter than the block.
+        lanes: how many elements a step computes, and which of them count.
+        loops: where the loops of the nest are, those that are open.
+        known: elements computed so far. A scope ends where its code no longer dominates what
+            follows; what is computed in it is forgotten with it.
+        steps: how scalars of a combination are computed, when asked for.
+    """
+
+    function: FunctionContext
+    scalars: Mapping[Variable, Register]
+    lengths: Mapping[str, Register] = field(default_factory=dict[str, Register])
+    lanes: Lanes = ONE_LANE
+    loops: Mapping[int, Lane] = field(default_factory=dict[int, Lane])
+    known: dict[Element, Lane] = field(default_factory=dict[Element, Lane])
+    steps: Mapping[Variable, Element] = field(default_factory=dict[Variable, Element])
+
+    @property
+    def builder(self) -> Builder:
+        """Appends instructions."""
+        return self.function.builder
+
+    def with_scalars(self, scalars: Mapping[Variable, Register]) -> Context:
+        """Where some variables have these values."""
+        return replace(self, scalars={**self.scalars, **scalars}) if scalars else self
+
+    def with_length(self, block: str, length: Register) -> Context:
+        """Where tiles of a block are so long."""
+        return replace(self, lengths={**self.lengths, block: length})
+
+    def scope(self) -> Context:
+        """Code that need not dominate what follows: what it computes is forgotten."""
+        return replace(self, known={**self.known})
+
+    def nest(self, width: int, loops: Mapping[int, Lane] | None = None) -> Context:
+        """In a nest of that many lanes, from nothing known."""
+        return replace(self, known={}, lanes=Lanes(width), loops=loops or {})
+
+    def at(self, axis: int, lane: Lane, lanes: Lanes | None = None) -> Context:
+        """In a step of a loop, which may mask some lanes."""
+        return replace(
+            self,
+            loops={**self.loops, axis: lane},
+            lanes=self.lanes if lanes is None else lanes,
+            known={**self.known},
+        )
+
+    def length(self, dim: Dim) -> Register:
+        """How many elements an axis has here."""
+        total = index(1)
+        for factor in dim.factors:
+            part = index(factor) if isinstance(factor, int) else self._symbol(factor)
+            total = self.builder.multiply(total, part)
+        return total
+
+    def _symbol(self, name: str) -> Register:
+        return self.lengths[name] if name in self.lengths else self.block_size(name)
+
+    def block_size(self, name: str) -> Register:
+        """How long a whole tile is: a constant of the schedule, or a runtime size."""
+        sizes = self.function.kernel.block_sizes
+        return index(sizes[name]) if name in sizes else self.function.sizes[name]
+
+    def extent(self, extent: Extent) -> Register:
+        """A size or stride of a tensor."""
+        return index(extent) if isinstance(extent, int) else self.function.sizes[extent]
+
+    def index_of(self, variable: Variable) -> Register:
+        """An integer variable as an index."""
+        return self.builder.index_of(self.scalars[variable])

@@ -1,0 +1,275 @@
+"""Computes elements: the lanes of an element at a place in a function.
+
+What was computed once in a step of a loop, or outside it, is used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.backends.cpu.emission.context import Context
+from tilesmith.backends.cpu.llvm.lanes import (
+    Elements,
+    Lane,
+    Strided,
+    Uniform,
+    Vector,
+    combine_strided,
+    from_register,
+    offset_of,
+    read,
+    register_of,
+    write,
+)
+from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
+    POINTER,
+    Register,
+    index,
+    memory_element,
+    number,
+    register_element,
+)
+from tilesmith.backends.cpu.loop_ir import elements as ir
+from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
+from tilesmith.backends.cpu.math.scalar_functions import apply
+from tilesmith.dtypes import F32, F64, I64, DType, Kind
+
+
+def evaluate(context: Context, element: ir.Element) -> Lane:
+    """The lanes of an element."""
+    found = context.known.get(element)
+    if found is None:
+        found = context.known[element] = ELEMENT_EMITTERS[type(element)](context, element)
+    return found
+
+
+def register(context: Context, element: ir.Element) -> Register:
+    """An element in register form: a scalar if it is the same in all lanes."""
+    lane = evaluate(context, element)
+    return register_of(context.builder, lane, element.dtype, context.lanes.width)
+
+
+def position_of(context: Context, position: ir.Position) -> Lane:
+    """A position along an axis, as 64-bit lanes."""
+    if isinstance(position, ir.LoopIndex):
+        return context.loops[position.axis]
+    if isinstance(position, ir.Indirect):
+        return _indirect(context, position.element)
+    if isinstance(position, ir.Digit):
+        return _digit(context, position)
+    return Strided(index(position.position), index(0))
+
+
+def _indirect(context: Context, element: ir.Element) -> Lane:
+    builder, lane = context.builder, evaluate(context, element)
+    if isinstance(lane, Uniform):
+        return Strided(builder.index_of(lane.x), index(0))
+    if isinstance(lane, Strided) and lane.bits == 64:
+        return lane
+    whole = register_of(builder, lane, element.dtype, context.lanes.width)
+    return Vector(cast(builder, element.dtype, I64, whole))
+
+
+def _digit(context: Context, digit: ir.Digit) -> Lane:
+    builder = context.builder
+    parts: list[tuple[Lane, Register]] = []
+    stride = index(1)
+    for dim, part in reversed(list(zip(digit.source, digit.positions))):
+        parts.append((position_of(context, part), stride))
+        stride = builder.multiply(stride, context.length(dim))
+    linear = offset_of(builder, parts, context.lanes.width)
+    wide = [axis for axis, dim in enumerate(digit.shape) if not dim.is_one]
+    below = index(1)
+    for axis in wide:
+        if axis > digit.axis:
+            below = builder.multiply(below, context.length(digit.shape[axis]))
+    if below.constant != 1:
+        linear = _divide(context, "udiv", linear, below)
+    if digit.axis == wide[0]:
+        return linear
+    return _divide(context, "urem", linear, context.length(digit.shape[digit.axis]))
+
+
+def _divide(context: Context, op: str, x: Lane, divisor: Register) -> Lane:
+    builder, width = context.builder, context.lanes.width
+    if isinstance(x, Strided) and x.step.constant == 0:
+        return Strided(builder.binary(op, x.base, divisor), index(0))
+    whole = register_of(builder, x, I64, width)
+    return Vector(builder.binary(op, whole, builder.splat(divisor, width)))
+
+
+def tile_position(context: Context, place: ir.TilePlace) -> Lane:
+    """Where an element lies in its buffer."""
+    strides = context.function.buffers[place.tile].strides
+    parts = [(position_of(context, p), stride) for p, stride in zip(place.positions, strides)]
+    return offset_of(context.builder, parts, context.lanes.width)
+
+
+def write_tile(
+    context: Context, place: ir.TilePlace, value: Register, position: Lane | None = None
+) -> None:
+    """Write an element of a tile, whose position may be known already."""
+    buffer = context.function.buffers[place.tile]
+    stored = to_memory(context.builder, buffer.dtype, value)
+    if position is None:
+        position = tile_position(context, place)
+    write(context.builder, buffer.elements, position, stored, context.lanes)
+
+
+def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
+    """The tensor's memory and the position of the accessed element in it."""
+    builder, tensor = context.builder, access.tensor.type
+    strides = map(context.extent, tensor.strides)
+    parts = [(evaluate(context, part), by) for part, by in zip(access.indices, strides)]
+    if access.base is None:
+        pointer = context.function.tensors[access.tensor]
+    else:
+        pointer = builder.convert("inttoptr", register(context, access.base), POINTER)
+    memory = Elements(pointer, memory_element(tensor.dtype))
+    return memory, offset_of(builder, parts, context.lanes.width)
+
+
+def mask_of(context: Context, access: ir.Access) -> Register | None:
+    """The mask of an access as written by the user."""
+    return None if access.mask is None else register(context, access.mask)
+
+
+def _loaded(context: Context, found: Lane, dtype: DType) -> Lane:
+    assert not isinstance(found, Strided)
+    return from_register(to_register(context.builder, dtype, found.x))
+
+
+def _read(context: Context, element: ir.Read) -> Lane:
+    access = element.access
+    memory, position = address_of(context, access)
+    if element.ahead and context.lanes.tail is None and isinstance(position, Strided):
+        _prefetch(context, element, memory, position)
+    mask = mask_of(context, access)
+    found = read(context.builder, memory, position, context.lanes, mask)
+    return _loaded(context, found, access.tensor.type.dtype)
+
+
+def _prefetch(context: Context, element: ir.Read, memory: Elements, position: Strided) -> None:
+    """Fetch into the second cache what the next program will read here."""
+    builder, ahead = context.builder, position.base
+    for distance, stride in zip(element.ahead, element.access.tensor.type.strides):
+        ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
+    pointer = builder.offset(memory.pointer, ahead, memory.element)
+    is_read, second_cache, data = (number("i32", value) for value in (0, 2, 1))
+    builder.call_void("llvm.prefetch.p0", pointer, is_read, second_cache, data)
+
+
+def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
+    buffer = context.function.buffers[element.place.tile]
+    position = tile_position(context, element.place)
+    found = read(context.builder, buffer.elements, position, context.lanes)
+    return _loaded(context, found, buffer.dtype)
+
+
+def _read_result(context: Context, element: ir.ReadResult) -> Lane:
+    memory, position = address_of(context, element.access)
+    found = read(context.builder, memory, position, context.lanes)
+    return _loaded(context, found, element.access.tensor.type.dtype)
+
+
+def _read_variable(context: Context, element: ir.ReadVariable) -> Lane:
+    variable = element.variable
+    if variable in context.scalars:
+        return from_register(context.scalars[variable])
+    return evaluate(context, context.steps[variable])
+
+
+def _apply(context: Context, element: ir.Apply) -> Lane:
+    builder, width = context.builder, context.lanes.width
+    args = [evaluate(context, arg) for arg in element.operands]
+    if element.dtype.is_integer:
+        found = combine_strided(builder, element.function, args, element.dtype.bits)
+        if found is not None:
+            return found
+    pairs = zip(args, element.operands)
+    parts = [register_of(builder, lane, arg.dtype, width) for lane, arg in pairs]
+    if any(part.type.is_vector for part in parts):
+        parts = [builder.splat(part, width) for part in parts]
+    return from_register(apply(builder, element.function, element.operands[-1].dtype, parts))
+
+
+def _convert(context: Context, element: ir.Convert) -> Lane:
+    builder, width = context.builder, context.lanes.width
+    lane = evaluate(context, element.x)
+    source, target = element.x.dtype, element.dtype
+    if isinstance(lane, Strided) and min(source.bits, target.bits) >= 32 and target.is_integer:
+        if target.bits < source.bits:
+            return from_register(register_of(builder, lane, target, width))
+        if target.bits == source.bits or source.kind is Kind.SIGNED:
+            return lane
+    convert = bitcast if element.is_bitcast else cast
+    x = register_of(builder, lane, source, width)
+    return from_register(convert(builder, source, target, x))
+
+
+def _number(context: Context, element: ir.Number) -> Lane:
+    return Uniform(constant(context, element.value, element.dtype))
+
+
+def constant(context: Context, value: float, dtype: DType) -> Register:
+    """A number as registers hold values of a type."""
+    x = number(register_element(dtype), value)
+    is_low = dtype.is_float and dtype not in (F32, F64)
+    return round_to(context.builder, dtype, x) if is_low and value else x
+
+
+def _position(context: Context, element: ir.PositionOf) -> Lane:
+    lane = position_of(context, element.position)
+    if element.operands:
+        begin = evaluate(context, element.x)
+        assert isinstance(begin, Uniform)
+        lane = _shift(context, lane, context.builder.index_of(begin.x))
+    if not isinstance(lane, Vector):
+        return lane
+    # Positions that are no longer evenly spaced are numbers of their own type.
+    return Vector(cast(context.builder, I64, element.dtype, lane.x))
+
+
+def _shift(context: Context, lane: Lane, by: Register) -> Lane:
+    builder = context.builder
+    if isinstance(lane, Strided):
+        return Strided(builder.add(lane.base, by), lane.step)
+    return Vector(builder.binary("add", lane.x, builder.splat(by, lane.x.lanes)))
+
+
+def _joined(context: Context, element: ir.Joined) -> Lane:
+    if len(element.operands) == 1:
+        return evaluate(context, element.operands[0])
+    builder, width = context.builder, context.lanes.width
+    side = register_of(builder, position_of(context, element.position), I64, width)
+    lhs, rhs = (register(context, side) for side in element.operands)
+    is_first = builder.compare("eq", side, number(INDEX, 0, side.lanes))
+    if side.type.is_vector or lhs.type.is_vector or rhs.type.is_vector:
+        is_first, lhs, rhs = (builder.splat(x, width) for x in (is_first, lhs, rhs))
+    return from_register(builder.select(is_first, lhs, rhs))
+
+
+def _block_length(context: Context, element: ir.BlockLength) -> Lane:
+    return Strided(context.block_size(element.block), index(0))
+
+
+def _same(context: Context, element: ir.View | ir.Gathered) -> Lane:
+    return evaluate(context, element.x)
+
+
+ELEMENT_EMITTERS: dict[type[ir.Element], Callable[[Context, Any], Lane]] = {
+    ir.Apply: _apply,
+    ir.BlockLength: _block_length,
+    ir.Convert: _convert,
+    ir.Gathered: _same,
+    ir.Joined: _joined,
+    ir.Number: _number,
+    ir.PositionOf: _position,
+    ir.Read: _read,
+    ir.ReadResult: _read_result,
+    ir.ReadTile: _read_tile,
+    ir.ReadVariable: _read_variable,
+    ir.View: _same,
+}

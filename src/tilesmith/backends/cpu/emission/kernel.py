@@ -1,0 +1,321 @@
+"""Emits a kernel: one function per grid that runs a range of programs, and the entry point.
+
+The entry runs the grids one after the other; the programs of a grid are shared among threads.
+Program numbers count the axes of a grid, the first of its order varying fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from tilesmith.backends.cpu.emission.calls import emit_print, emit_sort
+from tilesmith.backends.cpu.emission.context import (
+    Buffer,
+    Context,
+    FunctionContext,
+    Scratch,
+    padded_lengths,
+    size_in_bytes,
+)
+from tilesmith.backends.cpu.emission.elements import register
+from tilesmith.backends.cpu.emission.nests import emit_nest
+from tilesmith.backends.cpu.emission.products import (
+    Prologue,
+    emit_product,
+    extend_arguments,
+    load_slot,
+)
+from tilesmith.backends.cpu.emission.scans import emit_combination, emit_scan
+from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, Programs, emit_parallel
+from tilesmith.backends.cpu.emission.writes import emit_store, emit_update
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
+    POINTER,
+    LType,
+    Register,
+    index,
+    number,
+    register_element,
+)
+from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
+from tilesmith.backends.cpu.loop_ir.elements import Tensor, Tile, Variable
+from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
+from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
+from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS, cast
+from tilesmith.dtypes import F64, I64
+
+State = tuple[Register, ...]
+
+
+def emit_block(context: Context, block: statements.Block) -> Context:
+    """Emit statements in order."""
+    for statement in block:
+        context = emit_statement(context, statement)
+    return context
+
+
+def emit_statement(context: Context, statement: statements.Statement) -> Context:
+    """Emit one statement."""
+    after = STATEMENT_EMITTERS[type(statement)](context, statement)
+    return context if after is None else after
+
+
+def _assign(context: Context, item: statements.Assign) -> Context:
+    value = register(context.nest(1), item.value)
+    return context.with_scalars({item.variable: value})
+
+
+def _store(context: Context, item: StoreElement) -> None:
+    emit_store(context.nest(1), item)
+
+
+def _update(context: Context, item: UpdateElement) -> Context:
+    inside = context.nest(1)
+    old = emit_update(inside, item, register(inside, item.value))
+    return context.with_scalars({item.result: old} if isinstance(item.result, Variable) else {})
+
+
+def _nest(context: Context, nest: Nest) -> Context:
+    return context.with_scalars(emit_nest(context, nest))
+
+
+def _combine(context: Context, combine: whole_tiles.Combine) -> Context:
+    return context.with_scalars(emit_combination(context, combine))
+
+
+def set_index(context: Context, axis: statements.LoopAxis, position: Register) -> Context:
+    """At a position of a loop: its index has its own type."""
+    element = register_element(axis.index.dtype)
+    if position.constant is not None:
+        value = number(element, position.constant)
+    else:
+        value = context.builder.convert("trunc", position, element)
+    return context.with_scalars({axis.index: value})
+
+
+def set_length(
+    context: Context, axis: statements.LoopAxis, position: Register, end: Register
+) -> Context:
+    """At a position of a loop over a block: a tile is as long as is left."""
+    size = context.block_size(axis.block)
+    if axis.is_partial:
+        size = context.builder.minimum(size, context.builder.subtract(end, position))
+    return context.with_length(axis.block, size)
+
+
+def _for(context: Context, loop: statements.For) -> Context:
+    start = tuple(context.scalars[carried.start] for carried in loop.carried)
+    final = _level(context, loop, 0, start)
+    return context.with_scalars({c.result: x for c, x in zip(loop.carried, final)})
+
+
+def _level(context: Context, loop: statements.For, depth: int, state: State) -> State:
+    if depth == len(loop.axes):
+        inside = context.with_scalars({c.inside: x for c, x in zip(loop.carried, state)})
+        after = emit_block(inside, loop.body)
+        return tuple(after.scalars[carried.following] for carried in loop.carried)
+    axis = loop.axes[depth]
+    begin, end = context.index_of(axis.begin), context.index_of(axis.end)
+
+    def body(position: Register, inner: State) -> State:
+        inside = set_index(context, axis, position)
+        if axis.block:
+            inside = set_length(inside, axis, position, end)
+        return _level(inside, loop, depth + 1, inner)
+
+    step = context.block_size(axis.block) if axis.step is None else context.index_of(axis.step)
+    return context.builder.loop(begin, end, step, body, state)
+
+
+def _while(context: Context, loop: statements.While) -> Context:
+    def is_open(state: State) -> Register:
+        tested = {c.tested: x for c, x in zip(loop.carried, state) if c.tested is not None}
+        after = emit_block(context.with_scalars(tested), loop.condition)
+        return after.scalars[loop.is_open]
+
+    def body(state: State) -> list[Register]:
+        inside = context.with_scalars({c.inside: x for c, x in zip(loop.carried, state)})
+        after = emit_block(inside, loop.body)
+        return [after.scalars[carried.following] for carried in loop.carried]
+
+    start = [context.scalars[carried.start] for carried in loop.carried]
+    final = context.builder.repeat(is_open, body, start)
+    return context.with_scalars({c.result: x for c, x in zip(loop.carried, final)})
+
+
+def _if(context: Context, branch: statements.If) -> Context:
+    def arm(block: statements.Block, yielded: tuple[Variable, ...]) -> list[Register]:
+        after = emit_block(context, block)
+        return [after.scalars[variable] for variable in yielded]
+
+    then, otherwise = branch.yielded
+    found = context.builder.if_else(
+        context.scalars[branch.condition],
+        lambda: arm(branch.then, then),
+        lambda: arm(branch.otherwise, otherwise),
+    )
+    return context.with_scalars(dict(zip(branch.results, found)))
+
+
+STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = {
+    statements.Assign: _assign,
+    whole_tiles.Combine: _combine,
+    statements.For: _for,
+    statements.If: _if,
+    Nest: _nest,
+    whole_tiles.Print: emit_print,
+    whole_tiles.Product: emit_product,
+    whole_tiles.Scan: emit_scan,
+    whole_tiles.Sort: emit_sort,
+    StoreElement: _store,
+    UpdateElement: _update,
+    statements.While: _while,
+}
+"""None from those that only write memory: nothing new is known behind them."""
+
+_ARGUMENTS = ("arguments", LType(POINTER))
+
+
+def emit_kernel(kernel: Kernel, name: str) -> str:
+    """The module's text; its entry is called ``name``."""
+    module = Module()
+    for position, grid in enumerate(kernel.grids):
+        _emit_grid(module, kernel, grid, f"{name}_programs{position}")
+    _emit_entry(module, kernel, name)
+    text = module.text()
+    needs_halves = kernel.target.arch == "sse" and "half" in text
+    return text + HALF_CONVERSIONS if needs_halves else text
+
+
+def _emit_entry(module: Module, kernel: Kernel, name: str) -> None:
+    parameters = (_ARGUMENTS, ("threads", LType(INDEX)))
+    builder = Builder(module, name, parameters, is_internal=False)
+    context = _begin(builder, kernel)
+    first = len(kernel.parameters)
+    more = max((len(grid.packed) for grid in kernel.grids), default=0)
+    arguments = extend_arguments(builder, first, more)
+    prologue = Prologue(arguments, first, lambda other: _begin(other, kernel))
+    number = 0
+    for part in kernel.body:
+        if isinstance(part, Grid):
+            _launch(context, prologue, part, f"{name}_programs{number}")
+            number += 1
+        else:
+            context = emit_statement(context, part)
+    module.add(builder)
+
+
+def _launch(context: Context, prologue: Prologue, grid: Grid, body: str) -> None:
+    builder = context.builder
+    counts = [_count(context, axis) for axis in grid.axes]
+    count = reduce(builder.multiply, counts, index(1))
+    taken = prologue.pack(context, grid.packed, counts, body)
+    programs = Programs(prologue.arguments, count, grid.work)
+    emit_parallel(builder, body, programs, context.function.kernel.options)
+    for pointer in taken:
+        builder.call_void("free", pointer)
+
+
+def _begin(builder: Builder, kernel: Kernel) -> Context:
+    """Everything a function starts with: its parameters, by value and by name."""
+    tensors: dict[Tensor, Register] = {}
+    scalars: dict[Variable, Register] = {}
+    sizes: dict[str, Register] = {}
+    with builder.at_entry():
+        for number, parameter in enumerate(kernel.parameters):
+            slot = builder.offset(builder.parameters[0], index(number), INDEX)
+            if isinstance(parameter, Tensor):
+                tensors[parameter] = builder.load(slot, LType(POINTER))
+                continue
+            scalars[parameter] = _load_scalar(builder, slot, parameter)
+            if parameter.dtype.is_integer:
+                sizes[parameter.label.hint] = builder.index_of(scalars[parameter])
+    return Context(FunctionContext(builder, kernel, Scratch(builder), tensors, sizes), scalars)
+
+
+def _load_scalar(builder: Builder, slot: Register, parameter: Variable) -> Register:
+    dtype = parameter.dtype
+    source = F64 if dtype.is_float else I64
+    raw = builder.load(slot, LType("double" if dtype.is_float else INDEX))
+    return cast(builder, source, dtype, raw)
+
+
+def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
+    builder = Builder(module, name, RANGE_PARAMETERS)
+    context = _begin(builder, kernel)
+    buffers = {tile: _buffer(context, tile) for tile in grid.tiles}
+    first = len(kernel.parameters)
+    with builder.at_entry():
+        packed = {
+            source: load_slot(builder, first + position)
+            for position, source in enumerate(grid.packed)
+        }
+    indices = tuple(axis.index for axis in grid.axes)
+    function = replace(context.function, buffers=buffers, packed=packed, indices=indices)
+    context = replace(context, function=function)
+    for part in kernel.body[: kernel.body.index(grid)]:
+        if not isinstance(part, Grid):
+            context = emit_statement(context, part)
+    counts = [_count(context, axis) for axis in grid.axes]
+
+    def program(number: Register, _: tuple[Register, ...]) -> None:
+        emit_block(_enter_program(context, grid, number, counts), grid.body)
+
+    builder.loop(builder.parameters[1], builder.parameters[2], index(1), program)
+    if kernel.options.streaming_stores:
+        # Stores that go past the caches keep no order with other threads' loads by themselves.
+        builder.emit("fence seq_cst")
+    context.function.scratch.give_back()
+    module.add(builder)
+
+
+def _count(context: Context, axis: LoopAxis) -> Register:
+    builder = context.builder
+    extent = builder.subtract(context.index_of(axis.end), context.index_of(axis.begin))
+    if extent.constant is None:
+        extent = builder.intrinsic("smax", extent, index(0))
+    return builder.ceiling_quotient(extent, _size_of(context, axis))
+
+
+def _size_of(context: Context, axis: LoopAxis) -> Register:
+    return context.block_size(axis.block) if axis.block else index(1)
+
+
+def _enter_program(
+    context: Context, grid: Grid, number: Register, counts: list[Register]
+) -> Context:
+    """In a program: its indices and the lengths of its tiles."""
+    builder, rest = context.builder, number
+    for position in grid.order:
+        axis, place = grid.axes[position], rest
+        if position != grid.order[-1]:
+            count = counts[position]
+            place = index(0) if count.constant == 1 else builder.binary("srem", rest, count)
+            rest = rest if count.constant == 1 else builder.binary("sdiv", rest, count)
+        size = _size_of(context, axis)
+        begin = builder.add(context.index_of(axis.begin), builder.multiply(place, size))
+        context = set_index(context, axis, begin)
+        if axis.block:
+            context = set_length(context, axis, begin, context.index_of(axis.end))
+    return context
+
+
+def _buffer(context: Context, tile: Tile) -> Buffer:
+    builder, scratch = context.builder, context.function.scratch
+    with builder.at_entry():
+        lengths = [context.length(dim) for dim in tile.shape]
+        if tile.is_padded:
+            lanes = context.function.kernel.target.vector_lanes
+            lengths = padded_lengths(builder, lengths, lanes, tile.held_as)
+        strides = [index(1)]
+        for length in reversed(lengths[1:]):
+            strides.insert(0, builder.multiply(strides[0], length))
+        size = size_in_bytes(builder, lengths, tile.held_as.itemsize)
+    static = size.constant
+    pointer = scratch.take_runtime(size) if static is None else scratch.take(static)
+    return Buffer(pointer, tuple(strides), tile.held_as)

@@ -1,0 +1,278 @@
+"""Emits matrix products, and the packing of operands that all programs share.
+
+The entry of a kernel packs before the programs of a grid run; they find the packed copies in
+argument slots behind those of the kernel's parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from tilesmith.backends.cpu.dots.packing import pack
+from tilesmith.backends.cpu.dots.panels import Panels
+from tilesmith.backends.cpu.dots.plans import order_of
+from tilesmith.backends.cpu.dots.product import emit_dot
+from tilesmith.backends.cpu.dots.shapes import DotProblem, View, compute_dtype
+from tilesmith.backends.cpu.emission.context import Buffer, Context
+from tilesmith.backends.cpu.emission.elements import address_of
+from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, Programs, emit_parallel
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.lanes import Strided
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
+from tilesmith.backends.cpu.loop_ir import whole_tiles as loop_ir
+from tilesmith.backends.cpu.math.casts import round_to
+from tilesmith.backends.cpu.planning.ahead import LEAST_PROGRAMS, MOST_BYTES
+from tilesmith.dtypes import DType
+
+_ALIGNMENT = 64
+_HUGE_PAGE = 2 << 20
+_WORTHWHILE_BYTES = 4 << 20
+"""Where fewer page faults are worth a system call."""
+_MADV_HUGEPAGE = 14
+_DEPTH = 1024
+"""What an unknown k is taken for."""
+NULL = Register("null", LType(POINTER))
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """Packs operands in the entry of a kernel. ``arguments`` has slots from ``first_slot`` on."""
+
+    arguments: Register
+    first_slot: int
+    begin: Callable[[Builder], Context]
+
+    def pack(
+        self,
+        context: Context,
+        sources: Sequence[loop_ir.PackedTensor],
+        counts: Sequence[Register],
+        name: str,
+    ) -> list[Register]:
+        """Take memory and fill it, by several threads if it pays; gives what is to be freed."""
+        builder, taken = context.builder, list[Register]()
+        for number, source in enumerate(sources):
+            pointer = _allocate(context, source, counts)
+            taken.append(pointer)
+            slot = self.first_slot + number
+            builder.store(pointer, builder.offset(self.arguments, index(slot), INDEX))
+            function = f"{name}_pack{number}"
+            self._emit_packing(Builder(builder.module, function, RANGE_PARAMETERS), source, slot)
+            panels = _count_panels(context, source)
+            if not source.is_certain:
+                panels = builder.select(builder.compare("eq", pointer, NULL), index(0), panels)
+            depth = source.extents[0]
+            work = (depth if isinstance(depth, int) else _DEPTH) * source.packing.width
+            programs = Programs(self.arguments, panels, work)
+            emit_parallel(builder, function, programs, context.function.kernel.options)
+        return taken
+
+    def _emit_packing(self, builder: Builder, source: loop_ir.PackedTensor, slot: int) -> None:
+        context = self.begin(builder)
+        _, begin, end = builder.parameters
+        packing = source.packing
+        depth, columns = map(context.extent, source.extents)
+        k, n = map(context.extent, source.strides)
+        first = builder.multiply(begin, index(packing.width))
+        tensor = context.function.tensors[source.tensor]
+        start = builder.offset(tensor, builder.multiply(first, n), packing.loaded)
+        size = builder.multiply(packed_depth(context, source), index(packing.width))
+        packed = load_slot(builder, slot)
+        target = builder.offset(packed, builder.multiply(begin, size), packing.element)
+        left, count = builder.subtract(columns, first), builder.subtract(end, begin)
+        panels = Panels(start, n, k, target, left, depth, count)
+        pack(builder, packing, order_of(n, k), panels)
+        builder.module.add(builder)
+
+
+def _allocate(
+    context: Context, source: loop_ir.PackedTensor, counts: Sequence[Register]
+) -> Register:
+    """Memory for a packed tensor; none where packing turns out not to pay."""
+    builder, packing = context.builder, source.packing
+    size = builder.multiply(packed_depth(context, source), index(packing.width))
+    size = builder.multiply(size, index(packing.dtype.itemsize))
+    size = builder.multiply(size, _count_panels(context, source))
+    if source.is_certain:
+        return _take(builder, size)
+    programs = index(1)
+    for axis in source.shared_axes:
+        programs = builder.multiply(programs, counts[axis])
+    is_shared = builder.compare("sge", programs, index(LEAST_PROGRAMS))
+    is_small = builder.compare("sle", size, index(MOST_BYTES))
+    pays = builder.binary("and", is_shared, is_small)
+    return builder.if_else(pays, lambda: [_take(builder, size)], lambda: [NULL])[0]
+
+
+def _take(builder: Builder, size: Register) -> Register:
+    def plain() -> list[Register]:
+        return [builder.call("aligned_alloc", LType(POINTER), index(_ALIGNMENT), size)]
+
+    def huge() -> list[Register]:
+        whole = builder.round_down(builder.add(size, index(_HUGE_PAGE - 1)), _HUGE_PAGE)
+        pointer = builder.call("aligned_alloc", LType(POINTER), index(_HUGE_PAGE), whole)
+        advice = Register(str(_MADV_HUGEPAGE), LType("i32"))
+        builder.call("madvise", LType("i32"), pointer, whole, advice)
+        return [pointer]
+
+    if size.constant is not None:
+        return (huge if size.constant >= _WORTHWHILE_BYTES else plain)()[0]
+    return builder.if_else(builder.compare("sge", size, index(_WORTHWHILE_BYTES)), huge, plain)[0]
+
+
+def extend_arguments(builder: Builder, count: int, more: int) -> Register:
+    """The kernel's arguments with room for more behind them."""
+    arguments = builder.parameters[0]
+    if not more:
+        return arguments
+    copy = builder.alloca(INDEX, count + more)
+    for number in range(count):
+        x = builder.load(builder.offset(arguments, index(number), INDEX), LType(INDEX))
+        builder.store(x, builder.offset(copy, index(number), INDEX))
+    return copy
+
+
+def load_slot(builder: Builder, slot: int) -> Register:
+    """A packed copy, in a function whose first parameter is the arguments."""
+    return builder.load(builder.offset(builder.parameters[0], index(slot), INDEX), LType(POINTER))
+
+
+def packed_depth(context: Context, source: loop_ir.PackedTensor) -> Register:
+    """Rows of a panel: transposition writes whole vectors along k."""
+    builder, lanes = context.builder, source.packing.lanes
+    depth = context.extent(source.extents[0])
+    return builder.round_down(builder.add(depth, index(lanes - 1)), lanes)
+
+
+def _count_panels(context: Context, source: loop_ir.PackedTensor) -> Register:
+    columns = context.extent(source.extents[1])
+    return context.builder.ceiling_quotient(columns, index(source.packing.width))
+
+
+def packed_view(context: Context, operand: loop_ir.PackedOperand, pointer: Register) -> View:
+    """The part of a packed tensor that a product reads."""
+    builder, packing = context.builder, operand.source.packing
+    strides = index(packing.width), packed_depth(context, operand.source)
+    for begin, stride in zip(operand.begins, strides, strict=True):
+        if begin is not None:
+            moved = builder.multiply(context.index_of(begin), stride)
+            pointer = builder.offset(pointer, moved, packing.element)
+    return View(pointer, strides, packing.dtype, packing.width)
+
+
+def emit_product(context: Context, product: loop_ir.Product) -> None:
+    """A product, one matrix after the other where there is a batch."""
+    if len(product.shape) == 3:
+        _emit_one(context, product, None)
+        return
+    batch = context.length(product.shape[0])
+    context.builder.count_up(batch, lambda number: _emit_one(context, product, number))
+
+
+def _emit_one(context: Context, product: loop_ir.Product, number: Register | None) -> None:
+    builder, lanes = context.builder, context.function.kernel.target.vector_lanes
+    out = _of_buffer(context, context.function.buffers[product.target], number)
+    m, n, k = product.shape[-3:]
+    lhs = _view(context, product.lhs, number)
+    problem = DotProblem(
+        extents=(context.length(m), context.length(n), context.length(k)),
+        bounds=product.bounds,
+        dtype=compute_dtype(product.dtype),
+        lanes=lanes,
+        accumulate=_accumulates(context, product),
+        scratch=context.function.scratch.take,
+        has_matrix_tiles=product.uses_matrix_tiles,
+    )
+    _with_rhs(context, product, number, lambda rhs: emit_dot(builder, lhs, rhs, out, problem))
+    if product.dtype.is_low_precision_float:
+        _round(context, out, product.dtype, problem.extents[:2])
+
+
+def _accumulates(context: Context, product: loop_ir.Product) -> bool | Register:
+    """Whether there is something to add to: not in the first iteration of some loops."""
+    if not product.starts_at:
+        return product.accumulates
+    builder = context.builder
+    places = [(context.index_of(at), context.index_of(begin)) for at, begin in product.starts_at]
+    moved = [builder.compare("ne", at, begin) for at, begin in places]
+    return reduce(lambda x, y: builder.binary("or", x, y), moved)
+
+
+def _with_rhs(
+    context: Context,
+    product: loop_ir.Product,
+    number: Register | None,
+    emit: Callable[[View], None],
+) -> None:
+    """Emit the product with its right operand; whether that was packed may show late."""
+    operand, builder = product.packed, context.builder
+    if operand is None:
+        emit(_view(context, product.rhs, number))
+        return
+    pointer = context.function.packed[operand.source]
+    if operand.source.is_certain:
+        emit(packed_view(context, operand, pointer))
+        return
+    builder.if_else(
+        builder.compare("ne", pointer, NULL),
+        lambda: emit(packed_view(context, operand, pointer)),
+        lambda: emit(_view(context, product.rhs, number)),
+    )
+
+
+def _view(context: Context, matrix: loop_ir.Matrix, number: Register | None) -> View:
+    if isinstance(matrix, loop_ir.StoredMatrix):
+        return _of_buffer(context, context.function.buffers[matrix.tile], number)
+    return _of_load(context, matrix, number)
+
+
+def _of_buffer(context: Context, buffer: Buffer, number: Register | None) -> View:
+    builder, pointer = context.builder, buffer.pointer
+    if number is not None:
+        position = builder.multiply(number, buffer.strides[0])
+        pointer = builder.offset(pointer, position, buffer.element)
+    return View(pointer, (buffer.strides[-2], buffer.strides[-1]), buffer.dtype)
+
+
+def _of_load(context: Context, matrix: loop_ir.LoadedMatrix, number: Register | None) -> View:
+    zero = index(0)
+    starts = {axis: zero for axis in matrix.axes if axis is not None}
+    if number is not None and matrix.axes[0] is not None:
+        starts[matrix.axes[0]] = number
+    inside = context.nest(1, {axis: Strided(at, zero) for axis, at in starts.items()})
+    memory, position = address_of(inside, matrix.access)
+    assert isinstance(position, Strided)
+    pointer = context.builder.offset(memory.pointer, position.base, memory.element)
+    rows, columns = (_stride(context, matrix, axis) for axis in matrix.axes[-2:])
+    return View(pointer, (rows, columns), matrix.access.tensor.type.dtype)
+
+
+def _stride(context: Context, matrix: loop_ir.LoadedMatrix, axis: int | None) -> Register:
+    total, builder = index(0), context.builder
+    if axis is None:
+        return total
+    strides = map(context.extent, matrix.access.tensor.type.strides)
+    for step, stride in zip(matrix.steps[axis], strides):
+        total = builder.add(total, builder.multiply(index(step), stride))
+    return total
+
+
+def _round(context: Context, out: View, dtype: DType, extents: tuple[Register, ...]) -> None:
+    """Round a result of half precision, whole vectors at a time: rows are padded."""
+    builder, lanes = context.builder, context.function.kernel.target.vector_lanes
+    m, n = extents
+
+    def row(number: Register) -> None:
+        position = builder.multiply(number, out.strides[0])
+        start = builder.offset(out.pointer, position, "float")
+
+        def part(position: Register, _: tuple[Register, ...]) -> None:
+            pointer = builder.offset(start, position, "float")
+            vector = builder.load(pointer, LType("float", lanes))
+            builder.store(round_to(builder, dtype, vector), pointer)
+
+        builder.loop(index(0), n, index(lanes), part)
+
+    builder.count_up(m, row)

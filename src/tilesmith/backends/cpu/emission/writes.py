@@ -1,0 +1,180 @@
+"""What a nest does with the elements it computes: stores, kept tiles, atomics, results.
+
+An atomic update is an instruction where there is one, else compare and swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilesmith.backends.cpu.emission.context import Context
+from tilesmith.backends.cpu.emission.elements import address_of, mask_of, register, write_tile
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided, write
+from tilesmith.backends.cpu.llvm.registers import LType, Register, memory_element, number
+from tilesmith.backends.cpu.loop_ir import nests as loop_ir
+from tilesmith.backends.cpu.loop_ir.elements import Access, TilePlace, Variable
+from tilesmith.backends.cpu.math.casts import to_memory, to_register
+from tilesmith.backends.cpu.math.scalar_functions import apply
+from tilesmith.dtypes import DType, Kind
+
+
+def emit_writes(
+    context: Context,
+    writes: Sequence[loop_ir.Write],
+    values: list[Register],
+    *,
+    is_streaming: bool = False,
+) -> None:
+    """One step's elements, in order. Whole vectors that stream must be aligned."""
+    for item, value in zip(writes, values):
+        if isinstance(item, loop_ir.KeepElement):
+            _keep(context, item, value, is_streaming)
+        elif isinstance(item, loop_ir.StoreElement):
+            _store(context, item.access, value, is_streaming)
+        elif isinstance(item, loop_ir.UpdateElement):
+            old = emit_update(context, item, value)
+            if isinstance(item.result, TilePlace):
+                write_tile(context, item.result, old)
+
+
+def emit_result(
+    context: Context, item: loop_ir.ReduceElement, value: Register
+) -> dict[Variable, Register]:
+    """Write the result of a reduction; a scalar one is handed on."""
+    if isinstance(item.target, Variable):
+        return {item.target: value}
+    # A result of all lanes is one element, whatever the nest has.
+    where = context if value.type.is_vector else replace(context, lanes=Lanes(1))
+    write_tile(where, item.target, value)
+    return {}
+
+
+def _keep(context: Context, item: loop_ir.KeepElement, value: Register, is_streaming: bool) -> None:
+    if isinstance(item.target, TilePlace):
+        write_tile(context, item.target, value)
+    elif not item.is_stored_too:
+        _store(context, item.target, value, is_streaming)
+
+
+def _store(context: Context, access: Access, value: Register, is_streaming: bool) -> None:
+    builder, lanes = context.builder, context.lanes
+    memory, position = address_of(context, access)
+    stored = to_memory(builder, access.tensor.type.dtype, value)
+    mask = mask_of(context, access)
+    if is_streaming and lanes.tail is None and mask is None:
+        assert isinstance(position, Strided)
+        pointer = builder.offset(memory.pointer, position.base, memory.element)
+        builder.store(builder.splat(stored, lanes.width), pointer, nontemporal=True)
+    else:
+        write(builder, memory, position, stored, lanes, mask)
+
+
+def emit_store(context: Context, item: loop_ir.StoreElement) -> None:
+    """A store of a scalar."""
+    memory, position = address_of(context, item.access)
+    value = register(context, item.value)
+    stored = to_memory(context.builder, item.access.tensor.type.dtype, value)
+    mask = mask_of(context, item.access)
+    write(context.builder, memory, position, stored, context.lanes, mask)
+
+
+def emit_update(context: Context, item: loop_ir.UpdateElement, value: Register) -> Register:
+    """One atomic update; gives what was there, 0 where the mask does not hold."""
+    builder = context.builder
+    memory, position = address_of(context, item.access)
+    condition = mask_of(context, item.access)
+    assert isinstance(position, Strided)
+    pointer = builder.offset(memory.pointer, position.base, memory.element)
+    operands = [value]
+    if item.expected is not None:
+        operands.append(register(context, item.expected))
+    if condition is None:
+        return emit_atomic(builder, item, pointer, *operands)
+    zero = number(value.type.element, 0)
+    update = lambda: [emit_atomic(builder, item, pointer, *operands)]  # noqa: E731
+    (old,) = builder.if_else(condition, update, lambda: [zero])
+    return old
+
+
+_ORDERS = {
+    "relaxed": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+}
+_FUNCTIONS = {"add": "add", "and": "and", "or": "or", "xor": "xor", "max": "maximum"}
+_FUNCTIONS["min"] = "minimum"
+
+
+_FAILURE_ORDERS = {"release": "monotonic", "acq_rel": "acquire"}
+
+
+def emit_atomic(
+    b: Builder,
+    item: loop_ir.UpdateElement,
+    pointer: Register,
+    x: Register,
+    expected: Register | None = None,
+) -> Register:
+    """Update the element at ``pointer``; gives what was there, in register form."""
+    if expected is not None:
+        return _swap_if_equal(b, item, pointer, expected, x)
+    dtype = item.access.tensor.type.dtype
+    order = _ORDERS[item.order]
+    if item.kind == "xchg" or dtype.is_integer:
+        value = to_memory(b, dtype, x)
+        bits = b.convert("bitcast", value, f"i{dtype.bits}")
+        old = b.value(
+            bits.type, f"atomicrmw {_instruction(item.kind, dtype)} {pointer}, {bits} {order}"
+        )
+        return to_register(b, dtype, b.convert("bitcast", old, memory_element(dtype)))
+    return _compare_and_swap(b, item, pointer, x)
+
+
+def _instruction(kind: str, dtype: DType) -> str:
+    is_unsigned = dtype.kind is Kind.UNSIGNED and kind in ("max", "min")
+    return f"u{kind}" if is_unsigned else kind
+
+
+def _swap_if_equal(
+    b: Builder, item: loop_ir.UpdateElement, pointer: Register, expected: Register, x: Register
+) -> Register:
+    dtype = item.access.tensor.type.dtype
+    order = _ORDERS[item.order]
+    old, new = (to_memory(b, dtype, value) for value in (expected, x))
+    pair = b.new(LType("{ " + f"{old.type}, i1" + " }"))
+    failed = _FAILURE_ORDERS.get(order, order)
+    b.emit(f"{pair.text} = cmpxchg {pointer}, {old}, {new} {order} {failed}")
+    return to_register(b, dtype, b.value(old.type, f"extractvalue {pair}, 0"))
+
+
+def _compare_and_swap(
+    b: Builder, item: loop_ir.UpdateElement, pointer: Register, x: Register
+) -> Register:
+    dtype = item.access.tensor.type.dtype
+    bits = LType(f"i{dtype.bits}")
+    element = memory_element(dtype)
+    order = _ORDERS[item.order]
+    read_order = _FAILURE_ORDERS.get(order, order)
+    first = b.value(bits, f"load atomic {bits}, {pointer} monotonic, align {dtype.bits // 8}")
+
+    def attempt(state: tuple[Register, ...]) -> list[Register]:
+        old = to_register(b, dtype, b.convert("bitcast", state[0], element))
+        new = to_memory(b, dtype, apply(b, _FUNCTIONS[item.kind], dtype, [old, x]))
+        swapped = b.convert("bitcast", new, bits.element)
+        pair = b.new(LType("{ " + f"{bits}, i1" + " }"))
+        text = f"cmpxchg {pointer}, {state[0]}, {swapped} {order} {read_order}"
+        b.emit(f"{pair.text} = {text}")
+        seen = b.value(bits, f"extractvalue {pair}, 0")
+        done = b.value(LType("i1"), f"extractvalue {pair}, 1")
+        return [seen, done]
+
+    false = Register("false", LType("i1"))
+
+    def is_open(state: tuple[Register, ...]) -> Register:
+        return b.binary("xor", state[1], Register("true", LType("i1")))
+
+    found = b.repeat(is_open, attempt, (first, false))
+    return to_register(b, dtype, b.convert("bitcast", found[0], element))

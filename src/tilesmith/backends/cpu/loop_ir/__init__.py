@@ -1,0 +1,1 @@
+"""The loop IR: what a kernel does on a CPU, between the plan and LLVM text. Frozen records only."""

@@ -1,0 +1,187 @@
+"""Which record of the loop IR stands for each value, tensor and stored tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilesmith.backends.cpu.dots.shapes import compute_dtype
+from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
+from tilesmith.backends.cpu.planning.steps import Program
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    VirtualTiles,
+    find_stored,
+    multiplies_tiles,
+)
+from tilesmith.dtypes import DType
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Loop, While
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.rearrangement import Select
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.traversal import definitions, walk_function
+from tilesmith.ir.values import Value
+from tilesmith.targets import Target
+
+
+class KernelScope:
+    """The scalars and tensors of one kernel."""
+
+    def __init__(self, function: Function, block_sizes: Mapping[str, int]) -> None:
+        self.block_sizes = block_sizes
+        self._labels = Labels(function)
+        self._variables: dict[Value, Variable] = {}
+        self._tensors: dict[Value, Tensor] = {}
+        self.users = _find_users(function)
+
+    def label(self, value: Value) -> Label:
+        """What the user calls a value."""
+        return self._labels.of(value)
+
+    def variable(self, value: Value) -> Variable:
+        """The variable of a scalar."""
+        found = self._variables.get(value)
+        if found is None:
+            found = self._variables[value] = Variable(self.label(value), value.tile.dtype)
+        return found
+
+    def tensor(self, value: Value) -> Tensor:
+        """The record of a tensor parameter."""
+        found = self._tensors.get(value)
+        if found is None:
+            found = self._tensors[value] = Tensor(self.label(value), value.tensor)
+        return found
+
+
+class GridScope:
+    """The values of one grid, or of what is outside all grids."""
+
+    def __init__(
+        self, kernel: KernelScope, tiles: VirtualTiles, program: Program, target: Target
+    ) -> None:
+        self.kernel = kernel
+        self.tiles = tiles
+        self.program = program
+        self._target = target
+        self._stored: dict[Value, Tile] = {}
+        self.users = kernel.users
+        self.label = kernel.label
+        self.variable = kernel.variable
+        self.tensor = kernel.tensor
+
+    def tile(self, value: Value) -> Tile:
+        """The memory that a stored tile lies in."""
+        value = self.program.buffer_of(value)
+        found = self._stored.get(value)
+        if found is None:
+            found = self._stored[value] = Tile(
+                self.label(value),
+                value.tile.dtype,
+                value.tile.shape,
+                _held_as(value, self.program, self.tiles, self._target),
+                _is_product(value, self.program, self.tiles),
+            )
+        return found
+
+    def has_memory(self, value: Value) -> bool:
+        """Whether a result has scratch memory; nobody looks at one that has none."""
+        return self.program.buffer_of(value) in self.program.buffers
+
+
+def _find_users(function: Function) -> dict[Value, list[Operation]]:
+    users: dict[Value, list[Operation]] = {}
+    for op in walk_function(function):
+        for value in op.operand_values():
+            users.setdefault(value, []).append(op)
+    return users
+
+
+def _is_product(value: Value, program: Program, tiles: VirtualTiles) -> bool:
+    """Whether a product writes the tile's buffer, directly or as a carried tile."""
+    sharing = [value, *(v for v in program.aliases if program.buffer_of(v) is value)]
+    return any(isinstance(tiles.definitions.get(v), Dot) for v in sharing)
+
+
+def _held_as(value: Value, program: Program, tiles: VirtualTiles, target: Target) -> DType:
+    """What a tile's elements are held as.
+
+    Results and operands of products are held as registers hold them, so that they need no
+    conversion; operands of tile registers and all other tiles are held as tensors hold them.
+    """
+    dots = [op for op in tiles.definitions.values() if isinstance(op, Dot)]
+    users = [op for op in dots if value in (find_stored(x, tiles) for x in (op.lhs, op.rhs))]
+    is_widened = any(not multiplies_tiles(op, target) for op in users)
+    dtype = value.tile.dtype
+    if is_widened or _is_product(value, program, tiles):
+        return compute_dtype(dtype)
+    return dtype
+
+
+VIEWS = (Mask, ExpandDims, Broadcast, Reshape, Permute, Select)
+"""Ops that compute nothing: their elements are those of the operand."""
+_REDUCTIONS = {
+    "sum": "total", "prod": "product", "max": "largest", "min": "smallest",
+    "argmax": "position", "argmin": "position", "any": "some", "all": "every",
+}  # fmt: skip
+_RESULTS = {
+    "dot": "product", "scan": "running", "atomic": "previous", "sort": "in_order",
+    "reduce_with": "combined", "scan_with": "running",
+}  # fmt: skip
+
+
+class Labels:
+    """Labels of one function's values, each made once."""
+
+    def __init__(self, function: Function) -> None:
+        self.definitions = definitions(function.body)
+        self._hints = _borrowed_hints(function)
+        self._labels: dict[Value, Label] = {}
+
+    def of(self, value: Value) -> Label:
+        """The label of a value."""
+        found = self._labels.get(value)
+        if found is None:
+            hint, op = self._hint(value), self.definitions.get(value)
+            loc = value.loc if op is None else op.loc
+            found = self._labels[value] = Label(hint, hint or self._invented(value), loc)
+        return found
+
+    def _hint(self, value: Value) -> str:
+        op = self.definitions.get(value)
+        while not value.name and value not in self._hints and isinstance(op, VIEWS):
+            value, op = op.x, self.definitions.get(op.x)
+        return value.name or self._hints.get(value, "")
+
+    def _invented(self, value: Value) -> str:
+        op = self.definitions.get(value)
+        if isinstance(op, Reduce):
+            return _REDUCTIONS[op.kind]
+        if isinstance(op, Load):
+            return f"{op.tensor.name}_value"
+        if isinstance(op, Cast):
+            return self.of(op.x).stem
+        if isinstance(op, Elementwise):
+            return f"{op.fn}_value" if len(op.args) == 1 else "t"
+        return "carried" if op is None else _RESULTS.get(op.name, "t")
+
+
+def _borrowed_hints(function: Function) -> dict[Value, str]:
+    """Names for nameless values: of their views, and of what they become in a loop."""
+    found: dict[Value, str] = {}
+    for op in walk_function(function):
+        if isinstance(op, VIEWS) and op.result.name:
+            found.setdefault(op.x, op.result.name)
+        elif isinstance(op, (Loop, While)):
+            found.update(_next_names(op))
+    return found
+
+
+def _next_names(op: Loop | While) -> Iterator[tuple[Value, str]]:
+    carried = op.carried if isinstance(op, Loop) else op.body.args
+    for arg, new in zip(carried, op.body.yielded):
+        if arg.name and not new.name:
+            yield new, f"new_{arg.name}"

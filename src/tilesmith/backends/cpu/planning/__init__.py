@@ -1,0 +1,1 @@
+"""What is done in which order: loop nests, stored tiles, packed operands."""

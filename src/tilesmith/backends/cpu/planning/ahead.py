@@ -1,0 +1,296 @@
+"""What is done ahead of a program: operands packed once for all of them, and loads that prefetch.
+
+Packing pays where several programs would pack the same: the operand is a matrix that the grid does
+not write, walked from its beginning to its end, and some axis of the grid leaves it unchanged.
+A nest that reads a row for the second time finds it in the cache, so memory would be idle: there
+the row of the program that comes next is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.analysis.affine import find_affine
+from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
+from tilesmith.backends.cpu.dots.panels import Packing
+from tilesmith.backends.cpu.dots.plans import reads_in_place
+from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, compute_dtype, register_block
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
+from tilesmith.backends.cpu.loop_ir.elements import Tensor, Variable
+from tilesmith.backends.cpu.loop_ir.nests import Form
+from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand, PackedTensor
+from tilesmith.backends.cpu.planning.coordinates import (
+    Coords,
+    Place,
+    access_places,
+    is_virtual,
+    operands_at,
+)
+from tilesmith.backends.cpu.planning.steps import Nest, Program
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    LoadedMatrix,
+    VirtualTiles,
+    find_matrix,
+    find_stored,
+    multiplies_tiles,
+)
+from tilesmith.dtypes import DType
+from tilesmith.ir.axis_roles import Numbered
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.types import Dim, Extent
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+MOST_BYTES = 256 << 20
+LEAST_PROGRAMS = 4
+"""Each program packs in its cache, which costs less than half of packing into memory."""
+_NEAR_BYTES = 512
+"""Rows so close are better read where they are, though nobody would have to pack them."""
+
+
+@dataclass(frozen=True)
+class _Range:
+    """What a tile of a loop moves over."""
+
+    begin: Value
+    end: Value
+    block: str
+
+
+Records = tuple[Callable[[Value], Tensor], Callable[[Value], Variable]]
+"""What stands for tensors and scalars in the loop IR."""
+
+
+def find_packed_operands(
+    function: Function, grid: Grid, tiles: VirtualTiles, schedule: Schedule, records: Records
+) -> dict[Dot, PackedOperand]:
+    """The right operands of a grid's products that are packed before its programs run."""
+    written = groups_written_in(grid.body)
+    if written is None:
+        return {}
+    return _Finder(function, grid, tiles, schedule, records).find(written)
+
+
+class _Finder:
+    def __init__(
+        self,
+        function: Function,
+        grid: Grid,
+        tiles: VirtualTiles,
+        schedule: Schedule,
+        records: Records,
+    ) -> None:
+        self._grid = grid
+        self._tiles = tiles
+        self._schedule = schedule
+        self._records = records
+        self._blocks = {block.name for block in function.blocks}
+        self._ranges = {arg: found for op in (grid, *_loops(grid.body)) for arg, found in _axes(op)}
+
+    def find(self, written: frozenset[AliasGroup]) -> dict[Dot, PackedOperand]:
+        """Operands by product."""
+        found: dict[Dot, PackedOperand] = {}
+        for dot in _dots(self._grid.body):
+            is_stored = find_stored(dot.rhs, self._tiles) is not None
+            if dot.result.tile.rank != 2 or is_stored or self._uses_tiles(dot):
+                continue
+            matrix = find_matrix(dot.rhs, self._tiles)
+            if matrix is None or alias_group(matrix.load.tensor) in written:
+                continue
+            operand = self._operand(dot, matrix)
+            if operand is not None:
+                found[dot] = operand
+        return found
+
+    def _uses_tiles(self, dot: Dot) -> bool:
+        """Tile registers want another packing."""
+        return multiplies_tiles(dot, self._schedule.target)
+
+    def _operand(self, dot: Dot, matrix: LoadedMatrix) -> PackedOperand | None:
+        load = matrix.load
+        # One step along k moves one index of the matrix, one step along n the other one.
+        if matrix.steps not in (((1, 0), (0, 1)), ((0, 1), (1, 0))):
+            return None
+        axes = (0, 1) if matrix.steps[0] == (1, 0) else (1, 0)
+        places = access_places(load, load.result.tile.shape, matrix.coords)
+        origins = [self._origin(places[axis]) for axis in axes]
+        begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
+        packing = self._packing(dot, load.tensor)
+        limits = [load.tensor.tensor.shape[axis] for axis in axes]
+        if not all(map(self._is_whole, origins, limits, (1, packing.width))):
+            return None
+        shared = tuple(axis for axis, arg in enumerate(self._grid.body.args) if arg not in begins)
+        is_certain = self._pays(dot, load.tensor, packing, (axes, shared))
+        if is_certain is False:
+            return None
+        tensor, variable = self._records
+        source = PackedTensor(tensor(load.tensor), axes, packing, shared, bool(is_certain))
+        k, n = (None if begin is None else variable(begin) for begin in begins)
+        return PackedOperand(source, (k, n))
+
+    def _packing(self, dot: Dot, tensor: Value) -> Packing:
+        dtype = compute_dtype(dot.result.tile.dtype)
+        block = self._block(dot, dtype)
+        return Packing(tensor.tensor.dtype, dtype, block.columns, block.columns, block.lanes)
+
+    def _block(self, dot: Dot, dtype: DType) -> RegisterBlock:
+        rows, columns = map(self._bound, dot.result.tile.shape)
+        return register_block(self._schedule.target.vector_lanes, dtype, (rows, columns))
+
+    def _pays(
+        self,
+        dot: Dot,
+        tensor: Value,
+        packing: Packing,
+        axes: tuple[tuple[int, int], tuple[int, ...]],
+    ) -> bool | None:
+        """Whether enough programs share a copy that is not too large; None: known at run time."""
+        own, shared = axes
+        programs = self._programs(shared)
+        sizes = [size for size in tensor.tensor.shape if isinstance(size, int)]
+        if prod(sizes) * packing.dtype.itemsize > MOST_BYTES:
+            return False
+        rows = self._bound(dot.result.tile.shape[0])
+        block = self._block(dot, packing.dtype)
+        k, n = (_known_or_not(tensor.tensor.strides[axis]) for axis in own)
+        view = View(Register("null", LType(POINTER)), (k, n), packing.source)
+        product = rows, packing.dtype
+        if reads_in_place(view, product, block, _NEAR_BYTES):
+            return False
+        if programs is None or len(sizes) < tensor.tensor.rank:
+            return False if reads_in_place(view, product, block) else None
+        return programs >= LEAST_PROGRAMS
+
+    def _bound(self, dim: Dim) -> int | None:
+        is_known = all(isinstance(f, int) or f in self._blocks for f in dim.factors)
+        return self._schedule.physical(dim) if is_known else None
+
+    def _origin(self, place: Place) -> Operation | None:
+        """The tile's or tensor's positions that an index is a view of."""
+        op = self._tiles.definitions.get(place[0])
+        while op is not None and is_virtual(type(op)) and not isinstance(op.form, Numbered):
+            places = operands_at(op, place[1])
+            if len(places) != 1 or isinstance(op, Load):
+                return None
+            place = places[0]
+            op = self._tiles.definitions.get(place[0])
+        return op
+
+    def _is_whole(self, origin: Operation | None, limit: Extent, multiple: int) -> bool:
+        """Whether tiles go over a whole dimension and begin at multiples of a number."""
+        if isinstance(origin, Arange):
+            (dim,) = origin.result.tile.shape
+            return limit in (dim.symbol, self._bound(dim))
+        moved = self._ranges.get(origin.begin) if isinstance(origin, TileIndex) else None
+        if moved is None or not moved.block or self._constant(moved.begin) != 0:
+            return False
+        # A size of run time may go by another name: of the other operand's dimension.
+        is_named = self._tiles.definitions.get(moved.end) is None and isinstance(limit, str)
+        is_covered = is_named or self._constant(moved.end) == limit
+        return is_covered and self._schedule.symbols[moved.block] % multiple == 0
+
+    def _constant(self, value: Value) -> int | None:
+        op = self._tiles.definitions.get(value)
+        return int(op.value) if isinstance(op, Full) else None
+
+    def _programs(self, axes: tuple[int, ...]) -> int | None:
+        counts = [self._count(axis) for axis in axes]
+        return None if None in counts else prod(count or 0 for count in counts)
+
+    def _count(self, axis: int) -> int | None:
+        grid = self._grid
+        begin, end = (self._constant(bounds[axis]) for bounds in (grid.begins, grid.ends))
+        block = grid.blocks[axis]
+        if begin is None or end is None:
+            return None
+        return max(0, -(-(end - begin) // (self._schedule.symbols[block] if block else 1)))
+
+
+def _known_or_not(stride: Extent) -> Register:
+    return index(stride) if isinstance(stride, int) else Register(f"%{stride}", LType(INDEX))
+
+
+def _axes(op: Grid | Loop) -> Iterator[tuple[Value, _Range]]:
+    for arg, begin, end, block in zip(op.body.args, op.begins, op.ends, op.blocks):
+        yield arg, _Range(begin, end, block)
+
+
+def _loops(region: Region) -> Iterator[Loop]:
+    for op in region.ops:
+        if isinstance(op, Loop):
+            yield op
+            yield from _loops(op.body)
+
+
+def _dots(region: Region) -> Iterator[Dot]:
+    """Products that every program carries out: none in branches."""
+    for op in region.ops:
+        if isinstance(op, Dot):
+            yield op
+        elif isinstance(op, Loop):
+            yield from _dots(op.body)
+
+
+Distances = dict[Load, tuple[int, ...]]
+"""How far each index of a load moves from one program to the next."""
+
+
+def find_prefetches(
+    grid: Grid, program: Program, tiles: VirtualTiles, schedule: Schedule
+) -> dict[Nest, Distances]:
+    """Which loads of which nests are to fetch ahead, and how far each index moves for that."""
+    options = schedule.grids.get(grid.slot)
+    axis = options.order[0] if options is not None else len(grid.blocks) - 1
+    seen: set[Load] = set()
+    done: set[Load] = set()
+    found: dict[Nest, Distances] = {}
+    for step in program.steps:
+        if not isinstance(step, Nest):
+            continue
+        loads = list(_contiguous_loads(step, tiles))
+        for op in loads:
+            distance = _to_next_program(op, (grid, axis), tiles, schedule)
+            if op in seen and op not in done and any(distance):
+                found.setdefault(step, {})[op] = distance
+                done.add(op)
+        seen.update(loads)
+    return found
+
+
+def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
+    """Loads that go through memory element by element along the lanes."""
+    if nest.layout.form is not Form.ROWS or nest.layout.vector_axis < 0:
+        return
+    for root in nest.roots:
+        for (_, coords), op in root.closure(tiles).nodes.items():
+            if not isinstance(op, Load) or op.bases is not None:
+                continue
+            if _is_contiguous(op, coords, nest, tiles):
+                yield op
+
+
+def _is_contiguous(op: Load, coords: Coords, nest: Nest, tiles: VirtualTiles) -> bool:
+    places = access_places(op, op.result.tile.shape, coords)[: len(op.indices)]
+    steps = [tiles.derivative(place, nest.layout.vector_axis) for place in places]
+    moved = [(step, by) for step, by in zip(steps, op.tensor.tensor.strides) if step != 0]
+    return moved == [(1, 1)]
+
+
+def _to_next_program(
+    op: Load, along: tuple[Grid, int], tiles: VirtualTiles, schedule: Schedule
+) -> tuple[int, ...]:
+    grid, axis = along
+    begin, block = grid.body.args[axis], grid.blocks[axis]
+    size = schedule.symbols[block] if block else 1
+    found: list[int] = []
+    for moving in op.indices:
+        form = find_affine(moving, tiles.definitions)
+        found.append(0 if form is None else dict(form.base).get(begin, 0) * size)
+    return tuple(found)

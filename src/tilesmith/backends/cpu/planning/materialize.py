@@ -1,0 +1,321 @@
+"""Tiles worth materialising: expensive and used by several nests, or changed before their use.
+
+A first plan without them shows where each tile would be computed. A kept tile goes to the place
+of a later store of the same type where that is possible, so that it needs no memory of its own.
+Loads whose memory changes before their value is used are done where they stand; all others are
+virtual: each nest reads the elements it needs when it needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilesmith.analysis.effects import alias_group, is_elsewhere
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_disjoint
+from tilesmith.backends.cpu.planning.coordinates import access_places, own_coords, space_of
+from tilesmith.backends.cpu.planning.plan import plan_program
+from tilesmith.backends.cpu.planning.steps import Nest, OpStep, Program, Step
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    Closure,
+    VirtualTiles,
+    find_matrix,
+    find_stored,
+    is_injective,
+    is_update,
+)
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region, Trait
+from tilesmith.ir.ops.control_flow import Loop, While
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+_MAX_ROUNDS = 4
+
+
+def plan_grid(
+    function: Function, region: Region, schedule: Schedule
+) -> tuple[Program, VirtualTiles]:
+    """The plan of a grid's body, with dear tiles kept where that saves work."""
+    defined = definitions(function.body)
+    kept = _dot_operands(region, VirtualTiles(defined))
+    kept |= find_unsafe_loads(region, VirtualTiles(defined, kept))
+    spilled: dict[Value, Store] = {}
+    for _ in range(_MAX_ROUNDS):
+        tiles = VirtualTiles(defined, kept)
+        program = plan_program(region, tiles, schedule, spilled)
+        more = _find_dear(region, program, tiles) - kept
+        if not more:
+            break
+        kept |= more
+        if schedule.cpu.streaming_stores:
+            # A result that goes past the caches must not be in them before.
+            continue
+        spilled.update(_find_spills(region, more, VirtualTiles(defined, kept), spilled))
+    tiles = VirtualTiles(defined, kept)
+    return plan_program(region, tiles, schedule, spilled), tiles
+
+
+def _dot_operands(region: Region, tiles: VirtualTiles) -> set[Value]:
+    dots = [op for op in walk(region) if isinstance(op, Dot)]
+    return {
+        value
+        for dot in dots
+        for value in (dot.lhs, dot.rhs)
+        if find_stored(value, tiles) is None and find_matrix(value, tiles) is None
+    }
+
+
+def _nests(steps: list[Step], depth: int = 0) -> Iterator[tuple[Nest, int]]:
+    for step in steps:
+        if isinstance(step, Nest):
+            yield step, depth
+        elif isinstance(step, OpStep):
+            inside = depth + isinstance(step.op, (Loop, While))
+            for body in step.bodies:
+                yield from _nests(body, inside)
+
+
+class _Evaluations:
+    """In which nests each virtual tile is computed, and in which other spaces than its own."""
+
+    def __init__(self, program: Program, tiles: VirtualTiles, depths: dict[Operation, int]) -> None:
+        self.nests: dict[Value, set[int]] = {}
+        self.users: dict[Value, set[Value]] = {}
+        self.is_repeated: set[Value] = set()
+        self.roots: set[Value] = set()
+        self._definitions = tiles.definitions
+        for number, (nest, depth) in enumerate(_nests(program.steps)):
+            for root in nest.roots:
+                own = root.is_own_keep
+                closure = root.closure(tiles)
+                self._add_users(closure)
+                self.roots.update(value for value, _ in root.places())
+                kept = root.target if own else None
+                made = {v: op for (v, _), op in closure.nodes.items() if v is not kept}
+                for value in made:
+                    self.nests.setdefault(value, set()).add(number)
+                self.is_repeated.update(
+                    value
+                    for value, op in made.items()
+                    if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]
+                )
+
+    def _add_users(self, closure: Closure) -> None:
+        for (value, _), op in closure.nodes.items():
+            for operand in op.operand_values():
+                self.users.setdefault(operand, set()).add(value)
+
+    def users_behind_views(self, value: Value) -> set[Value]:
+        """Tiles computed from a tile, directly or from a view of it; empty when a root uses it."""
+        found: set[Value] = set()
+        for user in self.users.get(value, ()):
+            is_view = Trait.VIEW in self._definitions[user].traits
+            behind = self.users_behind_views(user) if is_view else {user}
+            if not behind:
+                return set()
+            found |= behind
+        return set() if value in self.roots else found
+
+
+def _find_dear(region: Region, program: Program, tiles: VirtualTiles) -> set[Value]:
+    depths = dict(_depths(region, 0))
+    made = _Evaluations(program, tiles, depths)
+    dear = {
+        value
+        for value, nests in made.nests.items()
+        if (len(nests) > 1 or value in made.is_repeated)
+        and _is_worth_keeping(value, tiles, is_repeated=value in made.is_repeated)
+    }
+
+    def is_covered(value: Value) -> bool:
+        users = made.users_behind_views(value)
+        return bool(users) and all(
+            user in dear and made.nests[user] >= made.nests[value] for user in users
+        )
+
+    return {value for value in dear if not is_covered(value)}
+
+
+def _depths(region: Region, depth: int) -> Iterator[tuple[Operation, int]]:
+    for op in region.ops:
+        yield op, depth
+        inside = depth + (len(op.regions()) > 0 and op.name in ("loop", "while"))
+        for inner in op.regions():
+            yield from _depths(inner, inside)
+
+
+def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -> bool:
+    op = tiles.definitions[value]
+    if not space_of(value.tile.shape) or Trait.VIEW in op.traits:
+        return False
+    closure = tiles.own_closure((value, own_coords(value.tile.shape)))
+    if any(tiles.is_dear(node) for node in closure.nodes.values()):
+        return not isinstance(op, Load) or tiles.is_gather(op)
+    floats = [
+        node
+        for node in closure.nodes.values()
+        if isinstance(node, Elementwise) and node.result.tile.dtype.is_float
+    ]
+    return is_repeated and len(floats) > 1
+
+
+def _find_spills(
+    region: Region, values: set[Value], tiles: VirtualTiles, known: dict[Value, Store]
+) -> dict[Value, Store]:
+    """Stores whose place can hold a kept tile until they happen."""
+    stores = [op for op in _lone_stores(region, tiles) if op not in known.values()]
+    found: dict[Value, Store] = {}
+    for value, made_by in tiles.definitions.items():
+        if value not in values or made_by not in region.ops:
+            continue
+        fitting = [
+            op
+            for op in stores
+            if op.value.type == value.type and _is_known_before(op, made_by, region, tiles)
+        ]
+        # The store of the tile itself before one that will overwrite it.
+        own = [op for op in fitting if op.value is value]
+        others = [
+            op
+            for op in fitting
+            if op.value not in values and _is_last_reader(op, value, region, tiles)
+        ]
+        for op in (*own, *others)[:1]:
+            found[value] = op
+            stores.remove(op)
+    return found
+
+
+def _is_last_reader(op: Store, value: Value, region: Region, tiles: VirtualTiles) -> bool:
+    """Whether all that reads the tile comes before the store, which reads at its own place only."""
+    here = (op.value, own_coords(op.value.tile.shape))
+    if any(place[0] is value and place[1] != here[1] for place in tiles.closure(here).leaves):
+        return False
+    reached, readers = {value}, list[Operation]()
+    for user in region.ops:
+        if reached.isdisjoint(_read_by(user)):
+            continue
+        if user.results and not any(map(tiles.is_stored, user.results)):
+            reached.update(user.results)
+        elif user is not op:
+            readers.append(user)
+    before = _all_behind(op, region)
+    return all(reader in before for reader in readers)
+
+
+def _read_by(op: Operation) -> set[Value]:
+    inner = (nested for region in op.regions() for nested in walk(region))
+    return {value for reader in (op, *inner) for value in reader.operand_values()}
+
+
+def _all_behind(op: Operation, region: Region) -> set[Operation]:
+    """The ops of the region whose results an op needs, directly or not."""
+    needed, found = _read_by(op), set[Operation]()
+    for earlier in reversed(region.ops):
+        if not needed.isdisjoint(earlier.results):
+            found.add(earlier)
+            needed |= _read_by(earlier)
+    return found
+
+
+def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
+    """Plain stores that are the only access of their tensor and hit no element twice."""
+    accesses = [op for op in walk(region) if isinstance(op, (Load, Store, Atomic))]
+    groups = [alias_group(op.tensor) for op in accesses]
+    if any(map(is_elsewhere, accesses)):
+        return []
+    return [
+        op
+        for op in region.ops
+        if isinstance(op, Store)
+        and op.mask is None
+        and groups.count(alias_group(op.tensor)) == 1
+        and is_injective(op, tiles)
+    ]
+
+
+def _is_known_before(op: Store, made_by: Operation, region: Region, tiles: VirtualTiles) -> bool:
+    """Whether the store's indices need nothing that is computed after the kept tile."""
+    shape = op.value.tile.shape
+    leaves = tiles.join(access_places(op, shape, own_coords(shape))).leaves
+    later = region.ops[region.ops.index(made_by) :]
+    return not any(tiles.definitions.get(value) in later for value, _ in leaves)
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """An op's position in program order and the loops around it."""
+
+    number: int
+    loops: tuple[Operation, ...]
+
+
+def find_unsafe_loads(region: Region, tiles: VirtualTiles) -> frozenset[Value]:
+    """The tiles loaded in a grid's body that some write may change before a use."""
+    return frozenset(_Finder(region, tiles).unsafe())
+
+
+class _Finder:
+    def __init__(self, region: Region, tiles: VirtualTiles) -> None:
+        self._tiles = tiles
+        self._spots: dict[Operation, _Spot] = {}
+        self._users: dict[Value, list[Operation]] = {}
+        self._collect(region, ())
+        self._writes = [
+            access
+            for op in self._spots
+            for access in find_accesses(op, tiles.definitions)
+            if access.writes
+        ]
+
+    def unsafe(self) -> Iterator[Value]:
+        for op in self._spots:
+            if isinstance(op, Load) and op.result.tile.rank and self._is_unsafe(op):
+                yield op.result
+
+    def _collect(self, region: Region, loops: tuple[Operation, ...]) -> None:
+        for op in region.ops:
+            self._spots[op] = _Spot(len(self._spots), loops)
+            for value in op.operand_values():
+                self._users.setdefault(value, []).append(op)
+            inside = (*loops, op) if isinstance(op, (Loop, While)) else loops
+            for inner in op.regions():
+                self._collect(inner, inside)
+
+    def _final_users(self, value: Value, seen: set[Operation]) -> Iterator[Operation]:
+        """The ops at whose place an element of ``value`` is computed."""
+        for op in self._users.get(value, ()):
+            if op in seen:
+                continue
+            seen.add(op)
+            if len(op.results) == 1 and not self._tiles.is_stored(op.result):
+                yield from self._final_users(op.result, seen)
+            else:
+                yield op
+
+    def _is_unsafe(self, op: Load) -> bool:
+        (access,) = find_accesses(op, self._tiles.definitions)
+        writes = [write for write in self._writes if _may_meet(access, write)]
+        if not writes:
+            return False
+        users = list(self._final_users(op.result, set()))
+        return any(self._comes_between(access, write, user) for write in writes for user in users)
+
+    def _comes_between(self, load: Access, write: Access, user: Operation) -> bool:
+        start, middle, end = (self._spots[op] for op in (load.op, write.op, user))
+        if write.op is user:
+            return not is_update(load, write, self._tiles)
+        if start.number < middle.number < end.number:
+            return True
+        shared = set(middle.loops) & set(end.loops)
+        return bool(shared - set(start.loops))
+
+
+def _may_meet(load: Access, write: Access) -> bool:
+    is_same_group = load.group is None or write.group is None or load.group == write.group
+    return is_same_group and not is_disjoint(load, write)

@@ -1,0 +1,295 @@
+"""A grid's body as a plan: which nests there are, in what order, and which tiles are stored.
+
+Pure tile ops cost nothing here: they are computed inside the nests that need them. What needs a
+place in the order is scalars, stores, atomics, reductions, products, loops and kept tiles. A root
+joins the earliest nest of its layout that comes after everything it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
+from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_coords
+from tilesmith.backends.cpu.planning.step_order import StepOrder
+from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step
+from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
+from tilesmith.ir.ops.foreign import Print
+from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
+from tilesmith.ir.ops.rearrangement import Select, Sort
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
+from tilesmith.ir.traversal import count_uses, walk
+from tilesmith.ir.types import TileType
+from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
+
+
+def plan_program(
+    region: Region, tiles: VirtualTiles, schedule: Schedule, spilled: dict[Value, Store]
+) -> Program:
+    """Order the steps of a grid's body. ``spilled`` tiles lie where a later store writes."""
+    program = Program([], spilled=spilled, used=frozenset(count_uses(region)))
+    planner = RegionPlanner(region, tiles, schedule, program)
+    program.steps = planner.plan()
+    return program
+
+
+class RegionPlanner:
+    """Plans one region; nested ones get a planner of their own."""
+
+    def __init__(
+        self, region: Region, tiles: VirtualTiles, schedule: Schedule, program: Program
+    ) -> None:
+        self._region = region
+        self._tiles = tiles
+        self._schedule = schedule
+        self._program = program
+        self._order = StepOrder(tiles, schedule, program)
+
+    def plan(self) -> list[Step]:
+        """The steps of all ops but the terminator."""
+        for op in self._region.ops:
+            self._visit(op)
+        return self._order.steps
+
+    def _visit(self, op: Operation) -> None:
+        if isinstance(op, (Loop, While, If)):
+            self._visit_control_flow(op)
+        elif isinstance(op, Dot):
+            self._visit_dot(op)
+        elif isinstance(op, (Yield, ProgramBarrier)):
+            return
+        elif isinstance(op, (Store, Atomic)) and op.value.tile.rank:
+            self._visit_access(op)
+        elif isinstance(op, Reduce):
+            self._visit_reduction(op)
+        elif isinstance(op, (Scan, ReduceWith, ScanWith, Print)):
+            self._visit_whole(op)
+        elif isinstance(op, Sort):
+            self.keep(op.x, op.result)
+            self._order.append(OpStep(op), (), op.results)
+        else:
+            self._visit_value(op)
+
+    def _visit_value(self, op: Operation) -> None:
+        """A scalar is computed where it stands, a tile where it is used unless it is kept."""
+        if isinstance(op, Select) and not op.result.tile.rank:
+            self._order.append_reading(OpStep(op), (op.x,), op.results)
+        elif not op.results or not op.result.tile.rank:
+            self._order.append(OpStep(op), find_accesses(op, self._tiles.definitions), op.results)
+        elif not is_virtual(type(op)):
+            raise InternalError(problem=f"native code has no step for {op.name}", loc=op.loc)
+        elif op.result in self._tiles.kept:
+            self.keep(op.result, op.result)
+
+    def _visit_whole(self, op: Scan | ReduceWith | ScanWith | Print) -> None:
+        """An op that goes through whole tiles by itself, after everything before it."""
+        used = [value for value in op.results if value in self._program.used and value.tile.rank]
+        self._program.buffers.update(dict.fromkeys(used))
+        self._order.append_reading(OpStep(op), tuple(op.operand_values()), op.results)
+
+    def _visit_access(self, op: Store | Atomic) -> None:
+        root = Root(op, (op.value, own_coords(op.value.tile.shape)))
+        if isinstance(op, Atomic) and op.result in self._program.used:
+            self._program.buffers[op.result] = None
+        self._order.add_root(root, op.results)
+
+    def _visit_reduction(self, op: Reduce) -> None:
+        if op.result.tile.rank:
+            self._program.buffers[op.result] = None
+        self._order.add_root(Root(op, (op.x, own_coords(op.x.tile.shape))), op.results)
+
+    def keep(self, value: Value, target: Value) -> None:
+        """Store a tile in the buffer of ``target``."""
+        self._program.buffers.setdefault(target, None)
+        op = self._tiles.definitions.get(value)
+        # A carried tile has no op of its own; any will do for its place in the source.
+        root = Root(op or self._region.ops[0], (value, own_coords(value.tile.shape)), target)
+        self._order.add_root(root, (target,))
+
+    def _visit_dot(self, op: Dot) -> None:
+        self._program.buffers.setdefault(op.result, None)
+        accumulator = op.acc
+        zero = self._tiles.definitions.get(accumulator) if accumulator is not None else None
+        if isinstance(zero, Full) and zero.value == 0:
+            accumulator = None
+        if accumulator is not None and not self._holds(op.result, accumulator):
+            self.keep(accumulator, op.result)
+        step = DotStep(op, accumulator is not None, self._program.starts.get(op))
+        self._order.append_reading(step, (op.lhs, op.rhs), op.results)
+
+    def _holds(self, result: Value, accumulator: Value) -> bool:
+        return self._program.buffer_of(result) is self._program.buffer_of(accumulator)
+
+    def _visit_control_flow(self, op: Loop | While | If) -> None:
+        if isinstance(op, If):
+            bodies = self._plan_branch(op)
+        else:
+            self._enter_loop(op)
+            bodies = self._plan_loop(op)
+        touched = [
+            access
+            for region in op.regions()
+            for access in accesses_in(region, self._tiles.definitions)
+        ]
+        self._order.append(OpStep(op, bodies), touched, op.results)
+        used = [
+            v for region in op.regions() for inner in walk(region) for v in inner.operand_values()
+        ]
+        leaves = self._tiles.join(
+            [(v, own_coords(v.tile.shape)) for v in used if isinstance(v.type, TileType)]
+        ).leaves
+        self._order.note_reads(value for value, _ in leaves)
+
+    def _enter_loop(self, op: Loop | While) -> None:
+        """Give carried tiles their buffers, filled with what the loop begins with."""
+        carried = op.carried if isinstance(op, Loop) else op.body.args
+        for position, (start, arg) in enumerate(zip(op.init, carried)):
+            if not arg.tile.rank:
+                continue
+            dot = find_zero_start(op, position, self._tiles)
+            if dot is not None and isinstance(op, Loop):
+                self._program.buffers.setdefault(arg, None)
+                self._program.starts[dot] = op
+            else:
+                self.keep(start, arg)
+            self._program.aliases[op.results[position]] = arg
+            if isinstance(op, While):
+                self._program.aliases[op.condition.args[position]] = arg
+
+    def _plan_loop(self, op: Loop | While) -> tuple[list[Step], ...]:
+        if isinstance(op, Loop):
+            return (self._plan_body(op.body, op.carried),)
+        condition = self._nested(op.condition).plan()
+        return condition, self._plan_body(op.body, op.body.args)
+
+    def _nested(self, region: Region) -> RegionPlanner:
+        return RegionPlanner(region, self._tiles, self._schedule, self._program)
+
+    def _plan_body(self, region: Region, carried: tuple[Value, ...]) -> list[Step]:
+        pairs = [(new, arg) for new, arg in zip(region.yielded, carried) if arg.tile.rank]
+        for new, arg in pairs:
+            if takes_over(new, arg, region, self._tiles):
+                self._program.aliases[new] = arg
+        inner = self._nested(region)
+        steps = inner.plan()
+        inner.hand_over(pairs)
+        return steps
+
+    def hand_over(self, pairs: list[tuple[Value, Value]]) -> None:
+        """Write the next values of carried tiles to their buffers, all as if at once."""
+        aliases = self._program.aliases
+        pairs = [(new, arg) for new, arg in pairs if aliases.get(new) is not arg and new is not arg]
+        args = {arg for _, arg in pairs}
+        direct = [pair for pair in pairs if can_write_directly(*pair, args, self._tiles)]
+        late: list[tuple[Value, Value]] = []
+        for new, arg in pairs:
+            if (new, arg) not in direct and not self._is_safe_source(new, args):
+                copy = new.like(new.type)
+                self.keep(new, copy)
+                late.append((copy, arg))
+            elif (new, arg) not in direct:
+                late.append((new, arg))
+        # Carried tiles change from here on, so nothing may join an earlier nest.
+        self._order.close()
+        for new, arg in [*direct, *late]:
+            self.keep(new, arg)
+
+    def _is_safe_source(self, new: Value, args: set[Value]) -> bool:
+        """Whether a value lies in a buffer of its own, which no hand-over changes."""
+        return self._tiles.is_stored(new) and self._program.buffer_of(new) not in args
+
+    def _plan_branch(self, op: If) -> tuple[list[Step], ...]:
+        steps: list[list[Step]] = []
+        for region in (op.then, op.otherwise):
+            inner = self._nested(region)
+            planned = inner.plan()
+            for new, result in zip(region.yielded, op.results):
+                if result.tile.rank:
+                    inner.keep(new, result)
+            steps.append(planned)
+        return tuple(steps)
+
+
+def can_write_directly(
+    new: Value, arg: Value, args: Collection[Value], tiles: VirtualTiles
+) -> bool:
+    """Whether a virtual tile may overwrite ``arg`` while it is computed.
+
+    It may read no carried tile but ``arg``, and of that only the element it replaces.
+    """
+    if tiles.is_stored(new):
+        return False
+    leaves = tiles.closure((new, own_coords(new.tile.shape))).leaves
+    return all(place[0] is arg and is_identity(place) for place in leaves if place[0] in args)
+
+
+def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> bool:
+    """Whether a product may accumulate in the buffer of the carried tile it becomes."""
+    dot = tiles.definitions.get(new)
+    if not isinstance(dot, Dot) or dot not in region.ops or region.yielded.count(new) > 1:
+        return False
+    operands = tiles.join([(x, own_coords(x.tile.shape)) for x in (dot.lhs, dot.rhs)])
+    if any(value is arg for value, _ in operands.leaves):
+        return False
+    if dot.acc is not None:
+        leaves = tiles.closure((dot.acc, own_coords(dot.acc.tile.shape))).leaves
+        if not all(is_identity(place) for place in leaves if place[0] is arg):
+            return False
+    return _is_done_with(arg, dot, region, tiles)
+
+
+def find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot | None:
+    """The product that a loop begins with zeros only to add to them; they need not be written.
+
+    The loop must run, and nothing else may look at the carried tile.
+    """
+    if not isinstance(op, Loop) or tiles.constant_number(op.init[position]) != 0:
+        return None
+    arg, new = op.carried[position], op.body.yielded[position]
+    dot = tiles.definitions.get(new)
+    if not isinstance(dot, Dot) or dot.acc is not arg:
+        return None
+    is_own = takes_over(new, arg, op.body, tiles)
+    is_fixed = not set(op.blocks) & {name for dim in arg.tile.shape for name in dim.symbols}
+    uses = sum(value is arg for inner in walk(op.body) for value in inner.operand_values())
+    return dot if is_own and is_fixed and uses == 1 and _surely_runs(op, tiles) else None
+
+
+def _surely_runs(op: Loop, tiles: VirtualTiles) -> bool:
+    for begin, end in zip(op.begins, op.ends):
+        first, last = tiles.constant_number(begin), tiles.constant_number(end)
+        if first is None or last is None or first >= last:
+            return False
+    return True
+
+
+def _is_done_with(arg: Value, dot: Dot, region: Region, tiles: VirtualTiles) -> bool:
+    """Whether nothing after the product looks at the old content of the carried tile."""
+    order = {op: number for number, top in enumerate(region.ops) for op in _within(top)}
+    users = _final_users(arg, region, tiles)
+    return all(order[user] <= order[dot] for user in users)
+
+
+def _within(op: Operation) -> Iterator[Operation]:
+    yield op
+    for region in op.regions():
+        yield from walk(region)
+
+
+def _final_users(arg: Value, region: Region, tiles: VirtualTiles) -> list[Operation]:
+    """The ops at whose place elements of a tile are read, through virtual tiles."""
+    reached, found = {arg}, list[Operation]()
+    for op in walk(region):
+        if not any(value in reached for value in op.operand_values()):
+            continue
+        if len(op.results) == 1 and not tiles.is_stored(op.result):
+            reached.add(op.result)
+        else:
+            found.append(op)
+    return found

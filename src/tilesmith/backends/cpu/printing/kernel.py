@@ -1,0 +1,348 @@
+"""A kernel of the loop IR as readable text: loops, what they compute, and the user's lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import prod
+from typing import Any
+
+from tilesmith.backends.cpu.dots.shapes import padded_shape
+from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
+from tilesmith.backends.cpu.loop_ir.elements import (
+    BlockLength,
+    Number,
+    ReadVariable,
+    Tensor,
+    Tile,
+    Variable,
+)
+from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
+from tilesmith.backends.cpu.printing.elements import ElementText
+from tilesmith.backends.cpu.printing.expressions import (
+    Expr,
+    call,
+    multiply,
+    number,
+    product,
+    subtract,
+)
+from tilesmith.backends.cpu.printing.listing import Listing
+from tilesmith.backends.cpu.printing.nests import print_nest, print_store, print_update
+from tilesmith.backends.cpu.printing.whole_tiles import (
+    print_combination,
+    print_print,
+    print_product,
+    print_scan,
+    print_sort,
+)
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.ir.types import TensorType
+
+_MAX_INLINE = 56
+
+
+def print_block(listing: Listing, block: statements.Block) -> None:
+    """Statements in order."""
+    for statement in block:
+        print_statement(listing, statement)
+
+
+def print_statement(listing: Listing, statement: statements.Statement) -> None:
+    """One statement."""
+    STATEMENT_TEXTS[type(statement)](listing, statement)
+
+
+def _lines_behind(
+    listing: Listing, variables: Sequence[Variable], loc: SourceLocation
+) -> list[SourceLocation]:
+    return [*(loc for variable in variables for loc in listing.sources(variable)), loc]
+
+
+def _print_assign(listing: Listing, item: statements.Assign) -> None:
+    """A line, or part of a later one."""
+    text = ElementText(listing, (), item.value.operands)
+    made = text.compute(item.value)
+    reads = [part.variable for part in item.value.operands if isinstance(part, ReadVariable)]
+    behind = _lines_behind(listing, reads, item.loc)
+    if isinstance(item.value, (Number, BlockLength)) or _is_part_of_reader(item, made):
+        listing.inline(item.variable, made, behind)
+        return
+    listing.lines.quote(behind)
+    text.write(())
+    listing.lines.put(f"{listing.names.of(item.variable)} = {made}")
+    listing.define(item.variable)
+
+
+def _is_part_of_reader(item: statements.Assign, made: Expr) -> bool:
+    """Whether a scalar needs no line of its own: it has one use, in the same block."""
+    if item.readers is statements.Readers.SEVERAL:
+        return False
+    if made.text.isidentifier() or item.readers is statements.Readers.END_OF_BLOCK:
+        return True
+    if item.variable.label.hint or len(made.text) > _MAX_INLINE:
+        return False
+    return item.readers is statements.Readers.SCALAR
+
+
+def _print_store(listing: Listing, item: StoreElement) -> None:
+    text = _access_text(listing, item)
+    print_store(text, item)
+    text.write(())
+
+
+def _print_update(listing: Listing, item: UpdateElement) -> None:
+    text, kept = _access_text(listing, item), None
+    if isinstance(item.result, Variable):
+        kept = Expr(listing.define(item.result))
+    print_update(text, item, kept)
+    text.write(())
+
+
+def _access_text(listing: Listing, item: StoreElement | UpdateElement) -> ElementText:
+    reads = [part.variable for part in item.operands if isinstance(part, ReadVariable)]
+    listing.lines.quote(_lines_behind(listing, reads, item.loc))
+    return ElementText(listing, (), ())
+
+
+def enter_axes(listing: Listing, axes: Sequence[statements.LoopAxis]) -> list[tuple[str, str]]:
+    """Name the indices of loops: for each axis its header and the length of its tiles."""
+    found: list[tuple[str, str]] = []
+    for axis in axes:
+        begin, end = listing.scalar(axis.begin), listing.scalar(axis.end)
+        name = listing.names.fresh((axis.index.label.hint or "i").removesuffix("_begin"))
+        listing.names.share(axis.index, name)
+        listing.inline(axis.index, Expr(name))
+        if axis.block:
+            step = listing.block_size(axis.block)
+        else:
+            step = number(1) if axis.step is None else listing.scalar(axis.step)
+        bounds = [begin, end, step] if step.constant != 1 else [begin, end]
+        found.append((f"{name} in {call('range', *bounds)}", _tile_length(listing, axis, name)))
+    return found
+
+
+def _tile_length(listing: Listing, axis: statements.LoopAxis, name: str) -> str:
+    """A statement with the length of a tile where that varies."""
+    if not axis.block:
+        return ""
+    size = listing.block_size(axis.block)
+    if not axis.is_partial or size.constant == 1:
+        listing.set_length(axis.block, size)
+        return ""
+    length = listing.names.fresh(f"{name}_size")
+    listing.set_length(axis.block, Expr(length))
+    return f"{length} = {call('min', size, subtract(listing.scalar(axis.end), Expr(name)))}"
+
+
+def _print_for(listing: Listing, loop: statements.For) -> None:
+    names = _start(listing, loop.carried)
+    reads = [variable for axis in loop.axes for variable in (axis.begin, axis.end, axis.step)]
+    reads = [variable for variable in reads if variable is not None]
+    reads += [carried.start for carried in loop.carried]
+    listing.lines.quote(_lines_behind(listing, reads, loop.loc))
+    with listing.loop(), ExitStack() as blocks:
+        for header, statement in enter_axes(listing, loop.axes):
+            blocks.enter_context(listing.lines.block(f"for {header}"))
+            if statement:
+                listing.lines.put(statement)
+        print_block(listing, loop.body)
+        _assign_all(listing, names, [carried.following for carried in loop.carried])
+
+
+def _print_while(listing: Listing, loop: statements.While) -> None:
+    names = _start(listing, loop.carried)
+    for carried, name in zip(loop.carried, names):
+        assert carried.tested is not None
+        listing.define(carried.tested, name)
+    listing.lines.quote([loop.loc])
+    with listing.names.scope(), listing.lines.block("while True") as header:
+        print_block(listing, loop.condition)
+        condition = listing.scalar(loop.is_open)
+        if not header.replace(f"while {condition}:"):
+            listing.lines.put(f"if not ({condition}): break")
+        print_block(listing, loop.body)
+        _assign_all(listing, names, [carried.following for carried in loop.carried])
+
+
+def _print_if(listing: Listing, branch: statements.If) -> None:
+    listing.lines.quote(_lines_behind(listing, [branch.condition], branch.loc))
+    names = [listing.names.of(variable) for variable in branch.results]
+    with listing.lines.block(f"if {listing.scalar(branch.condition)}"):
+        _print_arm(listing, branch.then, names, branch.yielded[0])
+    if branch.otherwise or names:
+        with listing.lines.block("else"):
+            _print_arm(listing, branch.otherwise, names, branch.yielded[1])
+    for variable, name in zip(branch.results, names):
+        listing.define(variable, name)
+
+
+def _print_arm(
+    listing: Listing, block: statements.Block, names: list[str], yielded: Sequence[Variable]
+) -> None:
+    with listing.names.scope():
+        print_block(listing, block)
+        _assign_all(listing, names, yielded)
+
+
+def _start(listing: Listing, carried: Sequence[statements.Carried]) -> list[str]:
+    """Variables for carried scalars, with what they begin as."""
+    found: list[str] = []
+    for item in carried:
+        first = listing.scalar(item.start)
+        is_last_use = item.is_last_use and listing.has_line(item.start)
+        name = first.text if is_last_use else listing.names.of(item.inside)
+        if not is_last_use:
+            listing.lines.quote(listing.sources(item.start), is_new=True)
+            listing.lines.put(f"{name} = {first}")
+        listing.define(item.inside, name)
+        listing.define(item.result, name)
+        found.append(name)
+    return found
+
+
+def _assign_all(listing: Listing, names: Sequence[str], values: Sequence[Variable]) -> None:
+    """Give variables their next values, all of them made from the old ones."""
+    rows = [
+        (name, listing.scalar(value).text, listing.sources(value))
+        for name, value in zip(names, values)
+    ]
+    rows = [row for row in rows if row[0] != row[1]]
+    later = [" ".join(new for _, new, _ in rows[n + 1 :]) for n in range(len(rows))]
+    if any(re.search(rf"\b{name}\b", rest) for (name, _, _), rest in zip(rows, later)):
+        targets, made, sources = zip(*rows)
+        rows = [(", ".join(targets), ", ".join(made), sum(sources, ()))]
+    for name, new, lines in rows:
+        listing.lines.quote(lines)
+        listing.lines.put(f"{name} = {new}")
+
+
+STATEMENT_TEXTS: dict[type[Any], Callable[[Listing, Any], None]] = {
+    statements.Assign: _print_assign,
+    whole_tiles.Combine: print_combination,
+    statements.For: _print_for,
+    statements.If: _print_if,
+    Nest: print_nest,
+    whole_tiles.Print: print_print,
+    whole_tiles.Product: print_product,
+    whole_tiles.Scan: print_scan,
+    whole_tiles.Sort: print_sort,
+    StoreElement: _print_store,
+    UpdateElement: _print_update,
+    statements.While: _print_while,
+}
+
+
+def print_kernel(kernel: statements.Kernel) -> str:
+    """Header, scalars of the whole kernel, then one grid after the other."""
+    listing = Listing(kernel)
+    _print_header(listing)
+    for part in kernel.body:
+        if isinstance(part, statements.Grid):
+            listing.lines.blank()
+            _print_grid(listing, part)
+        else:
+            print_statement(listing, part)
+    return listing.lines.text()
+
+
+def _print_header(listing: Listing) -> None:
+    kernel = listing.kernel
+    target, options = kernel.target, kernel.options
+    sizes = [f"{name}={size}" for name, size in kernel.block_sizes.items()]
+    sizes = [f"block sizes: {', '.join(sizes)}"] if sizes else []
+    lanes = f"{target.vector_lanes} lanes"
+    listing.lines.remarks([f"{kernel.name} on {target}, {lanes}", *sizes])
+    threads = options.threads or "as many as torch uses"
+    parts = [f"threads: {threads}"]
+    if options.streaming_stores:
+        parts.append("whole vectors are stored past the caches")
+    listing.lines.remarks(parts)
+    listing.lines.remarks([_parameter(listing, parameter) for parameter in kernel.parameters])
+
+
+def _parameter(listing: Listing, parameter: Tensor | Variable) -> str:
+    name = listing.names.of(parameter)
+    if isinstance(parameter, Variable):
+        return f"{name}: {parameter.dtype}"
+    tensor = parameter.type
+    text = f"{name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+    if tensor.strides == _row_major(tensor):
+        return text
+    return f"{text}, strides [{', '.join(map(str, tensor.strides))}]"
+
+
+def _row_major(tensor: TensorType) -> tuple[int | str, ...]:
+    """The strides of a contiguous tensor of that shape; empty where they are not known."""
+    sizes = [size for size in tensor.shape[1:] if isinstance(size, int)]
+    if len(sizes) != max(0, tensor.rank - 1):
+        return ()
+    return tuple(prod(sizes[axis:]) for axis in range(tensor.rank))
+
+
+def _print_grid(listing: Listing, grid: statements.Grid) -> None:
+    listing.lines.quote([grid.loc])
+    listing.lines.remarks([_packed(listing, source) for source in grid.packed])
+    with listing.loop(), ExitStack() as block:
+        axes = enter_axes(listing, grid.axes)
+        header = ", ".join(header for header, _ in axes)
+        programs = _programs(listing, grid)
+        block.enter_context(listing.lines.block(f"parallel for {header}", programs))
+        for tile in grid.tiles:
+            _print_scratch(listing, tile)
+        for _, statement in axes:
+            if statement:
+                listing.lines.put(statement)
+        print_block(listing, grid.body)
+
+
+def _packed(listing: Listing, source: whole_tiles.PackedTensor) -> str:
+    text = f"{listing.names.of(source.tensor)} is packed once for all programs"
+    size = source.size
+    return f"{text}: {size:,} bytes" if size is not None else f"{text} if enough share it"
+
+
+def _programs(listing: Listing, grid: statements.Grid) -> str:
+    """How many programs there are and how they are shared out."""
+    how = "dynamic" if listing.kernel.options.is_dynamic else "static"
+    counts = [_count(listing, axis) for axis in grid.axes]
+    known = [count for count in counts if count is not None]
+    plural = "" if prod(known) == 1 else "s"
+    total = f"{prod(known):,} program{plural}, " if len(known) == len(counts) else ""
+    if not grid.has_chosen_order or len(grid.axes) < 2:
+        return f"{total}{how}"
+    fastest = listing.names.of(grid.axes[grid.order[0]].index)
+    return f"{total}{how}, {fastest} fastest"
+
+
+def _count(listing: Listing, axis: statements.LoopAxis) -> int | None:
+    begin, end = (listing.scalar(bound).constant for bound in (axis.begin, axis.end))
+    size = listing.kernel.block_sizes.get(axis.block) if axis.block else 1
+    if begin is None or end is None or size is None:
+        return None
+    return max(0, -(-int(end - begin) // size))
+
+
+def _print_scratch(listing: Listing, tile: Tile) -> None:
+    """A declaration: shape, element type and size."""
+    shape = [listing.full_length(dim) for dim in tile.shape]
+    text = f"{listing.names.of(tile)} = scratch({tile.dtype}, [{', '.join(map(str, shape))}])"
+    padded = _padded(listing, tile, shape)
+    size = multiply(product(padded), number(tile.held_as.itemsize))
+    parts = [f"{size if size.constant is None else format(size.constant, ',')} bytes"]
+    if tile.held_as != tile.dtype:
+        parts.append(f"held as {tile.held_as}")
+    if padded != shape:
+        parts.append(f"padded to {' x '.join(map(str, padded))}")
+    listing.lines.put(text, ", ".join(parts))
+
+
+def _padded(listing: Listing, tile: Tile, shape: list[Expr]) -> list[Expr]:
+    """Products write whole register blocks, past the end of a row."""
+    rows, columns = ([None, None, *(x.constant for x in shape)])[-2:]
+    if not tile.is_padded or not (rows and columns):
+        return shape
+    lanes = listing.kernel.target.vector_lanes
+    sizes = padded_shape(lanes, tile.held_as, int(rows), int(columns))
+    return [*shape[:-2], *map(number, sizes)]

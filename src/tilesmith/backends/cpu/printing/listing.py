@@ -1,0 +1,285 @@
+"""Text under construction: its lines and names, what stands for each scalar, how long axes are."""
+
+from __future__ import annotations
+
+import keyword
+import linecache
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from tilesmith.backends.cpu.loop_ir import elements as ir
+from tilesmith.backends.cpu.loop_ir.statements import Kernel
+from tilesmith.backends.cpu.printing.expressions import FUNCTIONS, Expr, number, product
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.dtypes import DTYPES_BY_NAME
+from tilesmith.ir.types import Dim
+
+
+class Listing:
+    """The text of one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.names = Names(kernel.parameters)
+        self.lines = Lines(has_origins=kernel.shows_lines)
+        self._lengths: dict[str, Expr] = {}
+        self._scalars: dict[ir.Variable, Expr] = {}
+        self._sources: dict[ir.Variable, tuple[SourceLocation, ...]] = {}
+        self._own: set[ir.Variable] = set()
+        for parameter in kernel.parameters:
+            if isinstance(parameter, ir.Variable):
+                self._scalars[parameter] = Expr(self.names.of(parameter))
+
+    def scalar(self, variable: ir.Variable) -> Expr:
+        """What stands for a scalar: a name, a number, or an expression used just once."""
+        return self._scalars[variable]
+
+    def inline(
+        self, variable: ir.Variable, made: Expr, sources: Iterable[SourceLocation] = ()
+    ) -> None:
+        """Let an expression stand for a scalar; ``sources`` are the user's lines behind it."""
+        self._scalars[variable] = made
+        self._sources[variable] = tuple(sources)
+
+    def define(self, variable: ir.Variable, name: str = "") -> str:
+        """Let a scalar go by a name of its own, or by a given one."""
+        if name:
+            self.names.share(variable, name)
+        name = self.names.of(variable)
+        self._scalars[variable] = Expr(name)
+        self._own.add(variable)
+        return name
+
+    def has_line(self, variable: ir.Variable) -> bool:
+        """Whether a scalar has a line of its own."""
+        return variable in self._own
+
+    def sources(self, variable: ir.Variable) -> tuple[SourceLocation, ...]:
+        """The user's lines behind a scalar that is part of other expressions."""
+        return self._sources.get(variable, ())
+
+    def length(self, dim: Dim) -> Expr:
+        """How many elements an axis has here."""
+        return self._product(dim, self._lengths)
+
+    def full_length(self, dim: Dim) -> Expr:
+        """How many elements an axis has at most."""
+        return self._product(dim, {})
+
+    def _product(self, dim: Dim, known: Mapping[str, Expr]) -> Expr:
+        factors = [number(f) if isinstance(f, int) else known.get(f) for f in dim.factors]
+        symbols = map(str, dim.factors)
+        return product([f or self.block_size(symbol) for f, symbol in zip(factors, symbols)])
+
+    def block_size(self, name: str) -> Expr:
+        """How long a whole tile is: a constant of the schedule, or a runtime size."""
+        sizes = self.kernel.block_sizes
+        return number(sizes[name]) if name in sizes else Expr(name)
+
+    def set_length(self, block: str, length: Expr) -> None:
+        """Say how long the tiles of a block are, until the present loop ends."""
+        self._lengths[block] = length
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Names and lengths given inside are forgotten after."""
+        saved = dict(self._lengths)
+        with self.names.scope():
+            yield
+        self._lengths = saved
+
+    def lines_behind(
+        self, elements: Iterable[ir.Element], stop: Collection[ir.Element] = ()
+    ) -> list[SourceLocation]:
+        """The user's lines that elements are computed by, up to those of ``stop``."""
+        leaves: dict[ir.Element, None] = {}
+        nodes: dict[ir.Element, None] = {}
+        for element in elements:
+            _collect(element, stop, leaves, nodes)
+        scalars = [leaf.variable for leaf in leaves if isinstance(leaf, ir.ReadVariable)]
+        found = [loc for variable in scalars for loc in self.sources(variable)]
+        return [*found, *(node.label.loc for node in nodes)]
+
+
+def _collect(
+    element: ir.Element,
+    stop: Collection[ir.Element],
+    leaves: dict[ir.Element, None],
+    nodes: dict[ir.Element, None],
+) -> None:
+    """What is behind an element, operands before their users."""
+    if element in nodes:
+        return
+    if isinstance(element, ir.LEAVES) or element in stop:
+        leaves[element] = None
+        return
+    for operand in element.operands:
+        _collect(operand, stop, leaves, nodes)
+    nodes[element] = None
+
+
+_RESERVED = frozenset(
+    {*keyword.kwlist, *FUNCTIONS, *DTYPES_BY_NAME, "range", "reversed", "scratch", "inf", "nan"}
+)
+_LETTERS = "ijklpqrs"
+Named = ir.Tensor | ir.Variable | ir.Tile | ir.Unread
+
+
+class Names:
+    """Hands out names, those of parameters first."""
+
+    def __init__(self, parameters: Sequence[Named]) -> None:
+        self._taken = set(_RESERVED)
+        self._names: dict[Named, str] = {}
+        for parameter in parameters:
+            self.of(parameter)
+
+    def of(self, item: Named) -> str:
+        """The name of an item, its own for as long as the present scope lasts."""
+        if item not in self._names:
+            self._names[item] = self.fresh(item.label.stem)
+        return self._names[item]
+
+    def share(self, item: Named, name: str) -> None:
+        """Let an item go by the name of another one, which it takes the place of."""
+        self._names[item] = name
+
+    def fresh(self, stem: str) -> str:
+        """The stem itself, or numbered when it is taken."""
+        stem = re.sub(r"\W", "_", stem)
+        name, counter = stem, 1
+        while name in self._taken:
+            name, counter = f"{stem}_{counter}", counter + 1
+        self._taken.add(name)
+        return name
+
+    def letters(self, count: int) -> list[str]:
+        """Names for the loops of a nest."""
+        free = [letter for letter in _LETTERS if letter not in self._taken]
+        return [self.fresh(letter) for letter in [*free, *"i" * count][:count]]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names given inside are free again after."""
+        saved = set(self._taken), dict(self._names)
+        yield
+        self._taken, self._names = saved
+
+
+MAX_COLUMNS = 100
+_INDENT = "    "
+_CUT = "..."
+
+
+class Header:
+    """The line that a block begins with, for as long as nothing is inside."""
+
+    def __init__(self, lines: list[str], indent: str) -> None:
+        self._lines = lines
+        self._indent = indent
+        self._end = len(lines)
+
+    def replace(self, text: str) -> bool:
+        """Let the block begin with another line; False if it is not empty any more."""
+        if len(self._lines) != self._end:
+            return False
+        self._lines[-1:] = _wrap(f"{self._indent}{text}", self._indent + 2 * _INDENT)
+        self._end = len(self._lines)
+        return True
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the block is empty."""
+        return len(self._lines) == self._end
+
+
+class Lines:
+    """Collects lines. Each line of the user's is quoted once, where it first has an effect."""
+
+    def __init__(self, *, has_origins: bool = True) -> None:
+        self._has_origins = has_origins
+        self._lines: list[str] = []
+        self._depth = 0
+        self._quoted: set[tuple[str, int]] = set()
+        self._last: tuple[str, int] | None = None
+
+    def put(self, text: str, remark: str = "") -> None:
+        """Append a statement, broken over lines when too long, and a remark."""
+        indent = _INDENT * self._depth
+        whole = f"{indent}{text}  # {remark}" if remark else f"{indent}{text}"
+        if remark and len(whole) > MAX_COLUMNS:
+            self._comment(remark)
+            whole = f"{indent}{text}"
+        self._lines.extend(_wrap(whole, indent + 2 * _INDENT))
+
+    def remarks(self, parts: Sequence[str]) -> None:
+        """Comments, as many on a line as there is room for."""
+        line = ""
+        for part in parts:
+            if line and len(line) + len(part) + len("# ; ;") > MAX_COLUMNS:
+                self._lines.append(f"# {line};")
+                line = ""
+            line = f"{line}; {part}" if line else part
+        if line:
+            self._lines.append(f"# {line}")
+
+    @contextmanager
+    def block(self, text: str, remark: str = "") -> Iterator[Header]:
+        """``text:`` with what is written inside one level deeper."""
+        self.put(f"{text}:", remark)
+        header = Header(self._lines, _INDENT * self._depth)
+        self._depth += 1
+        yield header
+        if header.is_alone:
+            self.put("pass")
+        self._depth -= 1
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._lines.append("")
+
+    def quote(self, locations: Iterable[SourceLocation], *, is_new: bool = False) -> None:
+        """The user's lines that the next statements are for.
+
+        If all of them were quoted before, the last one is named, unless only new ones are wanted.
+        """
+        known = [loc for loc in locations if loc.line]
+        if not known or not self._has_origins:
+            return
+        new = {(loc.file, loc.line): loc for loc in known}
+        new = {key: loc for key, loc in new.items() if key not in self._quoted}
+        files = list(dict.fromkeys(file for file, _ in new))
+        for file, line in sorted(new, key=lambda key: (files.index(key[0]), key[1])):
+            text = linecache.getline(file, line).strip()
+            self._comment(f"{new[file, line]}  {text}".rstrip())
+        last = known[-1].file, known[-1].line
+        if not new and is_new:
+            return
+        if not new and last != self._last:
+            self._comment(str(known[-1]))
+        self._quoted.update(new)
+        self._last = last
+
+    def text(self) -> str:
+        """Everything written so far."""
+        return "\n".join(self._lines) + "\n"
+
+    def _comment(self, text: str) -> None:
+        line = f"{_INDENT * self._depth}# {text}"
+        if len(line) > MAX_COLUMNS:
+            line = line[: MAX_COLUMNS - len(_CUT)] + _CUT
+        self._lines.append(line)
+
+
+def _wrap(line: str, indent: str) -> list[str]:
+    if len(line) <= MAX_COLUMNS:
+        return [line]
+    return textwrap.wrap(
+        line,
+        MAX_COLUMNS,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
