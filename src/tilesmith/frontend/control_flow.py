@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import compress
+from types import SimpleNamespace
 from typing import Any
 
 from tilesmith.diagnostics import errors
@@ -47,11 +48,6 @@ def named(name: str, value: Any) -> Any:
     if isinstance(value, TileValue) and not isinstance(value, Scalar) and not value.value.name:
         value.value.name = name
     return value
-
-
-def replaced(function: Any) -> Any:
-    """What device code calls instead of a function of torch, if there is something."""
-    return language_form(function)
 
 
 def updated(value: Any, result: Any) -> Any:
@@ -377,3 +373,22 @@ def compare_chain(kinds: Sequence[str], *operands: Any) -> Any:
     """``a < b < c``."""
     pairs = list(zip(kinds, operands, operands[1:]))
     return all_of(*[lambda k=k, a=a, b=b: _COMPARISONS[k](a, b) for k, a, b in pairs])
+
+
+RUNTIME_FUNCTIONS = SimpleNamespace(
+    Unbound=Unbound,
+    all_of=all_of,
+    any_of=any_of,
+    choose=choose,
+    compare_chain=compare_chain,
+    named=named,
+    negate=negate,
+    replaced=language_form,
+    run_assert=run_assert,
+    run_for=run_for,
+    run_if=run_if,
+    run_while=run_while,
+    unpack=unpack,
+    updated=updated,
+)
+"""What rewritten code calls, under the names that ``functionalise.py`` writes into it."""

@@ -17,9 +17,9 @@ from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.dtypes import I64, DType
-from tilesmith.frontend import control_flow
 from tilesmith.frontend.captured import CapturedValues
 from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
+from tilesmith.frontend.control_flow import RUNTIME_FUNCTIONS
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.language.host_functions import constexpr
@@ -191,7 +191,7 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     tracer.guards = GuardList(kernel.keyed)
     tracer.warnings = request.warnings
     forms = DeviceForms()
-    overrides = {RUNTIME: control_flow, **_builtins_for(kernel, forms)}
+    overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
         captures = CapturedValues(tracer, forms, request.volatile)
         device_values = [

@@ -113,12 +113,7 @@ def _dtype_of(like: Any, dtype: torch.dtype | None) -> DType:
 
 def like(value: Any) -> Rule:
     """``zeros_like`` and its relatives; host tensors serve for shape and type."""
-
-    def rule(x: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-        shape = as_shape(tuple(x.shape), "full_like")
-        return emit_full(value, _dtype_of(x, dtype), shape)
-
-    return rule
+    return lambda x, **options: full_like(x, value, **options)
 
 
 def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:

@@ -42,10 +42,6 @@ def _moved_size(x: TileValue, axis: int, function: str) -> int:
     return size
 
 
-def _axes(x: TileValue, dims: tuple[Any, ...], function: str) -> list[int]:
-    return [normalise(dim, x.tile.rank, function, x) for dim in one_by_one(dims)]
-
-
 def subscript(x: TileValue, index: Any) -> TileValue:
     """``x[:, None]``, ``x[0]``, ``x[..., 2:5]``: new axes, positions, slices of constant axes."""
     current_tracer("hl.subscript")
@@ -133,7 +129,8 @@ def _unsupported_index(element: Any) -> errors.BaseError:
 
 def flip(x: TileValue, *axes: Any, dims: Any = None) -> TileValue:
     """``torch.flip``: axes from their end to their beginning."""
-    for axis in _axes(x, axes if dims is None else (dims,), "flip"):
+    for dim in one_by_one(axes if dims is None else (dims,)):
+        axis = normalise(dim, x.tile.rank, "flip", x)
         size = _moved_size(x, axis, "torch.flip")
         if size > 1:
             x = gather(x, apply("sub", size - 1, positions_in(x.tile.shape, axis)), axis)
