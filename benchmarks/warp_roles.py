@@ -23,7 +23,8 @@ from benchmarks.hand_written.warp_roles.attention_gradients import (
 LENGTHS = (1, 63, 64, 65, 127, 577, 1024)
 SHAPES = ((4, 32, 4096, 128), (1, 32, 16384, 128), (8, 32, 4096, 64), (4, 16, 4096, 256))
 ROUNDS, RUNS = 8, 4
-FLUSHED_BYTES = 256 << 20
+FLUSHED_BYTES = 3 << 30
+"""More than the L2, so that the host prepares the launch while the device is still flushing."""
 Tensors = tuple[torch.Tensor, ...]
 
 
