@@ -85,7 +85,7 @@ class Measurement:
         config = spec.default_config()
         self.cell.structure = config.get("structure") or WHOLE
         yield DEFAULT, lambda: self._ours(config)
-        forms = spec.structures() if all_forms else {}
+        forms = spec.forms() if all_forms else {}
         for name, form in forms.items():
             own = form.default_config() if name else ConfigSpec.default_config(spec)
             marked = own.updated(structure=name) if name else own

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tilesmith.backends.cpu.backend import REFUSED_OPS
+from tilesmith.backends.cpu.backend import CPU_BACKEND
 from tilesmith.backends.cpu.lowering.nests import ELEMENT_RULES
 from tilesmith.backends.cpu.math.scalar_functions import SCALAR_FUNCTIONS_LLVM
 from tilesmith.backends.cpu.planning.coordinates import is_virtual
@@ -33,7 +33,7 @@ from tilesmith.passes.squeeze_unit_axes import FORM_RULES
 
 PLANNED = (
     Grid, GridBarrier, Loop, While, If, Yield, Dot, Store, Atomic, ProgramBarrier, Reduce, Sort,
-    Scan, ReduceWith, ScanWith, Print, *REFUSED_OPS,
+    Scan, ReduceWith, ScanWith, Print, *CPU_BACKEND.refused_ops,
 )  # fmt: skip
 """Ops that native code has steps for; all others are computed element by element."""
 

@@ -24,7 +24,7 @@ from tilesmith.diagnostics.errors import (
 )
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.resources import NO_CODE
+from tilesmith.schedule.model.estimates import NO_CODE
 from tilesmith.schedule.schedule import CpuOptions
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment
 from tilesmith.schedule.space.keys import KEYS, is_reserved

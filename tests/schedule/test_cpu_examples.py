@@ -61,14 +61,14 @@ def test_every_default_runs_rightly_at_every_size(name):
     for size in case.sizes:
         kernel = CpuKernel(case, size)
         config = kernel.spec.default_config()
-        extents = map(kernel.spec.structure.extent, _dims(kernel))
+        extents = map(kernel.spec.outline.extent, _dims(kernel))
         for block, extent in zip(config.block_sizes, extents):
             assert extent is None or block <= next_power_of_2(extent)
         case.check(kernel.run(config), kernel.args, size, case.dtypes[0])
 
 
 def _dims(kernel):
-    shapes = [value.tile.shape for value in kernel.spec.structure.tile_values]
+    shapes = [value.tile.shape for value in kernel.spec.outline.tile_values]
     known = {dim.symbol: dim for shape in shapes for dim in shape}
     return [known[name] for name in kernel.spec.entries.blocks if name in known]
 
@@ -104,7 +104,7 @@ def test_configs_of_gpus_run_rightly_on_a_cpu(name):
     for config in (case.config, *foreign):
         blocks = kernel.spec.normalize(config).block_sizes
         # No inner tile is longer than the tile it walks, here as there.
-        assert blocks == config.block_sizes or kernel.spec.structure.outer_bounds
+        assert blocks == config.block_sizes or kernel.spec.outline.outer_bounds
         case.check(kernel.run(config), kernel.args, size, case.dtypes[0])
 
 
@@ -140,9 +140,9 @@ def test_blocks_need_not_be_powers_of_two(blocks):
 def test_large_problems_have_a_program_for_every_core(name, size, cores):
     spec = spec_on(name, size, replace(MACHINE, num_sms=cores))
     sizes = spec.sizes(spec.default_config()).symbols
-    (grid,) = spec.structure.grids
+    (grid,) = spec.outline.grids
     programs = 1
-    for axis in spec.structure.axes_of(grid):
+    for axis in spec.outline.axes_of(grid):
         assert axis.extent is not None
         programs *= -(-axis.extent // sizes[axis.block])
     # Tiles of products are not cut below 64 rows and columns.

@@ -197,7 +197,7 @@ def test_other_kernels_get_middling_tiles():
 def test_programs_of_uneven_length_are_handed_out_one_by_one(name):
     size = {"jagged_mean": (512, 128, 256)}.get(name, (4, 256, 256, 64))
     spec = spec_at(name, size)
-    assert has_uneven_programs(spec.structure)
+    assert has_uneven_programs(spec.outline)
     assert all(config.cpu_schedule == "dynamic" for config in spec.seed_configs())
 
 

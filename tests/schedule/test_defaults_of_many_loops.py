@@ -147,7 +147,7 @@ def test_a_loop_seen_alone_has_its_own_blocks_facts_and_bounds():
 
 
 def test_bounds_before_all_loops_belong_to_each():
-    structure = spec_of(product_and_sums, mixed()).structure
+    structure = spec_of(product_and_sums, mixed()).outline
     parts = [GridOutline(structure, grid) for grid in structure.grids]
     outside = [site.op for site in structure.sites if not site.loops and site.op.results]
     for part in parts:

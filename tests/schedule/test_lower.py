@@ -49,9 +49,9 @@ def test_defaults_resolve_for_every_program_and_target():
             spec = config_spec(function, parse_target(target))
             lowered, schedule = schedule_function(function, spec, spec.default_config())
             assert {block.name for block in lowered.blocks} <= schedule.symbols.keys()
-            assert set(schedule.grids) == {grid.slot for grid in spec.structure.grids}
-            assert set(schedule.loops) >= {loop.slot for loop in spec.structure.loops}
-            for value in spec.structure.tile_values:
+            assert set(schedule.grids) == {grid.slot for grid in spec.outline.grids}
+            assert set(schedule.loops) >= {loop.slot for loop in spec.outline.loops}
+            for value in spec.outline.tile_values:
                 for size in schedule.physical_shape(value.tile.shape):
                     assert size & (size - 1) == 0 or target == "cpu"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.schedule import programs
 from tests.specs import config_spec
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.prediction import Prediction, blend
+from tilesmith.schedule.model.estimates import Prediction, blend
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 

@@ -17,7 +17,7 @@ from examples.softmax import softmax, softmax_two_pass
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.resources import RegisterPressure
+from tilesmith.schedule.model.estimates import RegisterPressure
 
 # Barriers and exchanges of partial sums, which are not modelled.
 ALLOWANCE = 4096

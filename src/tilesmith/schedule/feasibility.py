@@ -11,7 +11,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Shape
 from tilesmith.ir.values import Value
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.resources import ResourceUse
+from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import KernelModel, TargetedKernel, Values
 from tilesmith.schedule.space.sizes import power_of_2_floor
 

@@ -79,7 +79,7 @@ def _order(spec: ConfigSpec, values: Config, loop: AnyLoop) -> tuple[int, ...]:
 def _grid_options(spec: ConfigSpec, values: Config) -> dict[int, GridOptions]:
     groupings = {id(grid): i for i, grid in enumerate(spec.entries.grouped)}
     found: dict[int, GridOptions] = {}
-    for grid in spec.structure.grids:
+    for grid in spec.outline.grids:
         position = groupings.get(id(grid))
         grouping = 1 if position is None else _at(values, "l2_groupings", position, 1)
         found[grid.slot] = GridOptions(_order(spec, values, grid), grouping)
@@ -103,7 +103,7 @@ def _persistent_options(spec: ConfigSpec, values: Config) -> LoopOptions:
 
 
 def _loop_options(spec: ConfigSpec, values: Config) -> dict[int, LoopOptions]:
-    return {loop.slot: _one_loop(spec, values, loop) for loop in spec.structure.loops}
+    return {loop.slot: _one_loop(spec, values, loop) for loop in spec.outline.loops}
 
 
 def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:

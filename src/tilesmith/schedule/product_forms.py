@@ -21,8 +21,7 @@ from tilesmith.diagnostics.errors import InvalidConfigValue
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.prediction import Prediction
-from tilesmith.schedule.model.resources import ResourceUse
+from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.rules import ScheduleRules, Values
 from tilesmith.schedule.space.dimensions import Dimension
@@ -34,11 +33,11 @@ from tilesmith.schedule.spec import ConfigSpec
 TWO_PHASES, LAST_REDUCES, EXCHANGE = "two_phases", "last_reduces", "exchange"
 FORMS = (TWO_PHASES, LAST_REDUCES, EXCHANGE)
 LEAST_GAIN = 1.35
-"""How many times faster another structure must promise to be: the model errs most between them."""
+"""How many times faster another form must promise to be: the model errs most between them."""
 MOST_SCRATCH = 4 << 30
 """Bytes that a kernel may take without being asked to."""
 OTHER_SHARE = 0.25
-"""Of random Configs, those of other structures."""
+"""Of random Configs, those of other forms."""
 Given = Config | Mapping[str, Any]
 Split = Callable[[Function, str], Function | None]
 """Makes the form of a function that has this name; None where it has none."""
@@ -89,8 +88,8 @@ class MultiFormSpec(ConfigSpec):
         return name != EXCHANGE or self.target.num_sms >= LEAST_SMS_FOR_GROUPS
 
     @override
-    def structures(self) -> dict[str, ConfigSpec]:
-        return super().structures() | self.others
+    def forms(self) -> dict[str, ConfigSpec]:
+        return super().forms() | self.others
 
     @override
     def of(self, config: Given) -> tuple[ConfigSpec, Config]:
@@ -109,7 +108,7 @@ class MultiFormSpec(ConfigSpec):
         return self.others[name]
 
     def _portable(self, config: Given) -> Config:
-        """A Config of another target's structure has more tiles; the first are the kernel's own."""
+        """A Config of another target's form has more tiles; the first are the kernel's own."""
         plain = _plain(config)
         if config.get(STRUCTURE) is None:
             return plain
@@ -179,7 +178,7 @@ class MultiFormSpec(ConfigSpec):
         for name, other in self.others.items():
             ranked = other.ranked_configs(count)
             lists.append(tuple(_marked_rank(item, name) for item in ranked))
-        # The first of each structure comes early: between structures the model errs most.
+        # The first of each form comes early: between forms the model errs most.
         early = [item for ranked in lists for item in ranked[:1]]
         late = [item for ranked in lists for item in ranked[1:]]
         early.sort(key=lambda item: (item.config != default, item.predicted.total_ms))

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.prediction import Prediction
+from tilesmith.schedule.model.estimates import Prediction
 from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel, Values
 
 MAX_CANDIDATES = 400

@@ -18,8 +18,7 @@ from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.device import Device
-from tilesmith.schedule.model.prediction import Prediction
-from tilesmith.schedule.model.resources import Limits, ResourceUse
+from tilesmith.schedule.model.estimates import Limits, Prediction, ResourceUse
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import (
     SizeResolver,

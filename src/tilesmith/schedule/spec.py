@@ -16,8 +16,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.feasibility import check_tiles, find_problem, fit
-from tilesmith.schedule.model.prediction import Prediction
-from tilesmith.schedule.model.resources import ResourceUse
+from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.ranking import (
     RankedConfig,
     fallback_configs,
@@ -67,7 +66,7 @@ class ConfigSpec:
         flat_slots = find_flattenable(function)
         flattened = tuple(grid for grid in outline.grids if grid.slot in flat_slots)
         self.entries = collect_entries(outline, rollable, flattened)
-        self.structure = outline
+        self.outline = outline
         self.kernel = TargetedKernel(
             outline, self.facts, self.entries, rules, allow_warp_specialize
         )
@@ -83,7 +82,7 @@ class ConfigSpec:
         """Keys that may change the code of this kernel on this target."""
         return (*(key for key, slots in self.lists.items() if slots), *self.scalars)
 
-    def structures(self) -> dict[str, ConfigSpec]:
+    def forms(self) -> dict[str, ConfigSpec]:
         """All forms that the kernel has, by the name that a Config gives to them; "": as it is."""
         return {"": self}
 
@@ -221,7 +220,7 @@ class ConfigSpec:
     def random_config(self, rng: Random) -> Config:
         """A random Config that can be expected to build."""
         values = self._expand(sample_values(self._dimensions, rng))
-        return fit(self, values, useful_elements(self.structure))
+        return fit(self, values, useful_elements(self.outline))
 
     def fingerprint(self) -> str:
         """Changes whenever Configs of this kernel change their meaning: keys, lengths, choices."""

@@ -244,7 +244,7 @@ class PlainSpace:
             if fragment.cardinality > 1
         )
 
-    def structures(self) -> dict[str, PlainSpace]:
+    def forms(self) -> dict[str, PlainSpace]:
         """There is only one."""
         return {"": self}
 

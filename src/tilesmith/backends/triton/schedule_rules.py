@@ -25,7 +25,7 @@ from tilesmith.backends.triton.space.fitting import lighten
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.model.device import Device
-from tilesmith.schedule.model.resources import ResourceUse
+from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
 from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK, SizeRules, power_of_2_floor
 from tilesmith.schedule.space.slot_table import KernelSlots

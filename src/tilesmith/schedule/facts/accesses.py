@@ -170,11 +170,11 @@ class AccessFact:
         moved, programs = self.bytes_moved(blocks), self.programs.at(blocks)
         return None if moved is None or not programs else moved / programs
 
-    def untiled_elements(self, structure: FunctionOutline) -> int:
+    def untiled_elements(self, outline: FunctionOutline) -> int:
         """Elements per tiled element: the product of the axes that have no block."""
-        is_block = structure.function.is_block
+        is_block = outline.function.is_block
         whole = [dim for dim in self.shape if not any(map(is_block, dim.symbols))]
-        return prod(structure.extent(dim) or 1 for dim in whole)
+        return prod(outline.extent(dim) or 1 for dim in whole)
 
 
 @dataclass(frozen=True)
@@ -226,20 +226,20 @@ class AccessCollector:
 
     def __init__(self, extents: Extents, counter: Counter, flow: Dataflow) -> None:
         self._extents = extents
-        self._structure = extents.structure
+        self._outline = extents.outline
         self._counter = counter
         self._flow = flow
-        loads = [op for op in self._structure.accesses if isinstance(op, Load) and not op.eviction]
-        self._exchanged = exchanged_memory(self._structure.function)
+        loads = [op for op in self._outline.accesses if isinstance(op, Load) and not op.eviction]
+        self._exchanged = exchanged_memory(self._outline.function)
         self._eviction_slots = {id(op): position for position, op in enumerate(loads)}
 
     def collect(self) -> tuple[AccessFact, ...]:
         """Facts of all loads and stores by slot, then of all atomics."""
-        structure = self._structure
-        wanted = {id(op) for op in (*structure.accesses, *structure.atomics)}
+        outline = self._outline
+        wanted = {id(op) for op in (*outline.accesses, *outline.atomics)}
         facts = [
             self._fact(site, site.op)
-            for site in structure.sites
+            for site in outline.sites
             if id(site.op) in wanted and isinstance(site.op, (Load, Store, Atomic))
         ]
         moves = sorted((f for f in facts if f.kind != Atomic.name), key=lambda fact: fact.slot)
@@ -248,7 +248,7 @@ class AccessCollector:
 
     def _fact(self, site: Site, op: Access) -> AccessFact:
         shape, tensor = _shape_of(op), op.tensor.tensor
-        patterns = tuple(classify_index(self._structure, index) for index in op.indices)
+        patterns = tuple(classify_index(self._outline, index) for index in op.indices)
         if is_elsewhere(op):
             patterns = tuple(GATHER for _ in patterns)
         return AccessFact(
@@ -262,7 +262,7 @@ class AccessCollector:
             has_mask=op.mask is not None,
             reuse=self._reuse(site, op.indices),
             known_strides=tuple(self._extents.of_size(s).count for s in tensor.strides),
-            text=access_text(self._structure, op),
+            text=access_text(self._outline, op),
             moved=self._counter.elements(site, shape),
             programs=self._counter.programs(site),
             distinct=self._distinct(site, op, patterns),
@@ -278,7 +278,7 @@ class AccessCollector:
         absent = [
             self._extents.of_loop(axis).count or 1
             for loop in site.loops
-            for axis in self._structure.axes_of(loop)
+            for axis in self._outline.axes_of(loop)
             if axis.index not in used
         ]
         return prod(absent)
@@ -313,15 +313,15 @@ class AccessCollector:
     def _positions(self, site: Site, index: Value, pattern: IndexPattern) -> int | None:
         if pattern.kind in ("tile", "range") and not pattern.is_shifted:
             return self._extents.reach(pattern.dim)
-        if self._structure.is_data_dependent(index):
+        if self._outline.is_data_dependent(index):
             count = self._counter.elements(site, index.tile.shape).at()
             return None if count is None else max(1, int(count))
         # One for each combination of the lanes and of the loop positions that it is made of.
         lanes = [self._extents.of_dim(dim).count for dim in index.tile.shape]
         loops = [
             self._extents.of_loop(axis).count
-            for root in self._structure.roots(index)
-            if (axis := find_loop_axis(self._structure, root)) is not None
+            for root in self._outline.roots(index)
+            if (axis := find_loop_axis(self._outline, root)) is not None
             and not any(axis.block in dim.symbols for dim in index.tile.shape)
         ]
         counts = [count for count in (*lanes, *loops) if count is not None]

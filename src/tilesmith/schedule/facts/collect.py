@@ -49,7 +49,7 @@ __all__ = [
 class FactSource:
     """What facts were derived from; with other runtime sizes they are derived again."""
 
-    structure: FunctionOutline
+    outline: FunctionOutline
     rollable: tuple[Dim, ...]
     sizes: Mapping[str, int]
 
@@ -66,7 +66,7 @@ class Facts(FactSet):
         if source is None or not any(source.sizes.get(k) != v for k, v in sizes.items()):
             return self
         merged = {**source.sizes, **sizes}
-        return collect_facts(source.structure, source.rollable, merged)
+        return collect_facts(source.outline, source.rollable, merged)
 
     def shape_class(self) -> str:
         """A short text that kernels of about the same shape share: extents as powers of two."""
@@ -83,9 +83,9 @@ class Facts(FactSet):
 
 
 def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis, ...]:
-    structure = extents.structure
+    outline = extents.outline
     found: dict[tuple[str, Dim], Axis] = {}
-    for axis in (axis for loop in structure.all_loops for axis in structure.axes_of(loop)):
+    for axis in (axis for loop in outline.all_loops for axis in outline.axes_of(loop)):
         if axis.block:
             found[("", Dim.of(axis.block))] = extents.axis(Dim.of(axis.block))
         else:
@@ -97,7 +97,7 @@ def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis,
 
 
 def collect_facts(
-    structure: FunctionOutline,
+    outline: FunctionOutline,
     rollable: tuple[Dim, ...] = (),
     sizes: Mapping[str, int] | None = None,
 ) -> Facts:
@@ -106,22 +106,22 @@ def collect_facts(
     ``sizes`` are values of runtime sizes, by parameter name; numbers then are those of a launch
     with them.
     """
-    extents, flow = Extents(structure, sizes), Dataflow(structure)
+    extents, flow = Extents(outline, sizes), Dataflow(outline)
     counter = Counter(extents)
     matmuls = MatmulCollector(extents, counter, flow).collect()
     reductions = collect_reductions(extents, flow, rollable)
     accesses = AccessCollector(extents, counter, flow).collect()
-    is_pointwise = not matmuls and not reductions and not structure.atomics
+    is_pointwise = not matmuls and not reductions and not outline.atomics
     return Facts(
         matmuls=matmuls,
         reductions=reductions,
         accesses=accesses,
         pointwise=pointwise_fact(extents, accesses) if is_pointwise else None,
-        epilogue=compose_epilogue(structure, flow, matmuls, reductions),
+        epilogue=compose_epilogue(outline, flow, matmuls, reductions),
         attention=compose_attention(matmuls),
         accumulators=collect_accumulators(extents, flow),
         axes=_all_axes(extents, accesses),
         work=collect_work(extents, counter),
-        name=structure.function.name,
-        source=FactSource(structure, rollable, dict(sizes or {})),
+        name=outline.function.name,
+        source=FactSource(outline, rollable, dict(sizes or {})),
     )

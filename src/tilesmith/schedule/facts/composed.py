@@ -52,7 +52,7 @@ class PointwiseFact:
 
 
 def compose_epilogue(
-    structure: FunctionOutline,
+    outline: FunctionOutline,
     flow: Dataflow,
     matmuls: tuple[MatmulFact, ...],
     reductions: tuple[ReductionFact, ...],
@@ -64,22 +64,22 @@ def compose_epilogue(
     is_output_row = reduction.axis.dim == matmul.n.dim and matmul.n.block is None
     if not is_output_row or matmul.m.block is None or matmul.n.extent is None:
         return None
-    is_epilogue = _reduces_output(structure, flow, matmul)
+    is_epilogue = _reduces_output(outline, flow, matmul)
     return MatmulWithReductionEpilogueFact(matmul, reduction) if is_epilogue else None
 
 
-def _reduces_output(structure: FunctionOutline, flow: Dataflow, matmul: MatmulFact) -> bool:
+def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact) -> bool:
     """Whether what is reduced over axes like N is the product, row by row, when it is complete."""
-    site = next(site for site in structure.sites if isinstance(site.op, Dot))
+    site = next(site for site in outline.sites if isinstance(site.op, Dot))
     outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}
-    ops = reductions_by_dim(structure)[matmul.n.dim]
+    ops = reductions_by_dim(outline)[matmul.n.dim]
     operands = [op.form.numbered(op) for op in ops]
     if not all((id(op), operand) in outputs for op, operand in zip(ops, operands)):
         return False
     has_rows = all(matmul.m.dim in operand.tile.shape for operand in operands)
     loop = site.innermost
     is_partial = loop is not None and matmul.k.block in loop.blocks
-    around = [structure.loops_around(op) for op in ops]
+    around = [outline.loops_around(op) for op in ops]
     return has_rows and not (is_partial and any(loop in loops for loops in around))
 
 
@@ -95,13 +95,13 @@ def compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
 
 def pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
     """The fact of a kernel without products, reductions and atomics."""
-    structure = extents.structure
-    outermost = [b for b in structure.block_slots if b not in structure.outer_bounds]
+    outline = extents.outline
+    outermost = [b for b in outline.block_slots if b not in outline.outer_bounds]
     tiled = [extents.of_dim(Dim.of(block)).count for block in outermost]
     known = [extent for extent in tiled if extent is not None]
     stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
-    slab = max((fact.untiled_elements(structure) for fact in stores), default=1)
-    functions = [op.function for op in structure.ops(Elementwise)]
+    slab = max((fact.untiled_elements(outline) for fact in stores), default=1)
+    functions = [op.function for op in outline.ops(Elementwise)]
     contiguous = [fact.contiguous_block for fact in accesses if fact.contiguous_block]
     return PointwiseFact(
         total=prod(known) if len(known) == len(tiled) else None,

@@ -38,11 +38,11 @@ def is_whole_view(op: Operation | None) -> TypeGuard[Operation]:
 class Dataflow:
     """Uses of the values of one function."""
 
-    def __init__(self, structure: FunctionOutline) -> None:
-        self._definitions = structure.definitions
+    def __init__(self, outline: FunctionOutline) -> None:
+        self._definitions = outline.definitions
         self._users: dict[Value, list[Operation]] = {}
         self._handed_over: dict[Value, list[Value]] = {}
-        for site in structure.sites:
+        for site in outline.sites:
             for operand in site.op.operand_values():
                 self._users.setdefault(operand, []).append(site.op)
             if not isinstance(site.op, Grid):

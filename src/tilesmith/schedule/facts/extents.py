@@ -78,14 +78,14 @@ class Extents:
     ``sizes`` are values by name: of runtime sizes and integers, and of bounds that are loaded.
     """
 
-    def __init__(self, structure: FunctionOutline, sizes: Mapping[str, int] | None = None) -> None:
-        self.structure = structure
-        function = structure.function
+    def __init__(self, outline: FunctionOutline, sizes: Mapping[str, int] | None = None) -> None:
+        self.outline = outline
+        function = outline.function
         self._sizes = {size.name: size.hint for size in function.sizes} | dict(sizes or {})
         self._sources = {p.value.name: p.source for p in function.parameters}
         self._lengths: dict[Dim | Value, Length] = {}
         """Those of dimensions, and of loop axes by their index."""
-        self._loop_axes = {axis.index: axis for axes in structure.axes.values() for axis in axes}
+        self._loop_axes = {axis.index: axis for axes in outline.axes.values() for axis in axes}
 
     def axis(self, dim: Dim) -> Axis:
         """The axis of a dimension."""
@@ -115,21 +115,21 @@ class Extents:
 
     def _of_loop(self, axis: LoopAxis) -> Length:
         begin, end = axis.loop.begins[axis.position], axis.loop.ends[axis.position]
-        bound = self.structure.find_length_bound(axis.loop, axis.position)
+        bound = self.outline.find_length_bound(axis.loop, axis.position)
         if isinstance(bound, int):
             return Length(bound)
         if bound is not None:
             return Length(self._of_factor(bound).count, False, bound, is_most=True)
         length = self._between(begin, end)
         if length.count is None and axis.block and self._is_block(axis.block):
-            known = self.structure.function.block(axis.block).extent
+            known = self.outline.function.block(axis.block).extent
             return length if known is None else replace(length, count=known, is_most=True)
         return length
 
     def outer_block(self, axis: LoopAxis) -> str | None:
         """The block whose tile the axis walks, if it does that."""
         outer = self._loop_axes.get(axis.loop.begins[axis.position])
-        is_inside = self.structure.find_length_bound(axis.loop, axis.position) is not None
+        is_inside = self.outline.find_length_bound(axis.loop, axis.position) is not None
         return outer.block if outer is not None and is_inside and outer.block else None
 
     def reach(self, dim: Dim) -> int | None:
@@ -151,7 +151,7 @@ class Extents:
         return f"[{', '.join(map(self.text, shape))}]"
 
     def _is_block(self, symbol: str) -> bool:
-        return self.structure.function.is_block(symbol)
+        return self.outline.function.is_block(symbol)
 
     def _of_factor(self, factor: Extent) -> Length:
         if isinstance(factor, int) or not self._is_block(factor):
@@ -160,7 +160,7 @@ class Extents:
         known = [length for length in found if length.count is not None]
         if known:
             return max(known, key=lambda length: length.count or 0)
-        block = self.structure.function.block(factor)
+        block = self.outline.function.block(factor)
         if block.extent is not None:
             return Length(block.extent)
         return found[0] if found else Length(block.fixed)
@@ -180,30 +180,30 @@ class Extents:
 
     def positions_behind(self, value: Value) -> frozenset[Value]:
         """The loop positions that a value depends on, those that inner loops begin from too."""
-        found = frozenset(root for root in self.structure.roots(value) if root in self._loop_axes)
+        found = frozenset(root for root in self.outline.roots(value) if root in self._loop_axes)
         begins = [self._loop_axes[root] for root in found]
         more = [self.positions_behind(axis.loop.begins[axis.position]) for axis in begins]
         return found.union(*more)
 
     def _is_moving(self, value: Value) -> bool:
         """Whether a scalar goes with the position of a loop around (a loaded one goes anyhow)."""
-        if self.structure.is_data_dependent(value):
+        if self.outline.is_data_dependent(value):
             return False
-        return not self._loop_axes.keys().isdisjoint(self.structure.roots(value))
+        return not self._loop_axes.keys().isdisjoint(self.outline.roots(value))
 
     def _name(self, value: Value, otherwise: str = "") -> str:
         """What the user calls a scalar; one that moves with a tile is its begin or its end."""
         if value.name and value not in self._loop_axes:
             return value.name
-        roots = self.structure.roots(value)
+        roots = self.outline.roots(value)
         axes = [axis for root, axis in self._loop_axes.items() if root in roots and axis.block]
         side = "begin" if value in self._loop_axes else "end"
         return f"{axes[-1].block}.{side}" if axes else otherwise or value.name
 
     def _scalar(self, value: Value) -> Length:
         """A scalar integer: its value, or the most that it can be."""
-        op = self.structure.definitions.get(value)
-        constant = self.structure.find_constant(value)
+        op = self.outline.definitions.get(value)
+        constant = self.outline.find_constant(value)
         if constant is not None:
             return Length(constant, name=str(constant))
         if isinstance(op, Cast):
@@ -212,7 +212,7 @@ class Extents:
             axis = self._loop_axes[value]
             last = self._scalar(axis.loop.ends[axis.position])
             return Length(last.count, False, self._name(value))
-        if op is None and not self.structure.is_data_dependent(value):
+        if op is None and not self.outline.is_data_dependent(value):
             return self.of_size(value.name)
         if isinstance(op, Elementwise) and len(op.args) == 2:
             return self._computed(value, op)

@@ -283,27 +283,27 @@ def _is_of_grid(site: Site, grid: Grid) -> bool:
     return site.op is grid or not isinstance(site.op, (Grid, GridBarrier))
 
 
-def counted_loops(structure: FunctionOutline) -> dict[int, str]:
+def counted_loops(outline: FunctionOutline) -> dict[int, str]:
     """Loops in such branches, by identity, with the block whose tiles are counted."""
     found: dict[int, str] = {}
-    for branch in structure.ops(If):
-        block = _counted_block(structure, branch.condition)
+    for branch in outline.ops(If):
+        block = _counted_block(outline, branch.condition)
         if block:
             found.update((id(loop), block) for loop in _loops(branch.then))
     return found
 
 
-def _counted_block(structure: FunctionOutline, condition: Value) -> str:
+def _counted_block(outline: FunctionOutline, condition: Value) -> str:
     """Of ``atomic_add(counts, 1) == last // block``."""
-    test = structure.definitions.get(condition)
+    test = outline.definitions.get(condition)
     if not isinstance(test, Elementwise) or test.fn != "eq":
         return ""
-    sides = [structure.definitions.get(arg) for arg in test.args]
+    sides = [outline.definitions.get(arg) for arg in test.args]
     counts = [op for op in sides if isinstance(op, Atomic) and op.kind == "add"]
     ends = [op for op in sides if isinstance(op, Elementwise) and op.fn == "floordiv"]
     if not counts or not ends:
         return ""
-    size = structure.definitions.get(ends[0].args[1])
+    size = outline.definitions.get(ends[0].args[1])
     return size.block if isinstance(size, BlockSize) else ""
 
 

@@ -68,13 +68,13 @@ class MatmulCollector:
 
     def __init__(self, extents: Extents, counter: Counter, flow: Dataflow) -> None:
         self._extents = extents
-        self._structure = extents.structure
+        self._outline = extents.outline
         self._counter = counter
         self._flow = flow
 
     def collect(self) -> tuple[MatmulFact, ...]:
         """One fact for each ``dot``, in program order."""
-        sites = self._structure.sites
+        sites = self._outline.sites
         return tuple(self._fact(site, site.op) for site in sites if isinstance(site.op, Dot))
 
     def _fact(self, site: Site, dot: Dot) -> MatmulFact:
@@ -90,7 +90,7 @@ class MatmulCollector:
             acc_dtype=dot.result.tile.dtype,
             precision=dot.precision,
             is_looped=loop is not None,
-            min_k=least_contracted(dot, self._structure.definitions),
+            min_k=least_contracted(dot, self._outline.definitions),
             loc=dot.loc,
             text=self._text(dot),
             loop=() if loop is None else tuple(block or "index" for block in loop.blocks),
@@ -107,7 +107,7 @@ class MatmulCollector:
         """An operand: the load it comes from, else its name and shape."""
         origin, is_permuted = self._flow.origin(value)
         if isinstance(origin, Load):
-            return access_text(self._structure, origin) + (".T" if is_permuted else "")
+            return access_text(self._outline, origin) + (".T" if is_permuted else "")
         return value_text(self._extents, self._flow, value)
 
 

@@ -60,11 +60,11 @@ class AccumulatorFact:
         return tuple(axis.block for axis in self.axes)
 
 
-def reductions_by_dim(structure: FunctionOutline) -> dict[Dim, list[Operation]]:
+def reductions_by_dim(outline: FunctionOutline) -> dict[Dim, list[Operation]]:
     """Ops whose lanes meet along an axis of more than one element, by the axis."""
     found: dict[Dim, list[Operation]] = {}
     # A scan holds its rows like a reduction that cannot be rolled.
-    for op in (site.op for site in structure.sites):
+    for op in (site.op for site in outline.sites):
         if isinstance(op.form, Along):
             shape = op.form.numbered(op).tile.shape
             found.setdefault(shape[op.form.axis(op)], []).append(op)
@@ -75,7 +75,7 @@ def collect_reductions(
     extents: Extents, flow: Dataflow, rollable: tuple[Dim, ...]
 ) -> tuple[ReductionFact, ...]:
     """One fact for each axis."""
-    by_dim = reductions_by_dim(extents.structure)
+    by_dim = reductions_by_dim(extents.outline)
     return tuple(_reduction_fact(extents, flow, dim, ops, rollable) for dim, ops in by_dim.items())
 
 
@@ -83,8 +83,8 @@ def _function(op: Operation) -> str:
     return str(op.attributes().get("kind", op.name))
 
 
-def _kind(structure: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> str:
-    if any(structure.function.is_block(symbol) for symbol in dim.symbols):
+def _kind(outline: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> str:
+    if any(outline.function.is_block(symbol) for symbol in dim.symbols):
         return "tile"
     return "rollable" if dim in rollable else "persistent"
 
@@ -96,11 +96,11 @@ def _reduction_fact(
     ops: list[Operation],
     rollable: tuple[Dim, ...],
 ) -> ReductionFact:
-    structure, first = extents.structure, ops[0].form.numbered(ops[0])
-    stores = [op for op in structure.ops(Store) if dim in op.value.tile.shape]
+    outline, first = extents.outline, ops[0].form.numbered(ops[0])
+    stores = [op for op in outline.ops(Store) if dim in op.value.tile.shape]
     return ReductionFact(
         axis=extents.axis(dim),
-        kind=_kind(structure, dim, rollable),
+        kind=_kind(outline, dim, rollable),
         functions=tuple(dict.fromkeys(_function(op) for op in ops)),
         dtype=first.tile.dtype,
         is_reread=len(ops) + len(stores) > 1,
@@ -115,7 +115,7 @@ def tile_text(extents: Extents, flow: Dataflow, value: Value) -> str:
     name = flow.name(value)
     origin, _ = flow.origin(value)
     if not name and isinstance(origin, Load):
-        return access_text(extents.structure, origin)
+        return access_text(extents.outline, origin)
     return (name or "tile") + extents.shape_text(value.tile.shape)
 
 
@@ -131,7 +131,7 @@ def collect_accumulators(extents: Extents, flow: Dataflow) -> tuple[AccumulatorF
             loc=value.loc if value.loc.line else loop.loc,
             text=tile_text(extents, flow, value),
         )
-        for loop in extents.structure.loops
+        for loop in extents.outline.loops
         for value in loop.carried
         if value.tile.rank
     )

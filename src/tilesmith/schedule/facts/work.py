@@ -65,7 +65,7 @@ class Counter:
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
-        self._structure = extents.structure
+        self._outline = extents.outline
         self._counts: dict[tuple[tuple[AnyLoop, ...], Shape], Count] = {}
 
     def elements(self, site: Site, shape: Shape) -> Count:
@@ -78,7 +78,7 @@ class Counter:
     def _count(self, site: Site, shape: Shape) -> Count:
         symbols = {symbol for dim in shape for symbol in dim.symbols}
         total = _Product()
-        for axis in (a for loop in site.loops for a in self._structure.axes_of(loop)):
+        for axis in (a for loop in site.loops for a in self._outline.axes_of(loop)):
             self._multiply_axis(total, axis, symbols)
         around = {block for loop in site.loops for block in loop.blocks}
         for factor in (factor for dim in shape for factor in dim.factors):
@@ -127,7 +127,7 @@ class Counter:
             total.scale(reach)
 
     def _multiply_factor(self, total: _Product, factor: int | str) -> None:
-        if isinstance(factor, int) or not self._structure.function.is_block(factor):
+        if isinstance(factor, int) or not self._outline.function.is_block(factor):
             total.scale(self._extents.of_size(factor).count)
             return
         fixed = self._fixed(factor)
@@ -138,7 +138,7 @@ class Counter:
             total.scale(fixed)
 
     def _fixed(self, block: str) -> int | None:
-        function = self._structure.function
+        function = self._outline.function
         return function.block(block).fixed if function.is_block(block) else None
 
     def _step(self, axis: LoopAxis) -> int:
@@ -146,7 +146,7 @@ class Counter:
         if not isinstance(loop, Loop):
             return 1
         position = sum(not block for block in loop.blocks[: axis.position])
-        return max(1, self._structure.find_constant(loop.steps[position]) or 1)
+        return max(1, self._outline.find_constant(loop.steps[position]) or 1)
 
 
 class _Product:
@@ -237,7 +237,7 @@ def _elementwise(result: Value, is_hard: bool) -> tuple[str, str, Shape, int]:
 def collect_work(extents: Extents, counter: Counter) -> WorkFact:
     """All work of a function, equal terms added up."""
     sums: dict[tuple[str, str, Count], float | None] = {}
-    for site in extents.structure.sites:
+    for site in extents.outline.sites:
         found = _classify(site)
         if found is None:
             continue

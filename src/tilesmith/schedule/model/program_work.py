@@ -158,22 +158,22 @@ class GridWork:
 class WorkModel:
     """Templates of one function, and the numbers they give under a Config's sizes."""
 
-    def __init__(self, structure: FunctionOutline, facts: Facts, products: Products) -> None:
-        self._structure = structure
-        self._extents = Extents(structure)
+    def __init__(self, outline: FunctionOutline, facts: Facts, products: Products) -> None:
+        self._outline = outline
+        self._extents = Extents(outline)
         self._facts = {(f.kind == "atomic", f.slot): f for f in facts.accesses}
         self._products = {id(p.dot): p for p in products.products}
         self._operands = products.operands
         self._lengths = {
             id(axis.index): self._extents.of_loop(axis)
-            for axes in structure.axes.values()
+            for axes in outline.axes.values()
             for axis in axes
         }
-        self.grids = tuple(self._grid_work(grid) for grid in structure.grids)
-        self.num_meetings = len(structure.meetings)
-        self.num_barriers = len(structure.ops(GridBarrier))
-        self.num_cleared = sum(p.is_zeroed for p in structure.function.parameters)
-        self._counted = counted_loops(structure)
+        self.grids = tuple(self._grid_work(grid) for grid in outline.grids)
+        self.num_meetings = len(outline.meetings)
+        self.num_barriers = len(outline.ops(GridBarrier))
+        self.num_cleared = sum(p.is_zeroed for p in outline.function.parameters)
+        self._counted = counted_loops(outline)
         self._passes = self._count_passes()
         self._whole: dict[Dim, int | None] = {}
 
@@ -185,7 +185,7 @@ class WorkModel:
         """How often an average program runs through the innermost of nested loops."""
         total = 1.0
         for loop in path:
-            for axis in self._structure.axes_of(loop):
+            for axis in self._outline.axes_of(loop):
                 total *= self._tiles(axis, sizes) * self._lengths[id(axis.index)].share
         return max(total * self.share(path, sizes), 1e-3)
 
@@ -222,11 +222,11 @@ class WorkModel:
     def extent(self, dim: Dim) -> int | None:
         """How far a dimension ranges in all."""
         if dim not in self._whole:
-            self._whole[dim] = self._structure.extent(dim)
+            self._whole[dim] = self._outline.extent(dim)
         return self._whole[dim]
 
     def _tiles(self, axis: LoopAxis, sizes: TileSizes) -> int:
-        outer = self._structure.outer_bounds.get(axis.block)
+        outer = self._outline.outer_bounds.get(axis.block)
         length = self._lengths[id(axis.index)].count
         if isinstance(outer, str):
             length = sizes.symbols.get(outer, length)
@@ -235,11 +235,11 @@ class WorkModel:
 
     def _grid_work(self, grid: Grid) -> GridWork:
         by_path: dict[Path, list[Operation]] = {}
-        for site in self._structure.sites:
+        for site in self._outline.sites:
             if grid in site.loops[:1]:
                 path = tuple(loop for loop in site.loops if isinstance(loop, Loop))
                 by_path.setdefault(path, []).append(site.op)
-        axes = self._structure.axes_of(grid)
+        axes = self._outline.axes_of(grid)
         phases = tuple(self._phase(axes, path, ops) for path, ops in by_path.items())
         return GridWork(grid, axes, phases)
 
@@ -261,7 +261,7 @@ class WorkModel:
         )
 
     def _access(self, axes: Sequence[LoopAxis], path: Path, op: Load | Store | Atomic) -> Access:
-        roots = [self._structure.roots(index) for index in op.indices]
+        roots = [self._outline.roots(index) for index in op.indices]
         used = frozenset().union(*roots) if roots else frozenset()
         return Access(
             self._facts[isinstance(op, Atomic), op.slot],

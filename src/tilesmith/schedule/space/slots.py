@@ -96,18 +96,18 @@ class Entries:
 
 
 def collect_entries(
-    structure: FunctionOutline, rolled: tuple[Dim, ...], flattened: tuple[Grid, ...]
+    outline: FunctionOutline, rolled: tuple[Dim, ...], flattened: tuple[Grid, ...]
 ) -> Entries:
     """Bind the positions of all lists for one function."""
-    loops = structure.all_loops
+    loops = outline.all_loops
     # Programs that meet must follow one another as they stand.
-    free = tuple(loop for loop in loops if not (structure.meetings and isinstance(loop, Grid)))
+    free = tuple(loop for loop in loops if not (outline.meetings and isinstance(loop, Grid)))
     ranges: list[RangeEntry] = []
     for loop in loops:
         positions = (0,) if isinstance(loop, Grid) else range(len(loop.blocks))
         ranges.extend(RangeEntry(loop, position) for position in positions)
     return Entries(
-        blocks=structure.block_slots,
+        blocks=outline.block_slots,
         ordered=tuple(loop for loop in free if len(loop.blocks) > 1),
         flattened=flattened,
         grouped=tuple(loop for loop in free if isinstance(loop, Grid) and len(loop.blocks) > 1),
@@ -115,39 +115,39 @@ def collect_entries(
         ranges=tuple(ranges),
         static=tuple(
             axis
-            for loop in structure.loops
-            for axis in structure.axes_of(loop)
-            if _is_short(structure, loop, axis)
+            for loop in outline.loops
+            for axis in outline.axes_of(loop)
+            if _is_short(outline, loop, axis)
         ),
-        accesses=structure.accesses,
-        atomics=structure.atomics,
-        access_grids=tuple(_grid_of(structure, op) for op in structure.accesses),
+        accesses=outline.accesses,
+        atomics=outline.atomics,
+        access_grids=tuple(_grid_of(outline, op) for op in outline.accesses),
     )
 
 
-def _grid_of(structure: FunctionOutline, op: Load | Store) -> AnyLoop | None:
-    return next(iter(structure.loops_around(op)), None)
+def _grid_of(outline: FunctionOutline, op: Load | Store) -> AnyLoop | None:
+    return next(iter(outline.loops_around(op)), None)
 
 
-def _is_short(structure: FunctionOutline, loop: Loop, axis: LoopAxis) -> bool:
+def _is_short(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> bool:
     """Whether the axis has constant bounds, a constant step and few trips, whatever the Config."""
     bounds = (loop.begins[axis.position], loop.ends[axis.position])
-    if axis.extent is None or any(structure.find_constant(bound) is None for bound in bounds):
+    if axis.extent is None or any(outline.find_constant(bound) is None for bound in bounds):
         return False
-    step = constant_step(structure, loop, axis)
+    step = constant_step(outline, loop, axis)
     return step is not None and -(-axis.extent // step) <= MAX_STATIC_TRIPS
 
 
-def constant_step(structure: FunctionOutline, loop: Loop, axis: LoopAxis) -> int | None:
+def constant_step(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> int | None:
     """The step of an axis that no Config changes, or None."""
-    if axis.block and not structure.function.is_block(axis.block):
+    if axis.block and not outline.function.is_block(axis.block):
         return None
     if axis.block:
-        fixed = structure.function.block(axis.block).fixed
+        fixed = outline.function.block(axis.block).fixed
         return None if fixed is None else next_power_of_2(fixed)
     steps = iter(loop.steps)
     by_position = {i: next(steps) for i, block in enumerate(loop.blocks) if not block}
-    return structure.find_constant(by_position[axis.position])
+    return outline.find_constant(by_position[axis.position])
 
 
 def label_of_loop(loop: AnyLoop) -> str:

@@ -39,7 +39,7 @@ class CandidatePool:
         self.overrides = dict(space.overrides)
         self.dimensions_by_structure = {
             name: tuple(item for item in spec.dimensions() if item.key not in self.overrides)
-            for name, spec in self.spec.structures().items()
+            for name, spec in self.spec.forms().items()
         }
         self.dimensions = self.dimensions_by_structure[AS_IT_IS]
         self.is_exhausted = False

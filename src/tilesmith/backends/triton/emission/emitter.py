@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.emission.axes import AxisScope, Masks
+from tilesmith.backends.triton.emission.axes import AxisScope, Masks, find_joined_values
 from tilesmith.backends.triton.emission.expressions import Expr
-from tilesmith.backends.triton.emission.joined_indices import find_joined_values
 from tilesmith.backends.triton.emission.launch_counters import LaunchCounters
 from tilesmith.backends.triton.emission.partial_tiles import find_partial_tiles
 from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix

@@ -22,7 +22,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.values import Value
 from tilesmith.schedule.facts.outline import FunctionOutline, Site
-from tilesmith.schedule.model.resources import CodeLength, Limits, ResourceUse
+from tilesmith.schedule.model.estimates import CodeLength, Limits, ResourceUse
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import TileSizes, distinct_tiles
 from tilesmith.targets import Target

@@ -19,7 +19,13 @@ from tilesmith.backends.triton.model.product_time import ProductModel
 from tilesmith.backends.triton.model.resources import ResourceModel
 from tilesmith.backends.triton.model.traffic import Numbering, grid_traffic, sector_waste
 from tilesmith.schedule.model.device import Device
-from tilesmith.schedule.model.prediction import Prediction, blend
+from tilesmith.schedule.model.estimates import (
+    SPILL_FROM,
+    Prediction,
+    RegisterPressure,
+    ResourceUse,
+    blend,
+)
 from tilesmith.schedule.model.program_work import (
     Access,
     Combination,
@@ -29,7 +35,6 @@ from tilesmith.schedule.model.program_work import (
     WorkModel,
     access_bytes,
 )
-from tilesmith.schedule.model.resources import SPILL_FROM, RegisterPressure, ResourceUse
 from tilesmith.schedule.rules import KernelModel, TargetedKernel
 from tilesmith.schedule.schedule import is_persistent
 from tilesmith.schedule.space.sizes import TileSizes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
-from tilesmith.backends.triton.emission.axes import conjunction
+from tilesmith.backends.triton.emission.axes import conjunction, index_terms
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import (
     Expr,
@@ -23,7 +23,6 @@ from tilesmith.backends.triton.emission.expressions import (
     multiply,
     subscript,
 )  # fmt: skip
-from tilesmith.backends.triton.emission.joined_indices import index_terms
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import I64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilesmith.backends.triton.emission.emitter import Rules
-from tilesmith.backends.triton.ops.atomics import emit_atomic
 from tilesmith.backends.triton.ops.control_flow import emit_if, emit_loop, emit_while, emit_yield
 from tilesmith.backends.triton.ops.elementwise import emit_cast, emit_elementwise
 from tilesmith.backends.triton.ops.indexing import (
@@ -21,6 +20,7 @@ from tilesmith.backends.triton.ops.inline import (
 )
 from tilesmith.backends.triton.ops.matmul import emit_dot
 from tilesmith.backends.triton.ops.memory import (
+    emit_atomic,
     emit_load,
     emit_program_barrier,
     emit_store,

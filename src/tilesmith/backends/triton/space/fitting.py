@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.feasibility import halve_block, roll
-from tilesmith.schedule.model.resources import ResourceUse
+from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import TargetedKernel, Values
 
 MAX_THREADS = 1024
