@@ -50,7 +50,9 @@ class Contest:
 def is_native(kernel: Any, inputs: Tensors) -> bool:
     """Whether a kernel runs as machine code here."""
     bound = kernel.bind(inputs)
-    return choose_runner(bound.settings, bound.target).backend.name == "cpu"
+    return (
+        choose_runner(bound.settings, bound.target, bound.definition.backends).backend.name == "cpu"
+    )
 
 
 def enter_contest(workload: CpuWorkload, inputs: Tensors, options: Options) -> Contest:

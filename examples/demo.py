@@ -24,7 +24,7 @@ from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
-from tilesmith.jit.runners import Runner, choose_runner
+from tilesmith.jit.runners import choose_runner
 from tilesmith.measure.timer import Timing, time_on_cpu, time_on_device
 from tilesmith.numerics.compare import ErrorReport, measure_error
 from tilesmith.numerics.inputs import random_tensor
@@ -35,7 +35,8 @@ CPU_REPEATS = 9
 DEVICE_REPEATS = 30
 PLAIN_WIDTH = 150
 SHOWN_ON_CPU = "softmax"
-RUNNER_NAMES = {Runner.NATIVE: "native code", Runner.TRITON: "Triton"}
+RUNNER_NAMES = {"cpu": "native code", "triton": "Triton"}
+"""What is said of a backend that compiles."""
 
 
 @dataclass(frozen=True)
@@ -246,13 +247,13 @@ def collect_facts(
     inputs = demonstration.inputs(device)
     arguments = kernel.normalize_args(*inputs)
     bound = kernel.bind(arguments)
-    runner = choose_runner(bound.settings, bound.target)
-    yield {"runner": RUNNER_NAMES.get(runner, "interpreter")}
+    runner = choose_runner(bound.settings, bound.target, bound.definition.backends)
+    yield {"runner": RUNNER_NAMES.get(runner.backend.name, "interpreter")}
     config = bound.config_spec.default_config()
     # The interpreter has no use for a config: it takes tiles as large as it can.
     ours = bound
     works: dict[str, Callable[[], Any]] = {}
-    if runner in RUNNER_NAMES:
+    if runner.is_compiling:
         default = bound.compile_config(config)
         if budget:
             works["default"] = lambda: default(*arguments)

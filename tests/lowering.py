@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.table import BACKENDS
 from tilesmith.backends.triton.backend import emit
 from tilesmith.compiler.lowering import Lowering, run_stages
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET
@@ -34,14 +35,16 @@ def schedule_function(
     """A function as a config of its specification wants it, and its schedule."""
     settings = Settings(persistent_reserved_sms=reserved_sms)
     normal = spec.normalize(config)
-    start = replace(Lowering.of_config(spec, normal, settings), function=function)
+    backend = BACKENDS.of(spec.target)
+    start = replace(Lowering.of_config(spec, normal, settings, backend), function=function)
     state = run_stages(start, [SCHEDULED])
     return state.function, state.known_schedule
 
 
 def for_target(function: Function, schedule: Schedule) -> Function:
     """The function as backends get it."""
-    return run_stages(Lowering(function, schedule=schedule), [TARGET]).function
+    backend = BACKENDS.of(schedule.target)
+    return run_stages(Lowering(function, backend=backend, schedule=schedule), [TARGET]).function
 
 
 def emit_triton(
@@ -53,5 +56,6 @@ def emit_triton(
 
 def compile_config(spec: ConfigSpec, config: Config) -> Artifact:
     """The code of one config in the language of the specification's target."""
-    state = Lowering.of_config(spec, spec.normalize(config), Settings())
+    backend = BACKENDS.of(spec.target)
+    state = Lowering.of_config(spec, spec.normalize(config), Settings(), backend)
     return run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.jit.executables import Fallback
+from tilesmith.jit.launchers import LAUNCHERS
 from tilesmith.runtime.arguments import Launcher, compile_choice
 from tilesmith.schedule.config import Config
 
@@ -120,3 +122,9 @@ def test_guards_come_before_the_launcher_and_its_replacements():
         launch(n)
     assert others == [1, 2]
     assert maker.launched == [(SECOND, (4,)), (SECOND, (5,))]
+
+
+def test_every_backend_has_a_launcher():
+    """Its own, or one of ``jit`` by its name."""
+    for backend in BACKENDS.backends:
+        assert (backend.launch is None) == (backend.name in LAUNCHERS), backend.name

@@ -69,7 +69,9 @@ def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
     settings = bound.settings
     yield f"{bound.definition.name} on {bound.target}"
     yield f"config     {config_text(config)}"
-    for result in watch_stages(bound.traced_function, bound.config_spec, config, settings):
+    backend = bound.definition.backends.of(bound.target)
+    traced, spec = bound.traced_function, bound.config_spec
+    for result in watch_stages(traced, spec, config, settings, backend):
         stage = result.stage
         yield f"\n== {stage.name}: {stage.reason}"
         reasons = {step.name: step.reason for step in reversed(stage.passes)}

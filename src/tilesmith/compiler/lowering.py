@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import BackendTable
-from tilesmith.backends.table import BACKENDS
+from tilesmith.backends.interface import Backend
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -36,33 +35,29 @@ class Lowering:
     spec: ConfigSpec | None = None
     symbols: Mapping[str, int] = field(default_factory=dict[str, int])
     """Sizes of blocks and sizes; passes that make a block add its size."""
-    backends: BackendTable = BACKENDS
+    backend: Backend | None = None
     schedule: Schedule | None = None
     artifact: Artifact | None = None
 
     @classmethod
     def of_config(
-        cls,
-        spec: ConfigSpec,
-        config: Config,
-        settings: Settings,
-        backends: BackendTable = BACKENDS,
+        cls, spec: ConfigSpec, config: Config, settings: Settings, backend: Backend
     ) -> Lowering:
         """The start of ``SCHEDULED``: one form of a function under a normalised config of it."""
         symbols = spec.sizes(config).symbols
         return cls(
-            spec.function,
-            settings,
-            config=config,
-            spec=spec,
-            symbols=symbols,
-            backends=backends,
+            spec.function, settings, config=config, spec=spec, symbols=symbols, backend=backend
         )
 
     @property
     def known_spec(self) -> ConfigSpec:
         """The specification, in stages that have one."""
         return _known(self.spec, "a specification")
+
+    @property
+    def known_backend(self) -> Backend:
+        """What compiles it, in stages for one config."""
+        return _known(self.backend, "a backend")
 
     @property
     def known_schedule(self) -> Schedule:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from tilesmith.backends.interface import Backend
 from tilesmith.compiler.checks import check_loops, check_products
 from tilesmith.compiler.lowering import Lowering, Pass, Stage, rewrite, run_stages
 from tilesmith.diagnostics.catalogue import BaseWarning
@@ -116,14 +117,12 @@ def _squeeze_unit_axes(state: Lowering) -> Lowering:
 
 
 def _prepare(state: Lowering) -> Lowering:
-    backend = state.backends.of(state.known_schedule.target)
-    return replace(state, function=backend.prepare(state.function))
+    return replace(state, function=state.known_backend.prepare(state.function))
 
 
 def _emit(state: Lowering) -> Lowering:
-    schedule = state.known_schedule
-    emit = state.backends.of(schedule.target).emit
-    return replace(state, artifact=emit(state.function, schedule))
+    emit = state.known_backend.emit
+    return replace(state, artifact=emit(state.function, state.known_schedule))
 
 
 TRACE = Stage(
@@ -286,7 +285,7 @@ class StageResult:
 
 
 def watch_stages(
-    traced: Function, spec: ConfigSpec, config: Config, settings: Settings
+    traced: Function, spec: ConfigSpec, config: Config, settings: Settings, backend: Backend
 ) -> Iterator[StageResult]:
     """Every stage once more, from a traced function to the code of one config of ``spec``."""
     changes: list[str] = []
@@ -304,7 +303,8 @@ def watch_stages(
     for stage in (TRACE, STANDARD, STRUCTURE):
         state = run(stage, state)
         yield StageResult(stage, tuple(changes), state.function)
-    state = replace(Lowering.of_config(*spec.of(state.config), settings), function=state.function)
+    start = Lowering.of_config(*spec.of(state.config), settings, backend)
+    state = replace(start, function=state.function)
     for stage in (SCHEDULED, TARGET, EMIT):
         state = run(stage, state)
         source = "" if state.artifact is None else state.artifact.readable

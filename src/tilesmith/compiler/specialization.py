@@ -14,7 +14,6 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.analysis.run_order import SharedUpdate
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
-from tilesmith.backends.table import BACKENDS
 from tilesmith.compiler.determinism import (
     check_deterministic,
     choose_deterministic,
@@ -63,9 +62,7 @@ class Variant:
 class Specialization:
     """The traces of a kernel for one key of arguments, their specifications and their code."""
 
-    def __init__(
-        self, request: TraceRequest, settings: Settings, backends: BackendTable = BACKENDS
-    ) -> None:
+    def __init__(self, request: TraceRequest, settings: Settings, backends: BackendTable) -> None:
         self.settings = settings
         self.backends = backends
         # The template stands for the arguments, which must not be kept alive.
@@ -150,7 +147,8 @@ class Specialization:
         key = (variant, target, config)
         made = self._artifacts.get(key)
         if made is None:
-            state = Lowering.of_config(*spec.of(config), self.settings, self.backends)
+            backend = self.backends.of(target)
+            state = Lowering.of_config(*spec.of(config), self.settings, backend)
             made = run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact
             # Emptied at once, not one by one: other threads may be looking something up.
             if len(self._artifacts) >= MAX_ARTIFACTS:

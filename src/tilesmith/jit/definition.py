@@ -11,7 +11,6 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 from tilesmith.backends.interface import BackendTable
-from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.location import SourceLocation
@@ -53,8 +52,8 @@ class KernelDefinition:
         function: Callable[..., Any],
         configs: Sequence[Config],
         settings: Settings,
-        tuner: Tuner | None = None,
-        backends: BackendTable = BACKENDS,
+        tuner: Tuner | None,
+        backends: BackendTable,
     ) -> None:
         check_definition(function)
         self.backends = backends

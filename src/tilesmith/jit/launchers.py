@@ -11,9 +11,6 @@ from typing import Any
 
 import torch
 
-from tilesmith.backends.cpu.backend import CPU_BACKEND
-from tilesmith.backends.reference.backend import REFERENCE_BACKEND
-from tilesmith.backends.triton.backend import TRITON_BACKEND
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.diagnostics import errors
@@ -115,11 +112,11 @@ def launch_directly(site: LaunchSite, variant: Variant, config: Config) -> Launc
 
 LaunchMaker = Callable[[LaunchSite, Variant, Config], Launcher]
 LAUNCHERS: dict[str, LaunchMaker] = {
-    TRITON_BACKEND.name: launch_with_triton,
-    CPU_BACKEND.name: launch_natively,
-    REFERENCE_BACKEND.name: interpret,
+    "triton": launch_with_triton,
+    "cpu": launch_natively,
+    "reference": interpret,
 }
-"""Of backends whose launchers need more than an artifact."""
+"""Of backends whose launchers need more than an artifact, by the backend's name."""
 
 
 def find_launcher(runner: Runner) -> LaunchMaker:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tilesmith.backends.interface import Backend, BackendTable
 from tilesmith.backends.reference.backend import REFERENCE_BACKEND
-from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics import errors
 from tilesmith.settings import RefMode, Settings
 from tilesmith.targets import Target
@@ -50,7 +49,7 @@ def check_modes(settings: Settings) -> None:
         raise errors.RefEagerModeCodePrintError
 
 
-def choose_runner(settings: Settings, target: Target, backends: BackendTable = BACKENDS) -> Runner:
+def choose_runner(settings: Settings, target: Target, backends: BackendTable) -> Runner:
     """The runner that the settings ask for on a target."""
     if settings.check:
         return CHECKED
