@@ -9,9 +9,9 @@ import pytest
 
 from tests.bench.made_up_rows import ENVIRONMENT, make_row
 from tilesmith.bench.compare import compare, differences_text, run_differences
+from tilesmith.bench.environment import driver_version
 from tilesmith.bench.report.html import Results
 from tilesmith.bench.row import Row
-from tilesmith.bench.worker import driver_version
 
 
 def row_with(**environment: str) -> Row:

@@ -1,4 +1,4 @@
-"""Rows of jobs that did not end well: from exceptions and from deaths of processes.
+"""What supervisor and worker agree on: requests, progress, and rows of jobs that did not end well.
 
 A worker leaves a small file behind that says what it was doing when it died.
 """
@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from time import monotonic
 
-from tilesmith.bench.plan import Job
+from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.failures import classify
 from tilesmith.lab.processes.channel import ChildDied, ChildError, ChildTimeout
@@ -148,3 +148,23 @@ def _cause(failure: ChildError) -> Cause:
     if isinstance(failure, ChildDied) and failure.signal_name == "SIGKILL" and not failure.note:
         return Cause.OUT_OF_MEMORY
     return Cause.CRASH
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A request for a row."""
+
+    job: Job
+    options: Options
+    progress: Path
+    reference: Path | None
+    with_baseline: bool
+
+
+@dataclass(frozen=True)
+class MakeReference:
+    """A request for a reference, to be saved; the results too if they cannot be made again."""
+
+    job: Job
+    path: Path
+    can_make_again: bool

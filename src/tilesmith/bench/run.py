@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
+from tilesmith.bench.environment import software
 from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.supervisor import Supervisor, WorkerProcesses
-from tilesmith.bench.worker import software
 from tilesmith.lab.listeners import SafeListeners
 
 MUST_AGREE = ("suite", "regime", "use_graph", "backend", "tune_budget_s", "use_cache")

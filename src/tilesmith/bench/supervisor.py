@@ -16,10 +16,18 @@ import torch
 from typing_extensions import Self
 
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
-from tilesmith.bench.job_rows import Progress, Stage, blank_row, died, harness_failed, unavailable
+from tilesmith.bench.job_rows import (
+    MakeReference,
+    Measure,
+    Progress,
+    Stage,
+    blank_row,
+    died,
+    harness_failed,
+    unavailable,
+)
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.row import Cause, Row
-from tilesmith.bench.worker import MakeReference, Measure
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.lab.processes.channel import ChildError, ErrorReply
 

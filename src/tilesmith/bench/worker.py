@@ -7,13 +7,10 @@ finds the stage in the progress that was left behind.
 from __future__ import annotations
 
 import os
-import platform
-import re
 import sys
 import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -21,41 +18,18 @@ from typing import Any, cast
 import torch
 
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.job_rows import Progress, Stage, blank_row, unavailable
-from tilesmith.bench.plan import Job, Options
+from tilesmith.bench.environment import environment
+from tilesmith.bench.job_rows import MakeReference, Measure, Progress, Stage, blank_row, unavailable
+from tilesmith.bench.plan import Job
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.lab.workload.results import synchronize
-from tilesmith.runtime.device import describe_device, target_of
-from tilesmith.store.conditions import installed_versions
 
 SHARE = 0.9
 """Of the machine's memory, for a process without a limit of its own."""
 GB = 1e9
-PACKAGES = ("tilesmith", "triton", "helion")
-DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A request for a row."""
-
-    job: Job
-    options: Options
-    progress: Path
-    reference: Path | None
-    with_baseline: bool
-
-
-@dataclass(frozen=True)
-class MakeReference:
-    """A request for a reference, to be saved; the results too if they cannot be made again."""
-
-    job: Job
-    path: Path
-    can_make_again: bool
 
 
 def answer(request: Measure | MakeReference) -> Row | None:
@@ -166,34 +140,3 @@ def limit_memory(device: torch.device, limit_gb: float) -> None:
         return
     with suppress(OSError, ValueError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))
-
-
-def software() -> dict[str, str]:
-    """Versions; nothing is asked of a device."""
-    found = {"torch": str(torch.__version__), "python": platform.python_version()}
-    return found | installed_versions(PACKAGES)
-
-
-def environment(device: torch.device) -> dict[str, str]:
-    """Versions, the device in words, and what its limits follow from."""
-    target = target_of(device)
-    limits = {"target": str(target), "cores": str(target.num_sms)}
-    if target.has_matrix_tiles:
-        limits["matrix tiles"] = "amx-bf16"
-    if device.type == "cpu" and sys.platform != "win32":
-        # Times on a machine that does other things say little.
-        limits["load"] = f"{os.getloadavg()[0]:.1f}"
-    driver = "" if device.type == "cpu" else driver_version()
-    if driver:
-        limits["driver"] = driver
-    return {"device": describe_device(target), **limits, **software()}
-
-
-def driver_version(places: Iterable[Path] = DRIVERS) -> str:
-    """The version of the kernel's driver for GPUs; empty where the system does not tell."""
-    for place in places:
-        with suppress(OSError):
-            found = re.search(r"(?:^|\s)(\d+(?:\.\d+)+)\b", place.read_text())
-            if found is not None:
-                return found[1]
-    return ""

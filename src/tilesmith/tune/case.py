@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tilesmith.frontend.containers import tensors_in
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.lab.workload.results import copy_arguments
-from tilesmith.lab.workload.saving import save_expected
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.options import TuneOptions
 
@@ -60,8 +57,3 @@ def _ask(check: Callable[[Any, Any], Any], actual: Any, expected: Any) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "the accuracy check says no" if answer is False else ""
-
-
-def save_baseline(function: Callable[..., Any], args: tuple[Any, ...], folder: Path) -> Path:
-    """Run the function on copies of the arguments and save the tensors it returns."""
-    return save_expected(list(tensors_in(function(*copy_arguments(args)))), folder)

@@ -5,7 +5,7 @@ The files are gone when the workspace is left; the processes belong to Workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
@@ -16,18 +16,19 @@ from typing_extensions import Self
 
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.table import BACKENDS
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.lab.workload.capture import Captured, capture
-from tilesmith.lab.workload.results import time_function
-from tilesmith.lab.workload.saving import save, workload_folder
+from tilesmith.lab.workload.results import copy_arguments, time_function
+from tilesmith.lab.workload.saving import save, save_expected, workload_folder
 from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.case import Case, save_baseline
+from tilesmith.tune.case import Case
 from tilesmith.tune.context import EmittedCandidate, RunnerLostError, TrialFailedError
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
 from tilesmith.tune.limits import Deadline
@@ -296,3 +297,8 @@ class CandidateBinder:
 
 def _as_pairs(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes.items()))
+
+
+def save_baseline(function: Callable[..., Any], args: tuple[Any, ...], folder: Path) -> Path:
+    """Run the function on copies of the arguments and save the tensors it returns."""
+    return save_expected(list(tensors_in(function(*copy_arguments(args)))), folder)

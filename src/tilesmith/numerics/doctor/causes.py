@@ -27,7 +27,6 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
-from tilesmith.numerics.doctor.diagnosed_call import choose_config
 from tilesmith.numerics.doctor.findings import (
     OURS,
     Agreement,
@@ -35,6 +34,7 @@ from tilesmith.numerics.doctor.findings import (
     DiagnosedCall,
     Finding,
     Scope,
+    choose_config,
 )
 from tilesmith.numerics.doctor.reruns import Evaluators, Reruns, Results
 from tilesmith.numerics.float_standard import rms

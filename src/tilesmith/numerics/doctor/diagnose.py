@@ -10,12 +10,7 @@ import torch
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.numerics.doctor.agreement import AgreementCount, BatchCheck, compare_repeats
-from tilesmith.numerics.doctor.diagnosed_call import (
-    PlacedCall,
-    choose_config,
-    make_subject,
-    widened,
-)
+from tilesmith.numerics.doctor.diagnosed_call import PlacedCall, make_subject, widened
 from tilesmith.numerics.doctor.errors import Yardstick
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
@@ -29,6 +24,7 @@ from tilesmith.numerics.doctor.findings import (
     Outputs,
     Scope,
     Verdict,
+    choose_config,
 )
 from tilesmith.numerics.doctor.host_run import OutputReader, WrongFormError, without_defaults
 from tilesmith.numerics.doctor.report import Diagnosis

@@ -95,12 +95,6 @@ def make_subject(
     return PlacedCall(subject, places, as_written)
 
 
-def choose_config(bound: BoundKernel) -> Config:
-    """The config whose tiles the reference starts from."""
-    chosen = bound.configs[0] if bound.configs else bound.default_config()
-    return bound.config_spec.normalize(chosen)
-
-
 def _launch(captured: CapturedLaunch, config: Config, options: DiagnoseOptions) -> _Launch:
     """Stands for the launch: works out the reference, and leaves what the kernel gives."""
     function = captured.variant.function

@@ -16,7 +16,10 @@ import torch
 from tilesmith.interpreter.run import Argument
 from tilesmith.ir.function import Function
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.numerics.oracle import OracleOptions, Reference
+from tilesmith.numerics.oracle import (
+    OracleOptions,
+    Reference,
+)
 from tilesmith.schedule.config import Config
 
 OURS = "kernel"
@@ -274,3 +277,9 @@ class DiagnoseOptions:
     time_limit_s: float = 30.0
     explain: bool = True
     seed: int = 0
+
+
+def choose_config(bound: BoundKernel) -> Config:
+    """The config whose tiles the reference starts from."""
+    chosen = bound.configs[0] if bound.configs else bound.default_config()
+    return bound.config_spec.normalize(chosen)
