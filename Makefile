@@ -86,6 +86,7 @@ golden: $(READY_DEV)
 
 docs: $(READY_DEV)
 	$(PYTHON) -m tools.generate_ir_docs
+	$(PYTHON) -m tools.generate_loop_ir_docs
 
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table

@@ -9,6 +9,7 @@ import pytest
 
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
+from tools import generate_loop_ir_docs
 from tools.generate_ir_docs import OUTPUT, render
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,11 @@ LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 def test_ir_reference_is_up_to_date():
     assert OUTPUT.read_text(encoding="utf-8") == render(), "run `make docs`"
+
+
+def test_loop_ir_reference_is_up_to_date():
+    written = generate_loop_ir_docs.OUTPUT.read_text(encoding="utf-8")
+    assert written == generate_loop_ir_docs.render(), "run `make docs`"
 
 
 def test_ir_reference_names_every_op_and_scalar_function():

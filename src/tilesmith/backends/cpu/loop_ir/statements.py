@@ -11,14 +11,7 @@ from enum import Enum
 
 from tilesmith.backends.cpu.loop_ir.elements import Element, Tensor, Tile, Variable
 from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
-from tilesmith.backends.cpu.loop_ir.whole_tiles import (
-    Combine,
-    PackedTensor,
-    Print,
-    Product,
-    Scan,
-    Sort,
-)
+from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor, WholeTile
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.schedule.schedule import CpuOptions
 from tilesmith.targets import Target
@@ -122,10 +115,7 @@ class If:
     loc: SourceLocation
 
 
-Statement = (
-    Assign | StoreElement | UpdateElement | Nest | Product | Scan | Combine | Print | Sort
-    | For | While | If
-)  # fmt: skip
+Statement = Assign | StoreElement | UpdateElement | Nest | WholeTile | For | While | If
 Block = tuple[Statement, ...]
 
 

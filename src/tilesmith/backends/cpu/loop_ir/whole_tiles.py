@@ -211,3 +211,6 @@ class Sort:
     tile: Tile
     axis: int
     loc: SourceLocation
+
+
+WholeTile = Product | Scan | Combine | Print | Sort

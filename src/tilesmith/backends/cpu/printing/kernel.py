@@ -157,10 +157,10 @@ def _print_while(listing: Listing, loop: statements.While) -> None:
         assert carried.tested is not None
         listing.define(carried.tested, name)
     listing.lines.quote([loop.loc])
-    with listing.names.scope(), listing.lines.block("while True") as header:
+    with listing.names.scope(), listing.lines.block("while True"):
         print_block(listing, loop.condition)
         condition = listing.scalar(loop.is_open)
-        if not header.replace(f"while {condition}:"):
+        if not listing.lines.reword("while True", f"while {condition}"):
             listing.lines.put(f"if not ({condition}): break")
         print_block(listing, loop.body)
         _assign_all(listing, names, [carried.following for carried in loop.carried])

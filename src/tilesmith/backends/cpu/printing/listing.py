@@ -173,28 +173,6 @@ _INDENT = "    "
 _CUT = "..."
 
 
-class Header:
-    """The line that a block begins with, for as long as nothing is inside."""
-
-    def __init__(self, lines: list[str], indent: str) -> None:
-        self._lines = lines
-        self._indent = indent
-        self._end = len(lines)
-
-    def replace(self, text: str) -> bool:
-        """Let the block begin with another line; False if it is not empty any more."""
-        if len(self._lines) != self._end:
-            return False
-        self._lines[-1:] = _wrap(f"{self._indent}{text}", self._indent + 2 * _INDENT)
-        self._end = len(self._lines)
-        return True
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether the block is empty."""
-        return len(self._lines) == self._end
-
-
 class Lines:
     """Collects lines. Each line of the user's is quoted once, where it first has an effect."""
 
@@ -226,15 +204,23 @@ class Lines:
             self._lines.append(f"# {line}")
 
     @contextmanager
-    def block(self, text: str, remark: str = "") -> Iterator[Header]:
+    def block(self, text: str, remark: str = "") -> Iterator[None]:
         """``text:`` with what is written inside one level deeper."""
         self.put(f"{text}:", remark)
-        header = Header(self._lines, _INDENT * self._depth)
+        count = len(self._lines)
         self._depth += 1
-        yield header
-        if header.is_alone:
+        yield
+        if len(self._lines) == count:
             self.put("pass")
         self._depth -= 1
+
+    def reword(self, old: str, new: str) -> bool:
+        """Let the present block begin with another line; False if it is not empty any more."""
+        indent = _INDENT * (self._depth - 1)
+        if self._lines[-1] != f"{indent}{old}:":
+            return False
+        self._lines[-1:] = _wrap(f"{indent}{new}:", indent + 2 * _INDENT)
+        return True
 
     def blank(self) -> None:
         """An empty line."""
