@@ -11,7 +11,7 @@ from examples.jagged_mean import jagged_mean
 from examples.matmul import matmul
 from examples.matmul_layernorm import matmul_layernorm
 from examples.softmax import softmax
-from tests.schedule.cpu_runs import CASES
+from tests.backends.cpu.schedule.cpu_runs import CASES
 from tests.schedule.fact_kernels import dynamic_matmul, operands
 from tilesmith.schedule.facts.text import short_number, type_name
 

@@ -10,7 +10,7 @@ import pytest
 from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec, form_spec
-from tilesmith.backends.triton.model.time_model import CLEARING_NS, GRID_BARRIER_NS, MEETING_NS
+from tilesmith.backends.triton.model.time_model import CLEARING_NS, EXCHANGE_NS, GRID_BARRIER_NS
 from tilesmith.diagnostics.errors import InvalidConfig, InvalidConfigValue, TunableNameConflict
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 from tilesmith.schedule.config import Config
@@ -317,7 +317,7 @@ def test_every_round_of_programs_takes_the_time_of_a_meeting():
     sizes = {"block_sizes": [128, 64, 128]}
     met, unmet = (s.predict(s.normalize(sizes)) for s in (spec, without))
     rounds = met.waves
-    expected = rounds * MEETING_NS / 1e6
+    expected = rounds * EXCHANGE_NS / 1e6
     assert met.latency_ms - unmet.latency_ms == pytest.approx(expected, rel=0.05)
 
 

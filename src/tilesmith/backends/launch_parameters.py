@@ -28,7 +28,7 @@ def _may_be_negated(tensor: TensorType) -> bool:
 
     Parts of complex numbers lie two apart, so no stride of theirs is odd, but for axes of one
     element. (Runtime sizes are neither 0 nor 1: these are part of the specialization. Only
-    ``as_strided`` could make such a view; asking every tensor at every launch is a dear price.)
+    ``as_strided`` could make such a view; asking every tensor at every launch costs too much.)
     """
     has_odd_stride = any(
         isinstance(stride, int) and stride % 2 and not (isinstance(size, int) and size <= 1)

@@ -17,7 +17,7 @@ INDENT = "    "
 
 
 @dataclass
-class Place:
+class ReservedLines:
     """Zero or more lines at one indentation, inserted where it was reserved."""
 
     depth: int
@@ -29,7 +29,7 @@ class SourceWriter:
 
     def __init__(self, *, has_origins: bool = True) -> None:
         self._has_origins = has_origins
-        self._places: list[Place] = []
+        self._places: list[ReservedLines] = []
         self._depth = 0
         self._origin: tuple[str, int] | None = None
 
@@ -64,11 +64,11 @@ class SourceWriter:
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""
-        self._places.append(Place(self._depth, [text]))
+        self._places.append(ReservedLines(self._depth, [text]))
 
-    def reserve(self) -> Place:
+    def reserve(self) -> ReservedLines:
         """A place at the current position that may be filled later."""
-        place = Place(self._depth)
+        place = ReservedLines(self._depth)
         self._places.append(place)
         return place
 

@@ -29,7 +29,7 @@ class FittingSpec(Protocol):
         ...
 
     def normalize(self, config: Config | Mapping[str, Any]) -> Config:
-        """The strict form."""
+        """The Config in full, or an error that says what is wrong with it."""
         ...
 
 

@@ -53,7 +53,7 @@ class RankedSpec(Protocol):
         ...
 
     def normalize(self, config: Config | Mapping[str, Any]) -> Config:
-        """The strict form."""
+        """The Config in full, or an error that says what is wrong with it."""
         ...
 
 
@@ -134,7 +134,7 @@ class _Model:
         self._template = dict(spec.seed_configs()[0])
 
     def try_all(self, seeds: Iterable[Seed]) -> list[_Trial]:
-        """Those that fit."""
+        """Seeds that fit the device, with their predicted times."""
         trials: list[_Trial] = []
         for seed in seeds:
             values = {**self._template, **seed.values(self._kernel)}

@@ -80,7 +80,7 @@ def shape_class(facts: FactSet) -> str:
 
 
 def fingerprint(facts: FactSet) -> str:
-    """16 hexadecimal digits."""
+    """16 hexadecimal digits that equal facts share."""
     axes = [f"axis {_label(axis)} {_exact(axis)}" for axis in facts.axes]
     products = [
         f"matmul {[str(axis.dim) for axis in fact.axes]} {fact.lhs_dtype} {fact.rhs_dtype}"

@@ -82,7 +82,7 @@ class FunctionOutline:
         return bool(self.ops(GridBarrier))
 
     @cached_property
-    def meetings(self) -> tuple[GroupBarrier, ...]:
+    def group_barriers(self) -> tuple[GroupBarrier, ...]:
         """Where programs of one grid wait for each other."""
         return self.ops(GroupBarrier)
 

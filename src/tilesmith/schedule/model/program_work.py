@@ -170,7 +170,7 @@ class WorkModel:
             for axis in axes
         }
         self.grids = tuple(self._grid_work(grid) for grid in outline.grids)
-        self.num_meetings = len(outline.meetings)
+        self.num_exchanges = len(outline.group_barriers)
         self.num_barriers = len(outline.ops(GridBarrier))
         self.num_cleared = sum(p.is_zeroed for p in outline.function.parameters)
         self._counted = counted_loops(outline)

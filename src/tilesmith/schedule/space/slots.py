@@ -100,8 +100,8 @@ def collect_entries(
 ) -> Entries:
     """Bind the positions of all lists for one function."""
     loops = outline.all_loops
-    # Programs that meet must follow one another as they stand.
-    free = tuple(loop for loop in loops if not (outline.meetings and isinstance(loop, Grid)))
+    # Programs of a group must start one after the other: no order or grouping may part them.
+    free = tuple(loop for loop in loops if not (outline.group_barriers and isinstance(loop, Grid)))
     ranges: list[RangeEntry] = []
     for loop in loops:
         positions = (0,) if isinstance(loop, Grid) else range(len(loop.blocks))

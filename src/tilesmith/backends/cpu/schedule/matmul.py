@@ -35,7 +35,7 @@ class Panels:
 
     @staticmethod
     def of(kernel: TargetedKernel, fact: MatmulFact) -> Panels:
-        """Closed formulas."""
+        """K by what of B stays in the first cache, M by what of A stays in the second."""
         target, itemsize = kernel.target, max(4, fact.acc_dtype.itemsize)
         columns = 2 * target.vector_lanes
         k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))

@@ -69,7 +69,7 @@ class CpuModel(KernelModel):
 
     @property
     def target(self) -> Target:
-        """The CPU."""
+        """The CPU, with its caches and vectors."""
         return self.kernel.target
 
     @cached_property

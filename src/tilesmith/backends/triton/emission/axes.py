@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilesmith.backends.source_writer import Place, SourceWriter, format_call
+from tilesmith.backends.source_writer import ReservedLines, SourceWriter, format_call
 from tilesmith.backends.triton.emission.expressions import Expr, add, binary, call, subscript
 from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix, identifier
 from tilesmith.ir.function import Function
@@ -36,7 +36,7 @@ class Axis:
     """First index; a literal 0 for slices."""
     end: Expr
     is_partial: bool
-    place: Place
+    place: ReservedLines
     start_value: Value | None = None
     """The region argument that ``start`` stands for."""
     end_value: Value | None = None
@@ -77,7 +77,7 @@ class AxisScope:
         self._writer = writer
         self._bound: dict[str, Axis] = {}
         self._slices: dict[Dim, Axis] = {}
-        self._slice_place: Place | None = None
+        self._slice_place: ReservedLines | None = None
 
     def reserve_slices(self) -> None:
         """Index tiles of slices are written here."""

@@ -106,12 +106,12 @@ def panel_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
 
 
 def exchange_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
-    """Tiles stay in registers, and programs of a panel meet; nothing for kernels of another kind.
+    """Tiles stay in registers, and programs of a panel exchange sums; nothing for other kernels.
 
     The programs of one multiprocessor should be of several panels: while one waits, another works.
     """
     facts = kernel.facts
-    if not kernel.outline.meetings or len(facts.matmuls) != 1:
+    if not kernel.outline.group_barriers or len(facts.matmuls) != 1:
         return []
     (fact,) = facts.matmuls
     m, n, k = fact.m.block, fact.n.block, fact.k.block

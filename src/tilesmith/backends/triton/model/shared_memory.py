@@ -2,7 +2,7 @@
 
 Buffers share memory in time. Three times matter: a loop with matrix products (operands that are
 kept, rings of operands that arrive ahead, tiles on their way between layouts), and the copy of a
-result for its store. Checked against compiled kernels (tests/schedule/test_shared_memory.py).
+result for its store. Checked against compiled kernels in test_shared_memory.py.
 """
 
 from __future__ import annotations

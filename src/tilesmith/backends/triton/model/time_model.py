@@ -43,7 +43,7 @@ START_NS, NEXT_TILE_NS = 700.0, 200.0
 """Of a program; of the next tile of a persistent one."""
 SHUFFLE_NS, BARRIER_NS = 12.0, 45.0
 PRODUCT_LATENCY_NS = 60.0
-MEETING_NS = 2600.0
+EXCHANGE_NS = 2600.0
 """Until all programs of a panel have come: their parts to the shared cache, a count, and back."""
 GRID_BARRIER_NS = 3000.0
 """Until all programs of a launch have come, the clearing of their counter included."""
@@ -166,8 +166,8 @@ class GpuModel(KernelModel):
         busy = self._program(work, case, occupancy)
         start = NEXT_TILE_NS if loops else START_NS
         compute = per_sm * busy.work
-        meetings = MEETING_NS * self._work.num_meetings
-        latency = -(-per_sm // occupancy) * (busy.path + start + meetings)
+        exchanges = EXCHANGE_NS * self._work.num_exchanges
+        latency = -(-per_sm // occupancy) * (busy.path + start + exchanges)
         running = min(tiles, device.num_sms * occupancy)
         numbering = Numbering.of(self._entries, case.values, work.grid)
         traffic = grid_traffic(

@@ -40,7 +40,7 @@ def find_disallowed(outline: FunctionOutline) -> dict[str, str]:
     if outline.has_barrier:
         for name in ("flat", "xyz", "persistent_interleaved"):
             reasons[name] = "hl.barrier() needs all programs resident, each with its own tiles"
-    if outline.meetings:
+    if outline.group_barriers:
         for name in PID_TYPES[1:]:
             reasons[name] = "programs wait for each other, and are numbered as they start"
     return reasons

@@ -110,8 +110,8 @@ def _has_warp_roles(target: Target) -> bool:
 def _warp_specialize_slots(kernel: TargetedKernel) -> list[Slot]:
     # Warps that only load serve warps that multiply.
     allowed = kernel.allow_warp_specialize and bool(kernel.facts.matmuls)
-    # Nobody has seen specialised warps come to a meeting.
-    allowed = allowed and not kernel.outline.meetings
+    # Specialised warps were never tried with barriers of a group of programs.
+    allowed = allowed and not kernel.outline.group_barriers
     return _range_slots(kernel, ON_REQUEST, lambda entry: allowed)
 
 
@@ -241,7 +241,7 @@ def _vendor_choices(kernel: TargetedKernel) -> dict[str, tuple[Fragment, Fragmen
     if target.is_cdna:
         nonkdim = EnumFragment((0, 16, 32))
         choices["matrix_instr_nonkdim"] = (nonkdim, None if has_dots else only(0))
-        is_fixed = bool(kernel.outline.meetings)
+        is_fixed = bool(kernel.outline.group_barriers)
         choices["xcd_remap"] = (only(False) if is_fixed else BooleanFragment(), None)
     if target.kind == "cuda":
         # Matrix instructions need more than 32 registers; ptxas then gives up.

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 import torch
 
+from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, CpuKernel, spec_at, spec_on
 from tests.lowering import schedule_function
-from tests.schedule.cpu_runs import CASES, MACHINE, CpuKernel, spec_at, spec_on
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.targets import parse_target

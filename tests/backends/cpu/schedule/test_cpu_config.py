@@ -9,9 +9,9 @@ import torch
 
 import tilesmith as helion
 from examples import softmax
+from tests.backends.cpu.schedule.cpu_runs import MACHINE
 from tests.lowering import schedule_function
 from tests.schedule import programs
-from tests.schedule.cpu_runs import MACHINE
 from tests.schedule.test_normalize import BLOCKS, matmul_spec
 from tests.specs import config_spec
 from tilesmith.backends.cpu.schedule.rules import CpuBlockSizeFragment

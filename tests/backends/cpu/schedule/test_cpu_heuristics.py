@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import tilesmith as helion
+from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tests.schedule import programs
-from tests.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tests.specs import config_spec
 from tilesmith.backends.cpu.schedule.slots import has_uneven_programs, largest_streamed_bytes
 from tilesmith.ir.parser import parse_function
