@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tilesmith.cli.accuracy import AccuracyForm
-from tilesmith.cli.forms import KernelForm
+from tilesmith.cli.accuracy import AccuracyFlags
+from tilesmith.cli.flags import KernelFlags
 
 PAGE = Path(__file__).parents[3] / "docs" / "accuracy.md"
 
@@ -27,5 +27,5 @@ def test_the_example_of_the_page_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_every_option_is_on_the_page():
-    own = {field.name for field in fields(AccuracyForm)} - {f.name for f in fields(KernelForm)}
+    own = {field.name for field in fields(AccuracyFlags)} - {f.name for f in fields(KernelFlags)}
     assert not [name for name in own if f"--{name}" not in PAGE.read_text()]
