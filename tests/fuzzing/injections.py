@@ -11,7 +11,7 @@ from typing import Any
 
 import tilesmith.compiler.specialization as compiler
 from tilesmith.backends.cpu.llvm import lanes as memory_access
-from tilesmith.backends.cpu.planning.step_order import StepOrder
+from tilesmith.backends.cpu.planning.steps import StepOrder
 from tilesmith.compiler.lowering import rewrite
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.functions import promotion

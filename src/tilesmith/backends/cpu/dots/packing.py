@@ -9,200 +9,223 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.backends.cpu.dots.panels import (
-    PANEL_PARAMETERS,
-    Order,
-    Packing,
-    Panels,
-    join_neighbours,
-    lanes_below,
-    load_along_depth,
-    load_element,
-    load_lanes,
-    load_part,
-)
+from tilesmith.backends.cpu.dots import panels as packed_form
 from tilesmith.backends.cpu.dots.transposition import ROW_WRITERS, transpose
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index, number
 
 
-def pack(b: Builder, packing: Packing, order: Order | None, panels: Panels) -> None:
+def pack(
+    builder: Builder,
+    packing: packed_form.Packing,
+    order: packed_form.Order | None,
+    panels: packed_form.Panels,
+) -> None:
     """Write all panels, one after the other; an unknown order is found out at run time."""
     if order is not None:
-        b.call_void(_pack_function(b.module, packing, order), *panels.arguments())
+        builder.call_void(_pack_function(builder.module, packing, order), *panels.arguments())
         return
 
     def look_further() -> None:
-        b.if_else(
-            b.compare("eq", panels.major_stride, index(1)),
-            lambda: pack(b, packing, Order.MAJOR, panels),
-            lambda: pack(b, packing, Order.NEITHER, panels),
+        builder.if_else(
+            builder.compare("eq", panels.major_stride, index(1)),
+            lambda: pack(builder, packing, packed_form.Order.MAJOR, panels),
+            lambda: pack(builder, packing, packed_form.Order.NEITHER, panels),
         )
 
-    b.if_else(
-        b.compare("eq", panels.depth_stride, index(1)),
-        lambda: pack(b, packing, Order.DEPTH, panels),
+    builder.if_else(
+        builder.compare("eq", panels.depth_stride, index(1)),
+        lambda: pack(builder, packing, packed_form.Order.DEPTH, panels),
         look_further,
     )
 
 
-def _pack_function(module: Module, packing: Packing, order: Order) -> str:
+def _pack_function(module: Module, packing: packed_form.Packing, order: packed_form.Order) -> str:
     name = f"pack_{order.value}_{packing.stem}"
     if not module.has(name):
-        b = Builder(module, name, PANEL_PARAMETERS)
-        _emit_panels(b, packing, order)
-        module.add(b)
+        builder = Builder(module, name, packed_form.PANEL_PARAMETERS)
+        _emit_panels(builder, packing, order)
+        module.add(builder)
     return name
 
 
-def _emit_panels(b: Builder, packing: Packing, order: Order) -> None:
-    at = Panels(*b.parameters)
-    if order is Order.MAJOR and not packing.keeps_rows:
-        _copy_panels(b, packing, at)
+def _emit_panels(builder: Builder, packing: packed_form.Packing, order: packed_form.Order) -> None:
+    at = packed_form.Panels(*builder.parameters)
+    if order is packed_form.Order.MAJOR and not packing.keeps_rows:
+        _copy_panels(builder, packing, at)
         return
     write = (ROW_WRITERS if packing.keeps_rows else _WRITERS)[order]
-    b.count_up(at.count, lambda i: write(b, packing, _panel(b, packing, at, i)))
+    builder.count_up(at.count, lambda i: write(builder, packing, _panel(builder, packing, at, i)))
 
 
-def _panel(b: Builder, packing: Packing, at: Panels, i: Register) -> Panels:
+def _panel(
+    builder: Builder, packing: packed_form.Packing, at: packed_form.Panels, i: Register
+) -> packed_form.Panels:
     """One of the panels, with all that is there from it on."""
-    first = b.multiply(i, index(packing.used))
-    position = b.multiply(i, packing.panel_size(b, at.depth))
+    first = builder.multiply(i, index(packing.used))
+    position = builder.multiply(i, packing.panel_size(builder, at.depth))
     return replace(
         at,
-        source=b.offset(at.source, b.multiply(first, at.major_stride), packing.loaded),
-        target=b.offset(at.target, position, packing.element),
-        majors=b.subtract(at.majors, first),
+        source=builder.offset(at.source, builder.multiply(first, at.major_stride), packing.loaded),
+        target=builder.offset(at.target, position, packing.element),
+        majors=builder.subtract(at.majors, first),
     )
 
 
-def _copy_panels(b: Builder, packing: Packing, at: Panels) -> None:
+def _copy_panels(builder: Builder, packing: packed_form.Packing, at: packed_form.Panels) -> None:
     """The major axis is contiguous: rows of all full panels are copied, memory in its order."""
     spare = index(packing.width - packing.used)
-    fitting = b.binary("sdiv", b.subtract(at.majors, spare), index(packing.used))
-    full = b.minimum(at.count, fitting)
-    whole = at.depth if packing.group == 1 else b.binary("sdiv", at.depth, index(packing.group))
+    fitting = builder.binary("sdiv", builder.subtract(at.majors, spare), index(packing.used))
+    full = builder.minimum(at.count, fitting)
+    whole = (
+        at.depth if packing.group == 1 else builder.binary("sdiv", at.depth, index(packing.group))
+    )
 
     def row(step: Register) -> None:
-        b.count_up(full, lambda i: _copy_row(b, packing, _panel(b, packing, at, i), step))
+        builder.count_up(
+            full, lambda i: _copy_row(builder, packing, _panel(builder, packing, at, i), step)
+        )
 
     def rest(i: Register) -> None:
-        panel = _panel(b, packing, at, i)
-        left = [b.subtract(panel.majors, index(n)) for n in range(0, packing.width, packing.lanes)]
-        masks = [lanes_below(b, limit, packing.lanes) for limit in left]
-        begin = b.select(b.compare("slt", i, full), whole, index(0))
-        steps = packing.steps(b, at.depth)
-        b.loop(begin, steps, index(1), lambda k, _: _copy_row(b, packing, panel, k, masks))
+        panel = _panel(builder, packing, at, i)
+        left = [
+            builder.subtract(panel.majors, index(n)) for n in range(0, packing.width, packing.lanes)
+        ]
+        masks = [packed_form.lanes_below(builder, limit, packing.lanes) for limit in left]
+        begin = builder.select(builder.compare("slt", i, full), whole, index(0))
+        steps = packing.steps(builder, at.depth)
+        builder.loop(
+            begin, steps, index(1), lambda k, _: _copy_row(builder, packing, panel, k, masks)
+        )
 
-    b.count_up(whole, row)
-    b.count_up(at.count, rest)
+    builder.count_up(whole, row)
+    builder.count_up(at.count, rest)
 
 
 def _copy_row(
-    b: Builder,
-    packing: Packing,
-    at: Panels,
+    builder: Builder,
+    packing: packed_form.Packing,
+    at: packed_form.Panels,
     step: Register,
     masks: Sequence[Register] | None = None,
 ) -> None:
     """One row of a panel; with masks where it or some of its columns may not exist."""
-    line = b.offset(at.target, b.multiply(step, index(packing.width)), packing.element)
+    line = builder.offset(at.target, builder.multiply(step, index(packing.width)), packing.element)
     for i, first in enumerate(range(0, packing.width, packing.lanes)):
         mask = None if masks is None else masks[i]
-        parts = _load_neighbours(b, packing, at, (step, first, mask))
-        x = join_neighbours(b, packing, parts)
-        b.store(x, b.offset(line, index(first), packing.element))
+        parts = _load_neighbours(builder, packing, at, (step, first, mask))
+        x = packed_form.join_neighbours(builder, packing, parts)
+        builder.store(x, builder.offset(line, index(first), packing.element))
 
 
 def _load_neighbours(
-    b: Builder, packing: Packing, at: Panels, where: tuple[Register, int, Register | None]
+    builder: Builder,
+    packing: packed_form.Packing,
+    at: packed_form.Panels,
+    where: tuple[Register, int, Register | None],
 ) -> list[Register]:
     """The vectors from one column on in each row that a packed row holds."""
     step, first, mask = where
     kind = LType(packing.loaded, packing.lanes)
     parts: list[Register] = []
     for neighbour in range(packing.group):
-        k = b.add(b.multiply(step, index(packing.group)), index(neighbour))
-        position = b.add(b.multiply(k, at.depth_stride), index(first))
+        k = builder.add(builder.multiply(step, index(packing.group)), index(neighbour))
+        position = builder.add(builder.multiply(k, at.depth_stride), index(first))
         exists = mask
         if mask is not None and packing.group > 1:
-            is_there = b.splat(b.compare("slt", k, at.depth), packing.lanes)
-            exists = b.binary("and", mask, is_there)
-        parts.append(load_lanes(b, kind, b.offset(at.source, position, packing.loaded), exists))
+            is_there = builder.splat(builder.compare("slt", k, at.depth), packing.lanes)
+            exists = builder.binary("and", mask, is_there)
+        parts.append(
+            packed_form.load_lanes(
+                builder, kind, builder.offset(at.source, position, packing.loaded), exists
+            )
+        )
     return parts
 
 
-def _transpose_panel(b: Builder, packing: Packing, at: Panels) -> None:
+def _transpose_panel(
+    builder: Builder, packing: packed_form.Packing, at: packed_form.Panels
+) -> None:
     """The contracted axis is contiguous: square blocks of vectors are transposed."""
 
     def block(step: Register, _: tuple[Register, ...]) -> None:
-        k = b.multiply(step, index(packing.group))
+        k = builder.multiply(step, index(packing.group))
         for first in range(0, packing.width, packing.lanes):
             count = min(packing.lanes, packing.used - first)
-            name = _square_function(b.module, packing, count)
-            skipped = b.add(b.multiply(at.major_stride, index(first)), k)
-            line = b.add(b.multiply(step, index(packing.width)), index(first))
-            b.call_void(
+            name = _square_function(builder.module, packing, count)
+            skipped = builder.add(builder.multiply(at.major_stride, index(first)), k)
+            line = builder.add(builder.multiply(step, index(packing.width)), index(first))
+            builder.call_void(
                 name,
-                b.offset(at.source, skipped, packing.loaded),
+                builder.offset(at.source, skipped, packing.loaded),
                 at.major_stride,
-                b.offset(at.target, line, packing.element),
-                b.subtract(at.majors, index(first)),
-                b.subtract(at.depth, k),
+                builder.offset(at.target, line, packing.element),
+                builder.subtract(at.majors, index(first)),
+                builder.subtract(at.depth, k),
             )
 
-    b.loop(index(0), packing.steps(b, at.depth), index(packing.lanes), block)
+    builder.loop(index(0), packing.steps(builder, at.depth), index(packing.lanes), block)
 
 
-def _square_function(module: Module, packing: Packing, count: int) -> str:
+def _square_function(module: Module, packing: packed_form.Packing, count: int) -> str:
     """Transposes one square block of which at most ``count`` rows are there."""
     name = f"square_{count}_{packing.stem}"
     if not module.has(name):
         kinds = (POINTER, INDEX, POINTER, INDEX, INDEX)
         names = ("source", "stride", "target", "majors", "depth")
-        b = Builder(module, name, [(n, LType(k)) for n, k in zip(names, kinds, strict=True)])
-        _emit_square(b, packing, count)
-        module.add(b)
+        builder = Builder(module, name, [(n, LType(k)) for n, k in zip(names, kinds, strict=True)])
+        _emit_square(builder, packing, count)
+        module.add(builder)
     return name
 
 
-def _emit_square(b: Builder, packing: Packing, count: int) -> None:
-    source, stride, target, majors, depth = b.parameters
+def _emit_square(builder: Builder, packing: packed_form.Packing, count: int) -> None:
+    source, stride, target, majors, depth = builder.parameters
     width = packing.lanes * packing.group
-    has_rows = b.compare("sge", majors, index(count))
-    has_columns = b.compare("sge", depth, index(width))
+    has_rows = builder.compare("sge", majors, index(count))
+    has_columns = builder.compare("sge", depth, index(width))
 
     def copy() -> list[Register]:
         kind = LType(packing.loaded, width)
-        return [load_part(b, kind, (source, stride), (count, majors, depth)), index(width)]
+        return [
+            packed_form.load_part(builder, kind, (source, stride), (count, majors, depth)),
+            index(width),
+        ]
 
-    first, step = b.if_else(b.binary("and", has_rows, has_columns), lambda: [source, stride], copy)
-    starts = [b.offset(first, b.multiply(step, index(i)), packing.loaded) for i in range(count)]
-    rows = [load_along_depth(b, packing, start) for start in starts]
+    first, step = builder.if_else(
+        builder.binary("and", has_rows, has_columns), lambda: [source, stride], copy
+    )
+    starts = [
+        builder.offset(first, builder.multiply(step, index(i)), packing.loaded)
+        for i in range(count)
+    ]
+    rows = [packed_form.load_along_depth(builder, packing, start) for start in starts]
     zero = number(packing.element, 0, packing.lanes)
-    square = transpose(b, [*rows, *[zero] * (packing.lanes - count)])
+    square = transpose(builder, [*rows, *[zero] * (packing.lanes - count)])
     for k, row in enumerate(square):
-        b.store(row, b.offset(target, index(k * packing.width), packing.element))
+        builder.store(row, builder.offset(target, index(k * packing.width), packing.element))
 
 
-def _collect_panel(b: Builder, packing: Packing, at: Panels) -> None:
+def _collect_panel(builder: Builder, packing: packed_form.Packing, at: packed_form.Panels) -> None:
     """No axis is contiguous: one element after the other."""
 
     def row(step: Register) -> None:
         def one(i: Register) -> None:
-            first = b.multiply(step, index(packing.group))
-            ks = [b.add(first, index(neighbour)) for neighbour in range(packing.group)]
-            x = join_neighbours(b, packing, [load_element(b, packing, at, k, i) for k in ks])
-            place = b.add(b.multiply(step, index(packing.width)), i)
-            b.store(x, b.offset(at.target, place, packing.element))
+            first = builder.multiply(step, index(packing.group))
+            ks = [builder.add(first, index(neighbour)) for neighbour in range(packing.group)]
+            x = packed_form.join_neighbours(
+                builder, packing, [packed_form.load_element(builder, packing, at, k, i) for k in ks]
+            )
+            place = builder.add(builder.multiply(step, index(packing.width)), i)
+            builder.store(x, builder.offset(at.target, place, packing.element))
 
-        b.count_up(index(packing.used), one)
+        builder.count_up(index(packing.used), one)
 
-    b.count_up(packing.steps(b, at.depth), row)
+    builder.count_up(packing.steps(builder, at.depth), row)
 
 
 _WRITERS = {
-    Order.DEPTH: _transpose_panel,
-    Order.NEITHER: _collect_panel,
+    packed_form.Order.DEPTH: _transpose_panel,
+    packed_form.Order.NEITHER: _collect_panel,
 }

@@ -106,17 +106,17 @@ class Packing:
         rows = "_rows" if self.keeps_rows else ""
         return f"{kinds}_{self.used}in{self.width}x{self.lanes}{rows}"
 
-    def steps(self, b: Builder, depth: Register) -> Register:
+    def steps(self, builder: Builder, depth: Register) -> Register:
         """Packed elements along k; tile registers take whole vectors of pairs."""
-        return depth if self.group == 1 else self._whole_vectors(b, depth)
+        return depth if self.group == 1 else self._whole_vectors(builder, depth)
 
-    def panel_size(self, b: Builder, depth: Register) -> Register:
+    def panel_size(self, builder: Builder, depth: Register) -> Register:
         """Elements of one panel: transposition writes whole vectors along k."""
-        return b.multiply(self._whole_vectors(b, depth), index(self.width))
+        return builder.multiply(self._whole_vectors(builder, depth), index(self.width))
 
-    def _whole_vectors(self, b: Builder, depth: Register) -> Register:
-        steps = b.ceiling_quotient(depth, index(self.group))
-        return b.round_down(b.add(steps, index(self.lanes - 1)), self.lanes)
+    def _whole_vectors(self, builder: Builder, depth: Register) -> Register:
+        steps = builder.ceiling_quotient(depth, index(self.group))
+        return builder.round_down(builder.add(steps, index(self.lanes - 1)), self.lanes)
 
     def count_elements(self, depth: int, majors: int) -> int:
         """Elements of all panels."""
@@ -124,73 +124,83 @@ class Packing:
         return -(-majors // self.used) * self.width * steps
 
 
-def load_along_depth(b: Builder, packing: Packing, pointer: Register) -> Register:
+def load_along_depth(builder: Builder, packing: Packing, pointer: Register) -> Register:
     """A vector of packed elements that lie next to each other along k."""
-    x = b.load(pointer, LType(packing.loaded, packing.lanes * packing.group))
+    x = builder.load(pointer, LType(packing.loaded, packing.lanes * packing.group))
     if packing.group == 1:
-        return _computed(b, packing, x)
+        return _computed(builder, packing, x)
     pairs = LType(packing.element, packing.lanes)
-    return b.value(pairs, f"bitcast {x} to {pairs}")
+    return builder.value(pairs, f"bitcast {x} to {pairs}")
 
 
-def join_neighbours(b: Builder, packing: Packing, parts: Sequence[Register]) -> Register:
+def join_neighbours(builder: Builder, packing: Packing, parts: Sequence[Register]) -> Register:
     """Packed elements of what was loaded at each of the places along k that they hold."""
     if packing.group == 1:
-        return _computed(b, packing, parts[0])
-    low, high = (b.convert("zext", part, packing.element) for part in parts)
-    return b.binary("or", low, b.binary("shl", high, number(packing.element, 16, high.lanes)))
+        return _computed(builder, packing, parts[0])
+    low, high = (builder.convert("zext", part, packing.element) for part in parts)
+    return builder.binary(
+        "or", low, builder.binary("shl", high, number(packing.element, 16, high.lanes))
+    )
 
 
-def load_lanes(b: Builder, kind: LType, pointer: Register, mask: Register | None) -> Register:
+def load_lanes(builder: Builder, kind: LType, pointer: Register, mask: Register | None) -> Register:
     """Elements as they lie in memory, zero where the mask does not hold."""
     if mask is None:
-        return b.load(pointer, kind)
-    return b.masked_load(pointer, mask, number(kind.element, 0, kind.lanes))
+        return builder.load(pointer, kind)
+    return builder.masked_load(pointer, mask, number(kind.element, 0, kind.lanes))
 
 
-def lanes_below(b: Builder, limit: Register, lanes: int) -> Register:
+def lanes_below(builder: Builder, limit: Register, lanes: int) -> Register:
     """Which lanes stand before a position."""
-    capped = b.convert("trunc", b.minimum(limit, index(lanes)), "i32")
-    return b.compare("slt", lane_numbers("i32", lanes), b.splat(capped, lanes))
+    capped = builder.convert("trunc", builder.minimum(limit, index(lanes)), "i32")
+    return builder.compare("slt", lane_numbers("i32", lanes), builder.splat(capped, lanes))
 
 
 def load_part(
-    b: Builder,
+    builder: Builder,
     kind: LType,
     source: tuple[Register, Register],
     extents: tuple[int, Register, Register],
 ) -> Register:
     """What there is of ``count`` rows, with zeros around, in memory of its own."""
     (start, stride), (count, rows, columns) = source, extents
-    buffer = b.alloca(kind.element, kind.lanes * count)
-    mask = lanes_below(b, columns, kind.lanes)
+    buffer = builder.alloca(kind.element, kind.lanes * count)
+    mask = lanes_below(builder, columns, kind.lanes)
 
     def row(i: Register) -> None:
-        exists = b.splat(b.compare("slt", i, rows), kind.lanes)
-        line = b.offset(start, b.multiply(i, stride), kind.element)
-        x = load_lanes(b, kind, line, b.binary("and", mask, exists))
-        b.store(x, b.offset(buffer, b.multiply(i, index(kind.lanes)), kind.element))
+        exists = builder.splat(builder.compare("slt", i, rows), kind.lanes)
+        line = builder.offset(start, builder.multiply(i, stride), kind.element)
+        x = load_lanes(builder, kind, line, builder.binary("and", mask, exists))
+        builder.store(
+            x, builder.offset(buffer, builder.multiply(i, index(kind.lanes)), kind.element)
+        )
 
-    b.count_up(index(count), row)
+    builder.count_up(index(count), row)
     return buffer
 
 
-def load_element(b: Builder, packing: Packing, at: Panels, k: Register, i: Register) -> Register:
+def load_element(
+    builder: Builder, packing: Packing, at: Panels, k: Register, i: Register
+) -> Register:
     """One element as it lies in memory, zero past the end."""
-    position = b.add(b.multiply(k, at.depth_stride), b.multiply(i, at.major_stride))
-    is_there = b.compare("slt", i, at.majors)
-    return b.if_else(
-        b.binary("and", is_there, b.compare("slt", k, at.depth)),
-        lambda: [b.load(b.offset(at.source, position, packing.loaded), LType(packing.loaded))],
+    position = builder.add(
+        builder.multiply(k, at.depth_stride), builder.multiply(i, at.major_stride)
+    )
+    is_there = builder.compare("slt", i, at.majors)
+    return builder.if_else(
+        builder.binary("and", is_there, builder.compare("slt", k, at.depth)),
+        lambda: [
+            builder.load(builder.offset(at.source, position, packing.loaded), LType(packing.loaded))
+        ],
         lambda: [number(packing.loaded, 0)],
     )[0]
 
 
-def _computed(b: Builder, packing: Packing, x: Register) -> Register:
-    held = to_register(b, packing.source, x)
+def _computed(builder: Builder, packing: Packing, x: Register) -> Register:
+    held = to_register(builder, packing.source, x)
     if packing.dtype.is_float:
-        return b.convert("fpext", held, packing.element)
+        return builder.convert("fpext", held, packing.element)
     if held.type.bits > packing.dtype.bits:
-        return b.convert("trunc", held, packing.element)
+        return builder.convert("trunc", held, packing.element)
     is_signed = packing.source.kind is Kind.SIGNED
-    return b.convert("sext" if is_signed else "zext", held, packing.element)
+    return builder.convert("sext" if is_signed else "zext", held, packing.element)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilesmith.backends.cpu.dots import shapes
 from tilesmith.backends.cpu.dots.panels import Order, Packing
-from tilesmith.backends.cpu.dots.shapes import (
-    MAX_ROWS,
-    MAX_ROWS_IN_PLACE,
-    DotProblem,
-    RegisterBlock,
-    View,
-    register_block,
-    round_up,
-    tile_block,
-)
 from tilesmith.backends.cpu.llvm.registers import Register, memory_element, register_element
 from tilesmith.dtypes import BF16, F32, DType
 
@@ -45,7 +36,7 @@ class DotPlan:
         partial: whether the last rows and the last columns may fill no register block.
     """
 
-    block: RegisterBlock
+    block: shapes.RegisterBlock
     lhs: Packing
     rhs: Packing
     orders: tuple[Order | None, Order | None]
@@ -75,15 +66,15 @@ class DotPlan:
         return f"product_{self.lhs.stem}_{self.rhs.stem}_{orders}_{places}_{sizes}"
 
 
-def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
+def plan_dot(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
     """The way to carry out a product."""
     if _uses_tiles(lhs, rhs, problem):
         return _plan_tiles(lhs, rhs, problem)
     m, n, k = problem.bounds
     dtype = problem.dtype
     reads_lhs = _is_near(lhs, dtype)
-    most_rows = MAX_ROWS_IN_PLACE if reads_lhs else MAX_ROWS
-    block = register_block(problem.lanes, dtype, (m, n), most_rows, rhs.panel)
+    most_rows = shapes.MAX_ROWS_IN_PLACE if reads_lhs else shapes.MAX_ROWS
+    block = shapes.register_block(problem.lanes, dtype, (m, n), most_rows, rhs.panel)
     most = _DEPTH_BYTES // dtype.itemsize
     depth = min(most, max(k or most, 1))
     rows = _LHS_BYTES // (depth * dtype.itemsize * block.packed_rows)
@@ -102,11 +93,11 @@ def plan_dot(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
     )
 
 
-def _plan_tiles(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
+def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
     m, n, k = problem.bounds
-    block = tile_block(problem.lanes, (m, n))
+    block = shapes.tile_block(problem.lanes, (m, n))
     depth = min(_MOST_TILE_DEPTH, max(k or _MOST_TILE_DEPTH, 1))
-    rows = _TILE_LHS_BYTES // (2 * round_up(depth, _TILE_DEPTH) * block.rows)
+    rows = _TILE_LHS_BYTES // (2 * shapes.round_up(depth, _TILE_DEPTH) * block.rows)
     packing = Packing(BF16, F32, block.columns, block.columns, block.lanes, group=2)
     return DotPlan(
         block,
@@ -122,12 +113,12 @@ def _plan_tiles(lhs: View, rhs: View, problem: DotProblem) -> DotPlan:
     )
 
 
-def _uses_tiles(lhs: View, rhs: View, problem: DotProblem) -> bool:
+def _uses_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> bool:
     is_possible = problem.lanes == _TILE_LANES and problem.dtype == F32
     return problem.has_matrix_tiles and is_possible and lhs.dtype == rhs.dtype == BF16
 
 
-def _has_whole_tiles(lhs: View, problem: DotProblem) -> bool:
+def _has_whole_tiles(lhs: shapes.View, problem: shapes.DotProblem) -> bool:
     """Whether tiles of the left operand can be read where they are."""
     depth, stride = problem.extents[2].constant, lhs.strides[0].constant
     is_whole = depth is not None and depth % _TILE_DEPTH == 0
@@ -135,22 +126,22 @@ def _has_whole_tiles(lhs: View, problem: DotProblem) -> bool:
     return is_whole and is_close and lhs.strides[1].constant == 1
 
 
-def _whole_blocks(m: int | None, blocks: int, block: RegisterBlock) -> int:
+def _whole_blocks(m: int | None, blocks: int, block: shapes.RegisterBlock) -> int:
     """Rows done at a time: that many blocks or as many as there are."""
     rows = max(blocks, 1) * block.rows
-    return min(rows, round_up(m, block.rows)) if m else rows
+    return min(rows, shapes.round_up(m, block.rows)) if m else rows
 
 
-def _count_panels(n: int | None, block: RegisterBlock) -> int:
+def _count_panels(n: int | None, block: shapes.RegisterBlock) -> int:
     return min(_RHS_PANELS, -(-n // block.columns)) if n else _RHS_PANELS
 
 
-def _partial(problem: DotProblem, block: RegisterBlock) -> tuple[bool, bool]:
+def _partial(problem: shapes.DotProblem, block: shapes.RegisterBlock) -> tuple[bool, bool]:
     m, n, _ = problem.extents
     return _may_be_partial(m, block.rows), _may_be_partial(n, block.columns)
 
 
-def _orders(lhs: View, rhs: View) -> tuple[Order | None, Order | None]:
+def _orders(lhs: shapes.View, rhs: shapes.View) -> tuple[Order | None, Order | None]:
     return order_of(*lhs.strides), order_of(rhs.strides[1], rhs.strides[0])
 
 
@@ -165,7 +156,10 @@ def order_of(major: Register, depth: Register) -> Order | None:
 
 
 def reads_in_place(
-    rhs: View, product: tuple[int | None, DType], block: RegisterBlock, near: int = _NEAR_BYTES
+    rhs: shapes.View,
+    product: tuple[int | None, DType],
+    block: shapes.RegisterBlock,
+    near: int = _NEAR_BYTES,
 ) -> bool:
     """Whether the right operand is read where it is: packing is more work or changes little.
 
@@ -177,14 +171,14 @@ def reads_in_place(
     return _is_near(rhs, dtype, near) or (is_used_once and _is_readable(rhs, dtype))
 
 
-def _is_near(operand: View, dtype: DType, near: int = _NEAR_BYTES) -> bool:
+def _is_near(operand: shapes.View, dtype: DType, near: int = _NEAR_BYTES) -> bool:
     """Whether it can be read where it is and rows are so close that the cache holds many."""
     stride = operand.strides[0].constant
     is_close = stride is not None and abs(stride) * dtype.itemsize <= near
     return is_close and _is_readable(operand, dtype)
 
 
-def _is_readable(operand: View, dtype: DType) -> bool:
+def _is_readable(operand: shapes.View, dtype: DType) -> bool:
     """Whether rows are contiguous and of the computing type."""
     is_same = memory_element(operand.dtype) == register_element(dtype)
     return is_same and operand.strides[1].constant == 1

@@ -78,18 +78,18 @@ class _Run:
     row: Register
 
 
-def emit_dot(b: Builder, lhs: View, rhs: View, out: View, problem: DotProblem) -> None:
+def emit_dot(builder: Builder, lhs: View, rhs: View, out: View, problem: DotProblem) -> None:
     """``out[:m, :n] (+)= lhs[:m, :k] @ rhs[:k, :n]``.
 
     ``out`` is in register form with unit column stride and room for ``padded_shape``.
     """
     plan = plan_dot(lhs, rhs, problem)
-    _add_product(b.module, plan)
+    _add_product(builder.module, plan)
     operands = lhs.pointer, *lhs.strides, rhs.pointer, *rhs.strides, out.pointer, out.strides[0]
     flag = problem.accumulate
     if not isinstance(flag, Register):
         flag = number("i1", flag)
-    b.call_void(plan.name, *operands, *problem.extents, flag, _scratch(plan, problem))
+    builder.call_void(plan.name, *operands, *problem.extents, flag, _scratch(plan, problem))
 
 
 def _scratch(plan: DotPlan, problem: DotProblem) -> Register:
@@ -106,141 +106,155 @@ def _rhs_elements(plan: DotPlan) -> int:
 def _add_product(module: Module, plan: DotPlan) -> None:
     if module.has(plan.name):
         return
-    b = Builder(module, plan.name, _PARAMETERS)
-    call = _Call(*b.parameters)
-    blocks = b.ceiling_quotient(call.depth, index(plan.depth))
+    builder = Builder(module, plan.name, _PARAMETERS)
+    call = _Call(*builder.parameters)
+    blocks = builder.ceiling_quotient(call.depth, index(plan.depth))
 
     def rows(first: Register, _: tuple[Register, ...]) -> None:
         def depths(i: Register) -> None:
-            _emit_block(b, plan, _part(b, plan, call, (first, i)))
+            _emit_block(builder, plan, _part(builder, plan, call, (first, i)))
 
         # With an empty contraction one block of depth 0 writes the zeros.
-        b.count_up(b.intrinsic("smax", blocks, index(1)), depths)
+        builder.count_up(builder.intrinsic("smax", blocks, index(1)), depths)
 
     if plan.uses_tiles:
-        configure_tiles(b)
-    b.loop(index(0), call.rows, index(plan.rows), rows)
+        configure_tiles(builder)
+    builder.loop(index(0), call.rows, index(plan.rows), rows)
     if plan.uses_tiles:
-        release_tiles(b)
-    module.add(b)
+        release_tiles(builder)
+    module.add(builder)
 
 
-def _part(b: Builder, plan: DotPlan, call: _Call, at: tuple[Register, Register]) -> _Call:
+def _part(builder: Builder, plan: DotPlan, call: _Call, at: tuple[Register, Register]) -> _Call:
     """The call restricted to some rows and some of k."""
     row, i = at
-    k = b.multiply(i, index(plan.depth))
-    moved = b.add(b.multiply(row, call.lhs_row), b.multiply(k, call.lhs_column))
+    k = builder.multiply(i, index(plan.depth))
+    moved = builder.add(builder.multiply(row, call.lhs_row), builder.multiply(k, call.lhs_column))
     return replace(
         call,
-        lhs=b.offset(call.lhs, moved, memory_element(plan.lhs.source)),
-        rhs=b.offset(call.rhs, b.multiply(k, call.rhs_row), memory_element(plan.rhs.source)),
-        out=b.offset(call.out, b.multiply(row, call.out_row), plan.element),
-        rows=b.minimum(b.subtract(call.rows, row), index(plan.rows)),
-        depth=b.minimum(b.subtract(call.depth, k), index(plan.depth)),
-        accumulate=b.binary("or", call.accumulate, b.compare("sgt", i, index(0))),
+        lhs=builder.offset(call.lhs, moved, memory_element(plan.lhs.source)),
+        rhs=builder.offset(
+            call.rhs, builder.multiply(k, call.rhs_row), memory_element(plan.rhs.source)
+        ),
+        out=builder.offset(call.out, builder.multiply(row, call.out_row), plan.element),
+        rows=builder.minimum(builder.subtract(call.rows, row), index(plan.rows)),
+        depth=builder.minimum(builder.subtract(call.depth, k), index(plan.depth)),
+        accumulate=builder.binary("or", call.accumulate, builder.compare("sgt", i, index(0))),
     )
 
 
-def _emit_block(b: Builder, plan: DotPlan, call: _Call) -> None:
-    packed = b.offset(call.scratch, index(_rhs_elements(plan)), plan.element)
+def _emit_block(builder: Builder, plan: DotPlan, call: _Call) -> None:
+    packed = builder.offset(call.scratch, index(_rhs_elements(plan)), plan.element)
     if plan.reads_lhs:
-        runs = _read_lhs(b, plan, call, packed)
+        runs = _read_lhs(builder, plan, call, packed)
     else:
-        runs = [_pack_lhs(b, plan, call, (packed, index(0)))]
+        runs = [_pack_lhs(builder, plan, call, (packed, index(0)))]
     if not plan.reads_rhs:
-        _emit_packed_columns(b, plan, call, runs)
+        _emit_packed_columns(builder, plan, call, runs)
         return
     width = index(plan.block.columns)
     is_packed = plan.rhs_panels == 0
-    whole = call.columns if is_packed else b.multiply(b.binary("sdiv", call.columns, width), width)
+    whole = (
+        call.columns
+        if is_packed
+        else builder.multiply(builder.binary("sdiv", call.columns, width), width)
+    )
 
     def panel(first: Register, _: tuple[Register, ...]) -> None:
-        part = _columns_from(b, plan, call, first)
-        _multiply(b, plan, part, (runs, part.rhs, part.rhs_row))
+        part = _columns_from(builder, plan, call, first)
+        _multiply(builder, plan, part, (runs, part.rhs, part.rhs_row))
 
-    b.loop(index(0), whole, width, panel)
+    builder.loop(index(0), whole, width, panel)
     if plan.partial[1] and not is_packed:
-        _emit_packed_columns(b, plan, _columns_from(b, plan, call, whole), runs)
+        _emit_packed_columns(builder, plan, _columns_from(builder, plan, call, whole), runs)
 
 
-def _columns_from(b: Builder, plan: DotPlan, call: _Call, first: Register) -> _Call:
-    moved = b.multiply(first, call.rhs_column)
+def _columns_from(builder: Builder, plan: DotPlan, call: _Call, first: Register) -> _Call:
+    moved = builder.multiply(first, call.rhs_column)
     return replace(
         call,
-        rhs=b.offset(call.rhs, moved, memory_element(plan.rhs.source)),
-        out=b.offset(call.out, first, plan.element),
-        columns=b.subtract(call.columns, first),
+        rhs=builder.offset(call.rhs, moved, memory_element(plan.rhs.source)),
+        out=builder.offset(call.out, first, plan.element),
+        columns=builder.subtract(call.columns, first),
     )
 
 
-def _pack_lhs(b: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Register]) -> _Run:
+def _pack_lhs(
+    builder: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Register]
+) -> _Run:
     target, row = place
-    start = b.offset(call.lhs, b.multiply(row, call.lhs_row), memory_element(plan.lhs.source))
-    left = b.subtract(call.rows, row)
-    count = b.ceiling_quotient(left, index(plan.block.rows))
+    start = builder.offset(
+        call.lhs, builder.multiply(row, call.lhs_row), memory_element(plan.lhs.source)
+    )
+    left = builder.subtract(call.rows, row)
+    count = builder.ceiling_quotient(left, index(plan.block.rows))
     strides = call.lhs_row, call.lhs_column
-    pack(b, plan.lhs, plan.orders[0], Panels(start, *strides, target, left, call.depth, count))
+    pack(
+        builder, plan.lhs, plan.orders[0], Panels(start, *strides, target, left, call.depth, count)
+    )
     kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element, plan.uses_tiles)
-    return _Run(kernel, target, plan.lhs.panel_size(b, call.depth), count, row)
+    return _Run(kernel, target, plan.lhs.panel_size(builder, call.depth), count, row)
 
 
-def _read_lhs(b: Builder, plan: DotPlan, call: _Call, target: Register) -> list[_Run]:
+def _read_lhs(builder: Builder, plan: DotPlan, call: _Call, target: Register) -> list[_Run]:
     """Full panels where they are; only the last rows, if they fill no panel, are packed."""
     height = index(plan.block.rows)
-    count = b.binary("sdiv", call.rows, height)
+    count = builder.binary("sdiv", call.rows, height)
     source = memory_element(plan.lhs.source)
     kernel = MicroKernel(plan.element, plan.block, False, source, plan.uses_tiles)
-    whole = _Run(kernel, call.lhs, b.multiply(call.lhs_row, height), count, index(0))
+    whole = _Run(kernel, call.lhs, builder.multiply(call.lhs_row, height), count, index(0))
     if not plan.partial[0]:
         return [whole]
-    return [whole, _pack_lhs(b, plan, call, (target, b.multiply(count, height)))]
+    return [whole, _pack_lhs(builder, plan, call, (target, builder.multiply(count, height)))]
 
 
-def _emit_packed_columns(b: Builder, plan: DotPlan, call: _Call, runs: list[_Run]) -> None:
+def _emit_packed_columns(builder: Builder, plan: DotPlan, call: _Call, runs: list[_Run]) -> None:
     """Pack some panels of the right operand and multiply each with all of the left ones."""
     width = index(plan.block.columns)
 
     def panels(first: Register, _: tuple[Register, ...]) -> None:
-        part = _columns_from(b, plan, call, first)
-        left = b.ceiling_quotient(part.columns, width)
-        count = b.minimum(left, index(plan.rhs_panels))
+        part = _columns_from(builder, plan, call, first)
+        left = builder.ceiling_quotient(part.columns, width)
+        count = builder.minimum(left, index(plan.rhs_panels))
         source = part.rhs, call.rhs_column, call.rhs_row
         target = Panels(*source, call.scratch, part.columns, call.depth, count)
-        pack(b, plan.rhs, plan.orders[1], target)
-        size = plan.rhs.panel_size(b, call.depth)
+        pack(builder, plan.rhs, plan.orders[1], target)
+        size = plan.rhs.panel_size(builder, call.depth)
 
         def panel(i: Register) -> None:
-            at = _columns_from(b, plan, part, b.multiply(i, width))
-            place = b.offset(call.scratch, b.multiply(i, size), plan.rhs.element)
-            _multiply(b, plan, at, (runs, place, width))
+            at = _columns_from(builder, plan, part, builder.multiply(i, width))
+            place = builder.offset(call.scratch, builder.multiply(i, size), plan.rhs.element)
+            _multiply(builder, plan, at, (runs, place, width))
 
-        b.count_up(count, panel)
+        builder.count_up(count, panel)
 
-    b.loop(index(0), call.columns, index(plan.block.columns * plan.rhs_panels), panels)
+    builder.loop(index(0), call.columns, index(plan.block.columns * plan.rhs_panels), panels)
 
 
 def _multiply(
-    b: Builder, plan: DotPlan, call: _Call, operands: tuple[list[_Run], Register, Register]
+    builder: Builder, plan: DotPlan, call: _Call, operands: tuple[list[_Run], Register, Register]
 ) -> None:
     """All left panels with one right panel, at an address and with a step along k."""
     runs, rhs, step = operands
-    steps = plan.rhs.steps(b, call.depth)
+    steps = plan.rhs.steps(builder, call.depth)
     for run in runs:
-        kernel, ahead = _look_ahead(b, plan, call, run)
-        out = b.offset(call.out, b.multiply(run.row, call.out_row), plan.element)
+        kernel, ahead = _look_ahead(builder, plan, call, run)
+        out = builder.offset(call.out, builder.multiply(run.row, call.out_row), plan.element)
         place = run.lhs, call.lhs_row, run.panel, rhs, step, out, call.out_row
         column = BlockColumn(*place, run.panels, steps, call.accumulate, *ahead)
-        multiply_column(b, kernel, column)
+        multiply_column(builder, kernel, column)
 
 
 def _look_ahead(
-    b: Builder, plan: DotPlan, call: _Call, run: _Run
+    builder: Builder, plan: DotPlan, call: _Call, run: _Run
 ) -> tuple[MicroKernel, tuple[Register, Register]]:
     """The micro-kernel and what it fetches: a panel packed before comes from far away."""
     if plan.rhs_panels:
         return run.kernel, (call.rhs, index(0))
     width = plan.block.columns
-    following = b.offset(call.rhs, b.multiply(index(width), call.rhs_column), plan.element)
+    following = builder.offset(
+        call.rhs, builder.multiply(index(width), call.rhs_column), plan.element
+    )
     row_bytes = index(width * plan.rhs.dtype.itemsize)
-    step = b.ceiling_quotient(row_bytes, b.intrinsic("smax", run.panels, index(1)))
+    step = builder.ceiling_quotient(row_bytes, builder.intrinsic("smax", run.panels, index(1)))
     return replace(run.kernel, fetches_ahead=True), (following, step)

@@ -51,66 +51,66 @@ def _require_sort(module: Module, dtype: DType) -> str:
     is_signed = dtype.kind is Kind.SIGNED
     name = f"sort_{'i' if is_signed else 'u'}{dtype.bits}"
     if not module.has(name):
-        b = Builder(module, name, _PARAMETERS)
-        _Line(b, LType(f"i{dtype.bits}"), "sgt" if is_signed else "ugt").sort()
-        module.add(b)
+        builder = Builder(module, name, _PARAMETERS)
+        _Line(builder, LType(f"i{dtype.bits}"), "sgt" if is_signed else "ugt").sort()
+        module.add(builder)
     return name
 
 
 class _Line:
     """The elements of one line. Elements far apart are put in order first, then nearer ones."""
 
-    def __init__(self, b: Builder, kind: LType, greater: str) -> None:
-        self._b = b
+    def __init__(self, builder: Builder, kind: LType, greater: str) -> None:
+        self._builder = builder
         self._kind = kind
         self._greater = greater
-        self._start, self._length, self._stride = b.parameters
+        self._start, self._length, self._stride = builder.parameters
 
     def sort(self) -> None:
         """One pass for each distance, the last one with neighbours."""
-        self._b.repeat(
-            lambda state: self._b.compare("sgt", state[0], index(1)),
+        self._builder.repeat(
+            lambda state: self._builder.compare("sgt", state[0], index(1)),
             self._pass,
             (self._length,),
         )
 
     def _pass(self, state: tuple[Register, ...]) -> list[Register]:
         # Each distance 5/11 of the one before: about n^1.25 comparisons for any input met so far.
-        b = self._b
-        scaled = b.subtract(b.multiply(state[0], index(5)), index(1))
-        distance = b.intrinsic("smax", b.binary("sdiv", scaled, index(11)), index(1))
+        builder = self._builder
+        scaled = builder.subtract(builder.multiply(state[0], index(5)), index(1))
+        distance = builder.intrinsic("smax", builder.binary("sdiv", scaled, index(11)), index(1))
 
         def insert(position: Register, _: tuple[Register, ...]) -> None:
             self._insert(position, distance)
 
-        b.loop(distance, self._length, index(1), insert)
+        builder.loop(distance, self._length, index(1), insert)
         return [distance]
 
     def _insert(self, position: Register, distance: Register) -> None:
         """Move an element down past the greater ones at that distance."""
-        b = self._b
+        builder = self._builder
         x = self._read(position)
 
         def is_out_of_order(state: tuple[Register, ...]) -> Register:
-            before = b.subtract(state[0], distance)
-            inside = b.compare("sge", before, index(0))
-            other = self._read(b.intrinsic("smax", before, index(0)))
-            return b.binary("and", inside, b.compare(self._greater, other, x))
+            before = builder.subtract(state[0], distance)
+            inside = builder.compare("sge", before, index(0))
+            other = self._read(builder.intrinsic("smax", before, index(0)))
+            return builder.binary("and", inside, builder.compare(self._greater, other, x))
 
         def move(state: tuple[Register, ...]) -> list[Register]:
-            before = b.subtract(state[0], distance)
-            b.store(self._read(before), self._address(state[0]))
+            before = builder.subtract(state[0], distance)
+            builder.store(self._read(before), self._address(state[0]))
             return [before]
 
-        (place,) = b.repeat(is_out_of_order, move, (position,))
-        b.store(x, self._address(place))
+        (place,) = builder.repeat(is_out_of_order, move, (position,))
+        builder.store(x, self._address(place))
 
     def _address(self, position: Register) -> Register:
-        scaled = self._b.multiply(position, self._stride)
-        return self._b.offset(self._start, scaled, self._kind.element)
+        scaled = self._builder.multiply(position, self._stride)
+        return self._builder.offset(self._start, scaled, self._kind.element)
 
     def _read(self, position: Register) -> Register:
-        return self._b.load(self._address(position), self._kind)
+        return self._builder.load(self._address(position), self._kind)
 
 
 _NULL = Register("null", LType(POINTER))

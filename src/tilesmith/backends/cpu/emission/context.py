@@ -36,8 +36,8 @@ _SPARE_ROWS = 31
 class Scratch:
     """Gives memory to one function."""
 
-    def __init__(self, b: Builder) -> None:
-        self._b = b
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
         self._on_stack = 0
         self._on_heap: list[Register] = []
 
@@ -46,32 +46,32 @@ class Scratch:
         size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
         if self._on_stack + size <= _MAX_STACK_BYTES:
             self._on_stack += size
-            return self._b.alloca("i8", size, _ALIGNMENT)
+            return self._builder.alloca("i8", size, _ALIGNMENT)
         return self.take_runtime(index(size))
 
     def take_runtime(self, size: Register) -> Register:
         """As many bytes as a register says; it must be known when the function begins."""
-        b = self._b
-        with b.at_entry():
+        builder = self._builder
+        with builder.at_entry():
             whole = size
             if size.constant is None:
-                raised = b.binary("add", size, index(2 * _ALIGNMENT - 1))
-                whole = b.binary("and", raised, index(-_ALIGNMENT))
-            pointer = b.call("aligned_alloc", LType(POINTER), index(_ALIGNMENT), whole)
+                raised = builder.binary("add", size, index(2 * _ALIGNMENT - 1))
+                whole = builder.binary("and", raised, index(-_ALIGNMENT))
+            pointer = builder.call("aligned_alloc", LType(POINTER), index(_ALIGNMENT), whole)
         self._on_heap.append(pointer)
         return pointer
 
     def give_back(self) -> None:
         """At the function's end."""
         for pointer in self._on_heap:
-            self._b.call_void("free", pointer)
+            self._builder.call_void("free", pointer)
 
 
-def size_in_bytes(b: Builder, lengths: list[Register], itemsize: int) -> Register:
+def size_in_bytes(builder: Builder, lengths: list[Register], itemsize: int) -> Register:
     """The bytes of an array of these lengths."""
     total = Register(str(itemsize), LType(INDEX))
     for length in lengths:
-        total = b.multiply(total, length)
+        total = builder.multiply(total, length)
     return total
 
 
@@ -94,18 +94,17 @@ class Buffer:
         return Elements(self.pointer, self.element)
 
 
-def padded_lengths(b: Builder, lengths: list[Register], lanes: int, dtype: DType) -> list[Register]:
+def padded_lengths(
+    builder: Builder, lengths: list[Register], lanes: int, dtype: DType
+) -> list[Register]:
     """Room for the whole register blocks of a product."""
     rows, columns = lengths[-2:]
     if rows.constant is not None and columns.constant is not None:
         padded = map(index, padded_shape(lanes, dtype, rows.constant, columns.constant))
         return [*lengths[:-2], *padded]
     block = vector_lanes(lanes, dtype) * _MOST_VECTORS
-    raised = b.add(columns, index(block - 1))
-    return [*lengths[:-2], b.add(rows, index(_SPARE_ROWS)), b.round_down(raised, block)]
-
-
-ONE_LANE = Lanes(1)
+    raised = builder.add(columns, index(block - 1))
+    return [*lengths[:-2], builder.add(rows, index(_SPARE_ROWS)), builder.round_down(raised, block)]
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class Context:
     function: FunctionContext
     scalars: Mapping[Variable, Register]
     lengths: Mapping[str, Register] = field(default_factory=dict[str, Register])
-    lanes: Lanes = ONE_LANE
+    lanes: Lanes = field(default=Lanes(1))
     loops: Mapping[int, Lane] = field(default_factory=dict[int, Lane])
     known: dict[Element, Lane] = field(default_factory=dict[Element, Lane])
     steps: Mapping[Variable, Element] = field(default_factory=dict[Variable, Element])

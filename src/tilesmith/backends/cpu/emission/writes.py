@@ -99,20 +99,16 @@ def emit_update(context: Context, item: loop_ir.UpdateElement, value: Register) 
 
 
 _ORDERS = {
-    "relaxed": "monotonic",
-    "acquire": "acquire",
-    "release": "release",
-    "acq_rel": "acq_rel",
-}
-_FUNCTIONS = {"add": "add", "and": "and", "or": "or", "xor": "xor", "max": "maximum"}
-_FUNCTIONS["min"] = "minimum"
-
-
+    "relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel",
+}  # fmt: skip
 _FAILURE_ORDERS = {"release": "monotonic", "acq_rel": "acquire"}
+_FUNCTIONS = {
+    "add": "add", "and": "and", "or": "or", "xor": "xor", "max": "maximum", "min": "minimum",
+}  # fmt: skip
 
 
 def emit_atomic(
-    b: Builder,
+    builder: Builder,
     item: loop_ir.UpdateElement,
     pointer: Register,
     x: Register,
@@ -120,17 +116,17 @@ def emit_atomic(
 ) -> Register:
     """Update the element at ``pointer``; gives what was there, in register form."""
     if expected is not None:
-        return _swap_if_equal(b, item, pointer, expected, x)
+        return _swap_if_equal(builder, item, pointer, expected, x)
     dtype = item.access.tensor.type.dtype
     order = _ORDERS[item.order]
     if item.kind == "xchg" or dtype.is_integer:
-        value = to_memory(b, dtype, x)
-        bits = b.convert("bitcast", value, f"i{dtype.bits}")
-        old = b.value(
+        value = to_memory(builder, dtype, x)
+        bits = builder.convert("bitcast", value, f"i{dtype.bits}")
+        old = builder.value(
             bits.type, f"atomicrmw {_instruction(item.kind, dtype)} {pointer}, {bits} {order}"
         )
-        return to_register(b, dtype, b.convert("bitcast", old, memory_element(dtype)))
-    return _compare_and_swap(b, item, pointer, x)
+        return to_register(builder, dtype, builder.convert("bitcast", old, memory_element(dtype)))
+    return _compare_and_swap(builder, item, pointer, x)
 
 
 def _instruction(kind: str, dtype: DType) -> str:
@@ -139,42 +135,46 @@ def _instruction(kind: str, dtype: DType) -> str:
 
 
 def _swap_if_equal(
-    b: Builder, item: loop_ir.UpdateElement, pointer: Register, expected: Register, x: Register
+    builder: Builder,
+    item: loop_ir.UpdateElement,
+    pointer: Register,
+    expected: Register,
+    x: Register,
 ) -> Register:
     dtype = item.access.tensor.type.dtype
     order = _ORDERS[item.order]
-    old, new = (to_memory(b, dtype, value) for value in (expected, x))
-    pair = b.new(LType("{ " + f"{old.type}, i1" + " }"))
+    old, new = (to_memory(builder, dtype, value) for value in (expected, x))
+    pair = builder.new(LType("{ " + f"{old.type}, i1" + " }"))
     failed = _FAILURE_ORDERS.get(order, order)
-    b.emit(f"{pair.text} = cmpxchg {pointer}, {old}, {new} {order} {failed}")
-    return to_register(b, dtype, b.value(old.type, f"extractvalue {pair}, 0"))
+    builder.emit(f"{pair.text} = cmpxchg {pointer}, {old}, {new} {order} {failed}")
+    return to_register(builder, dtype, builder.value(old.type, f"extractvalue {pair}, 0"))
 
 
 def _compare_and_swap(
-    b: Builder, item: loop_ir.UpdateElement, pointer: Register, x: Register
+    builder: Builder, item: loop_ir.UpdateElement, pointer: Register, x: Register
 ) -> Register:
     dtype = item.access.tensor.type.dtype
     bits = LType(f"i{dtype.bits}")
     element = memory_element(dtype)
     order = _ORDERS[item.order]
     read_order = _FAILURE_ORDERS.get(order, order)
-    first = b.value(bits, f"load atomic {bits}, {pointer} monotonic, align {dtype.bits // 8}")
+    first = builder.value(bits, f"load atomic {bits}, {pointer} monotonic, align {dtype.bits // 8}")
 
     def attempt(state: tuple[Register, ...]) -> list[Register]:
-        old = to_register(b, dtype, b.convert("bitcast", state[0], element))
-        new = to_memory(b, dtype, apply(b, _FUNCTIONS[item.kind], dtype, [old, x]))
-        swapped = b.convert("bitcast", new, bits.element)
-        pair = b.new(LType("{ " + f"{bits}, i1" + " }"))
+        old = to_register(builder, dtype, builder.convert("bitcast", state[0], element))
+        new = to_memory(builder, dtype, apply(builder, _FUNCTIONS[item.kind], dtype, [old, x]))
+        swapped = builder.convert("bitcast", new, bits.element)
+        pair = builder.new(LType("{ " + f"{bits}, i1" + " }"))
         text = f"cmpxchg {pointer}, {state[0]}, {swapped} {order} {read_order}"
-        b.emit(f"{pair.text} = {text}")
-        seen = b.value(bits, f"extractvalue {pair}, 0")
-        done = b.value(LType("i1"), f"extractvalue {pair}, 1")
+        builder.emit(f"{pair.text} = {text}")
+        seen = builder.value(bits, f"extractvalue {pair}, 0")
+        done = builder.value(LType("i1"), f"extractvalue {pair}, 1")
         return [seen, done]
 
     false = Register("false", LType("i1"))
 
     def is_open(state: tuple[Register, ...]) -> Register:
-        return b.binary("xor", state[1], Register("true", LType("i1")))
+        return builder.binary("xor", state[1], Register("true", LType("i1")))
 
-    found = b.repeat(is_open, attempt, (first, false))
-    return to_register(b, dtype, b.convert("bitcast", found[0], element))
+    found = builder.repeat(is_open, attempt, (first, false))
+    return to_register(builder, dtype, builder.convert("bitcast", found[0], element))

@@ -49,80 +49,85 @@ class Vector:
 Lane = Uniform | Strided | Vector
 
 
-def to_vector(b: Builder, lane: Lane, element: str, width: int) -> Register:
+def to_vector(builder: Builder, lane: Lane, element: str, width: int) -> Register:
     """All lanes as one register (a scalar where there is one lane)."""
     if isinstance(lane, Vector):
         return lane.x
     if isinstance(lane, Uniform):
-        return b.splat(lane.x, width)
+        return builder.splat(lane.x, width)
     if f"i{lane.bits}" != element == INDEX:
-        return b.convert("sext", to_vector(b, lane, f"i{lane.bits}", width), element)
-    first = b.splat(_narrow(b, lane.base, element), width)
+        return builder.convert("sext", to_vector(builder, lane, f"i{lane.bits}", width), element)
+    first = builder.splat(_narrow(builder, lane.base, element), width)
     if width == 1 or lane.step.constant == 0:
         return first
     numbers = lane_numbers(element, width)
     if lane.step.constant != 1:
-        step = b.splat(_narrow(b, lane.step, element), width)
-        numbers = b.binary("mul", numbers, step)
-    return b.binary("add", first, numbers)
+        step = builder.splat(_narrow(builder, lane.step, element), width)
+        numbers = builder.binary("mul", numbers, step)
+    return builder.binary("add", first, numbers)
 
 
-def _narrow(b: Builder, x: Register, element: str) -> Register:
+def _narrow(builder: Builder, x: Register, element: str) -> Register:
     if x.constant is not None:
         return number(element, x.constant)
-    return x if element == INDEX else b.convert("trunc", x, element)
+    return x if element == INDEX else builder.convert("trunc", x, element)
 
 
-def _first_of(b: Builder, lane: Uniform | Strided) -> Register:
-    return lane.base if isinstance(lane, Strided) else b.index_of(lane.x)
+def _first_of(builder: Builder, lane: Uniform | Strided) -> Register:
+    return lane.base if isinstance(lane, Strided) else builder.index_of(lane.x)
 
 
 def _step_of(lane: Lane) -> Register:
     return lane.step if isinstance(lane, Strided) else index(0)
 
 
-def _add_lanes(b: Builder, x: Lane, y: Lane) -> Strided | None:
+def _add_lanes(builder: Builder, x: Lane, y: Lane) -> Strided | None:
     """``x + y`` of integers as evenly spaced lanes, if it is that."""
     if isinstance(x, Vector) or isinstance(y, Vector):
         return None
-    return Strided(b.add(_first_of(b, x), _first_of(b, y)), b.add(_step_of(x), _step_of(y)))
+    return Strided(
+        builder.add(_first_of(builder, x), _first_of(builder, y)),
+        builder.add(_step_of(x), _step_of(y)),
+    )
 
 
-def _scale_lanes(b: Builder, x: Lane, factor: Lane) -> Strided | None:
+def _scale_lanes(builder: Builder, x: Lane, factor: Lane) -> Strided | None:
     """``x * factor`` of integers as evenly spaced lanes, if it is that."""
     if isinstance(x, Vector) or not isinstance(factor, Uniform):
         return None
-    by = b.index_of(factor.x)
-    return Strided(b.multiply(_first_of(b, x), by), b.multiply(_step_of(x), by))
+    by = builder.index_of(factor.x)
+    return Strided(builder.multiply(_first_of(builder, x), by), builder.multiply(_step_of(x), by))
 
 
-def _negate_lanes(b: Builder, x: Lane) -> Strided | None:
+def _negate_lanes(builder: Builder, x: Lane) -> Strided | None:
     """``-x`` of integers as evenly spaced lanes, if it is that."""
     if isinstance(x, Vector):
         return None
     zero = index(0)
-    return Strided(b.subtract(zero, _first_of(b, x)), b.subtract(zero, _step_of(x)))
+    return Strided(
+        builder.subtract(zero, _first_of(builder, x)), builder.subtract(zero, _step_of(x))
+    )
 
 
-def combine_strided(b: Builder, fn: str, args: list[Lane], bits: int) -> Lane | None:
+def combine_strided(builder: Builder, fn: str, args: list[Lane], bits: int) -> Lane | None:
     """A function of integers, at least one of them evenly spaced; None if the result is not so."""
     spaced = [arg for arg in args if isinstance(arg, Strided)]
     if not spaced or any(arg.bits < bits for arg in spaced):
         return None
-    found = _combine(b, fn, args)
+    found = _combine(builder, fn, args)
     return found if found is None or _is_near(fn, args) else replace(found, bits=bits)
 
 
-def _combine(b: Builder, fn: str, args: list[Lane]) -> Strided | None:
+def _combine(builder: Builder, fn: str, args: list[Lane]) -> Strided | None:
     if fn == "neg":
-        return _negate_lanes(b, args[0])
+        return _negate_lanes(builder, args[0])
     if fn == "add":
-        return _add_lanes(b, *args)
+        return _add_lanes(builder, *args)
     if fn == "sub":
-        negated = _negate_lanes(b, args[1])
-        return None if negated is None else _add_lanes(b, args[0], negated)
+        negated = _negate_lanes(builder, args[1])
+        return None if negated is None else _add_lanes(builder, args[0], negated)
     if fn == "mul":
-        return _scale_lanes(b, args[0], args[1]) or _scale_lanes(b, args[1], args[0])
+        return _scale_lanes(builder, args[0], args[1]) or _scale_lanes(builder, args[1], args[0])
     return None
 
 
@@ -136,12 +141,12 @@ def _is_small(lane: Uniform | Vector) -> bool:
     return lane.x.constant is not None and abs(lane.x.constant) < _NEAR
 
 
-def register_of(b: Builder, lane: Lane, dtype: DType, width: int) -> Register:
+def register_of(builder: Builder, lane: Lane, dtype: DType, width: int) -> Register:
     """A lane as a register of its element type: a scalar if uniform, else a vector."""
     if isinstance(lane, Uniform):
         return lane.x
     is_same = isinstance(lane, Strided) and lane.step.constant == 0
-    return to_vector(b, lane, register_element(dtype), 1 if is_same else width)
+    return to_vector(builder, lane, register_element(dtype), 1 if is_same else width)
 
 
 def from_register(x: Register) -> Lane:
@@ -156,12 +161,12 @@ class Lanes:
     width: int
     tail: Register | None = None
 
-    def mask(self, b: Builder, explicit: Register | None) -> Register | None:
+    def mask(self, builder: Builder, explicit: Register | None) -> Register | None:
         """The lanes to touch; None for all of them."""
         if explicit is None:
             return self.tail
-        explicit = b.splat(explicit, self.width)
-        return explicit if self.tail is None else b.binary("and", explicit, self.tail)
+        explicit = builder.splat(explicit, self.width)
+        return explicit if self.tail is None else builder.binary("and", explicit, self.tail)
 
 
 @dataclass(frozen=True)
@@ -178,28 +183,34 @@ class Elements:
 
 
 def read(
-    b: Builder, memory: Elements, position: Lane, lanes: Lanes, explicit: Register | None = None
+    builder: Builder,
+    memory: Elements,
+    position: Lane,
+    lanes: Lanes,
+    explicit: Register | None = None,
 ) -> Lane:
     """The elements at a position; 0 where ``explicit`` does not hold."""
     element = memory.element
     if not memory.pointer.type.is_vector and _is_single(position, lanes.width):
         scalar = explicit is None or not explicit.type.is_vector
         if scalar:
-            return Uniform(_read_one(b, memory, _single(b, position), explicit))
+            return Uniform(_read_one(builder, memory, _single(builder, position), explicit))
     kind = LType(element, lanes.width)
-    mask = lanes.mask(b, explicit)
+    mask = lanes.mask(builder, explicit)
     if isinstance(position, Strided) and memory.has_neighbours(position):
-        pointer = b.offset(memory.pointer, position.base, element)
+        pointer = builder.offset(memory.pointer, position.base, element)
         if mask is None:
-            return Vector(b.load(pointer, kind))
-        return Vector(b.masked_load(pointer, mask, number(element, 0, lanes.width)))
-    pointers = b.offset(memory.pointer, to_vector(b, position, INDEX, lanes.width), element)
+            return Vector(builder.load(pointer, kind))
+        return Vector(builder.masked_load(pointer, mask, number(element, 0, lanes.width)))
+    pointers = builder.offset(
+        memory.pointer, to_vector(builder, position, INDEX, lanes.width), element
+    )
     mask = mask or number("i1", 1, lanes.width)
-    return Vector(b.gather(pointers, mask, number(element, 0, lanes.width)))
+    return Vector(builder.gather(pointers, mask, number(element, 0, lanes.width)))
 
 
 def write(
-    b: Builder,
+    builder: Builder,
     memory: Elements,
     position: Lane,
     x: Register,
@@ -209,20 +220,27 @@ def write(
     """Replace the elements at a position where ``explicit`` holds."""
     element = memory.element
     if lanes.width == 1:
-        _write_one(b, b.offset(memory.pointer, _single(b, position), element), x, explicit)
+        _write_one(
+            builder,
+            builder.offset(memory.pointer, _single(builder, position), element),
+            x,
+            explicit,
+        )
         return
-    x = b.splat(x, lanes.width)
-    mask = lanes.mask(b, explicit)
+    x = builder.splat(x, lanes.width)
+    mask = lanes.mask(builder, explicit)
     if isinstance(position, Strided) and memory.has_neighbours(position):
-        pointer = b.offset(memory.pointer, position.base, element)
+        pointer = builder.offset(memory.pointer, position.base, element)
         if mask is None:
-            b.store(x, pointer)
+            builder.store(x, pointer)
         else:
-            b.masked_store(x, pointer, mask)
+            builder.masked_store(x, pointer, mask)
         return
-    pointers = b.offset(memory.pointer, to_vector(b, position, INDEX, lanes.width), element)
-    pointers = b.splat(pointers, lanes.width)
-    b.scatter(x, pointers, mask or number("i1", 1, lanes.width))
+    pointers = builder.offset(
+        memory.pointer, to_vector(builder, position, INDEX, lanes.width), element
+    )
+    pointers = builder.splat(pointers, lanes.width)
+    builder.scatter(x, pointers, mask or number("i1", 1, lanes.width))
 
 
 def _is_single(position: Lane, width: int) -> bool:
@@ -231,45 +249,51 @@ def _is_single(position: Lane, width: int) -> bool:
     return isinstance(position, Strided) and position.step.constant == 0
 
 
-def _single(b: Builder, position: Lane) -> Register:
+def _single(builder: Builder, position: Lane) -> Register:
     if isinstance(position, Strided):
         return position.base
-    return b.index_of(position.x)
+    return builder.index_of(position.x)
 
 
 def _read_one(
-    b: Builder, memory: Elements, position: Register, condition: Register | None
+    builder: Builder, memory: Elements, position: Register, condition: Register | None
 ) -> Register:
     kind = LType(memory.element)
-    pointer = b.offset(memory.pointer, position, memory.element)
+    pointer = builder.offset(memory.pointer, position, memory.element)
     if condition is None:
-        return b.load(pointer, kind)
+        return builder.load(pointer, kind)
     zero = number(memory.element, 0)
-    (found,) = b.if_else(condition, lambda: [b.load(pointer, kind)], lambda: [zero])
+    (found,) = builder.if_else(condition, lambda: [builder.load(pointer, kind)], lambda: [zero])
     return found
 
 
-def _write_one(b: Builder, pointer: Register, x: Register, condition: Register | None) -> None:
+def _write_one(
+    builder: Builder, pointer: Register, x: Register, condition: Register | None
+) -> None:
     if condition is None:
-        b.store(x, pointer)
+        builder.store(x, pointer)
     else:
-        b.if_else(condition, lambda: b.store(x, pointer))
+        builder.if_else(condition, lambda: builder.store(x, pointer))
 
 
-def offset_of(b: Builder, parts: list[tuple[Lane, Register]], width: int) -> Lane:
+def offset_of(builder: Builder, parts: list[tuple[Lane, Register]], width: int) -> Lane:
     """``sum(index * stride)``: positions in memory."""
     base, step, vector = number(INDEX, 0), number(INDEX, 0), None
     for lane, stride in parts:
         if isinstance(lane, Vector) and lane.x.type.is_vector:
-            wide = b.convert("sext", lane.x, INDEX)
-            term = wide if stride.constant == 1 else b.binary("mul", wide, b.splat(stride, width))
-            vector = term if vector is None else b.binary("add", vector, term)
+            wide = builder.convert("sext", lane.x, INDEX)
+            term = (
+                wide
+                if stride.constant == 1
+                else builder.binary("mul", wide, builder.splat(stride, width))
+            )
+            vector = term if vector is None else builder.binary("add", vector, term)
             continue
-        first = lane.base if isinstance(lane, Strided) else b.index_of(lane.x)
-        base = b.add(base, b.multiply(first, stride))
+        first = lane.base if isinstance(lane, Strided) else builder.index_of(lane.x)
+        base = builder.add(base, builder.multiply(first, stride))
         if isinstance(lane, Strided):
-            step = b.add(step, b.multiply(lane.step, stride))
+            step = builder.add(step, builder.multiply(lane.step, stride))
     total = Strided(base, step)
     if vector is None:
         return total
-    return from_register(b.binary("add", vector, to_vector(b, total, INDEX, width)))
+    return from_register(builder.binary("add", vector, to_vector(builder, total, INDEX, width)))

@@ -86,7 +86,7 @@ class ElementLowering:
         """A coordinate as a position."""
         if isinstance(coord, coordinates.Axis):
             return ir.LoopIndex(coord.number)
-        if isinstance(coord, coordinates.Told):
+        if isinstance(coord, coordinates.Indirect):
             return ir.Indirect(self.get((coord.value, coord.coords)))
         if isinstance(coord, DigitCoord):
             return ir.Digit(self.positions(coord.coords), coord.source, coord.shape, coord.axis)

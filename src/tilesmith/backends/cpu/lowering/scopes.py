@@ -29,32 +29,55 @@ from tilesmith.targets import Target
 
 
 class KernelScope:
-    """The scalars and tensors of one kernel."""
+    """The scalars and tensors of one kernel, and what the user calls its values."""
 
     def __init__(self, function: Function, block_sizes: Mapping[str, int]) -> None:
         self.block_sizes = block_sizes
-        self._labels = Labels(function)
+        self._definitions = definitions(function.body)
+        self._hints = _borrowed_hints(function)
+        self._labels: dict[Value, Label] = {}
         self._variables: dict[Value, Variable] = {}
         self._tensors: dict[Value, Tensor] = {}
         self.users = _find_users(function)
 
     def label(self, value: Value) -> Label:
         """What the user calls a value."""
-        return self._labels.of(value)
+        found = self._labels.get(value)
+        if found is None:
+            hint, op = self._hint(value), self._definitions.get(value)
+            loc = value.loc if op is None else op.loc
+            found = self._labels[value] = Label(hint, hint or self._invented(value), loc)
+        return found
+
+    def _hint(self, value: Value) -> str:
+        op = self._definitions.get(value)
+        while not value.name and value not in self._hints and isinstance(op, VIEWS):
+            value, op = op.x, self._definitions.get(op.x)
+        return value.name or self._hints.get(value, "")
+
+    def _invented(self, value: Value) -> str:
+        op = self._definitions.get(value)
+        if isinstance(op, Reduce):
+            return _REDUCTIONS[op.kind]
+        if isinstance(op, Load):
+            return f"{op.tensor.name}_value"
+        if isinstance(op, Cast):
+            return self.label(op.x).stem
+        if isinstance(op, Elementwise):
+            return f"{op.fn}_value" if len(op.args) == 1 else "t"
+        return "carried" if op is None else _RESULTS.get(op.name, "t")
 
     def variable(self, value: Value) -> Variable:
         """The variable of a scalar."""
-        found = self._variables.get(value)
-        if found is None:
-            found = self._variables[value] = Variable(self.label(value), value.tile.dtype)
-        return found
+        if value not in self._variables:
+            self._variables[value] = Variable(self.label(value), value.tile.dtype)
+        return self._variables[value]
 
     def tensor(self, value: Value) -> Tensor:
         """The record of a tensor parameter."""
-        found = self._tensors.get(value)
-        if found is None:
-            found = self._tensors[value] = Tensor(self.label(value), value.tensor)
-        return found
+        if value not in self._tensors:
+            self._tensors[value] = Tensor(self.label(value), value.tensor)
+        return self._tensors[value]
 
 
 class GridScope:
@@ -131,42 +154,6 @@ _RESULTS = {
     "dot": "product", "scan": "running", "atomic": "previous", "sort": "in_order",
     "reduce_with": "combined", "scan_with": "running",
 }  # fmt: skip
-
-
-class Labels:
-    """Labels of one function's values, each made once."""
-
-    def __init__(self, function: Function) -> None:
-        self.definitions = definitions(function.body)
-        self._hints = _borrowed_hints(function)
-        self._labels: dict[Value, Label] = {}
-
-    def of(self, value: Value) -> Label:
-        """The label of a value."""
-        found = self._labels.get(value)
-        if found is None:
-            hint, op = self._hint(value), self.definitions.get(value)
-            loc = value.loc if op is None else op.loc
-            found = self._labels[value] = Label(hint, hint or self._invented(value), loc)
-        return found
-
-    def _hint(self, value: Value) -> str:
-        op = self.definitions.get(value)
-        while not value.name and value not in self._hints and isinstance(op, VIEWS):
-            value, op = op.x, self.definitions.get(op.x)
-        return value.name or self._hints.get(value, "")
-
-    def _invented(self, value: Value) -> str:
-        op = self.definitions.get(value)
-        if isinstance(op, Reduce):
-            return _REDUCTIONS[op.kind]
-        if isinstance(op, Load):
-            return f"{op.tensor.name}_value"
-        if isinstance(op, Cast):
-            return self.of(op.x).stem
-        if isinstance(op, Elementwise):
-            return f"{op.fn}_value" if len(op.args) == 1 else "t"
-        return "carried" if op is None else _RESULTS.get(op.name, "t")
 
 
 def _borrowed_hints(function: Function) -> dict[Value, str]:

@@ -20,43 +20,43 @@ from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, DType, K
 _E4M3_SCALE = 2.0**8  # between the exponent biases of f8e4m3 and of half
 
 
-def to_register(b: Builder, dtype: DType, x: Register) -> Register:
+def to_register(builder: Builder, dtype: DType, x: Register) -> Register:
     """What was loaded, as it is computed with."""
     rule = _TO_REGISTER.get(dtype)
-    return x if rule is None else rule(Term(b, x)).register
+    return x if rule is None else rule(Term(builder, x)).register
 
 
-def to_memory(b: Builder, dtype: DType, x: Register) -> Register:
+def to_memory(builder: Builder, dtype: DType, x: Register) -> Register:
     """A register of that type (already rounded to it), as it is stored."""
     rule = _TO_MEMORY.get(dtype)
-    return x if rule is None else rule(Term(b, x)).register
+    return x if rule is None else rule(Term(builder, x)).register
 
 
-def round_to(b: Builder, dtype: DType, x: Register) -> Register:
+def round_to(builder: Builder, dtype: DType, x: Register) -> Register:
     """A ``float`` rounded to the type's precision and range, still a ``float``."""
     rule = _ROUND.get(dtype)
-    return x if rule is None else rule(Term(b, x)).register
+    return x if rule is None else rule(Term(builder, x)).register
 
 
-def cast(b: Builder, source: DType, target: DType, x: Register) -> Register:
+def cast(builder: Builder, source: DType, target: DType, x: Register) -> Register:
     """Convert values: round to nearest even, float to integer truncates."""
     if source == target:
         return x
-    term = Term(b, x)
+    term = Term(builder, x)
     if target.is_bool:
         return (term != 0).register
     if target.is_float:
         widened = _floats_to_float if source.is_float else _integers_to_float
-        return round_to(b, target, widened(term, source, target).register)
+        return round_to(builder, target, widened(term, source, target).register)
     if source.is_float:
         return _floats_to_integers(term, target).register
     return _integers_to_integers(term, source, target).register
 
 
-def bitcast(b: Builder, source: DType, target: DType, x: Register) -> Register:
+def bitcast(builder: Builder, source: DType, target: DType, x: Register) -> Register:
     """The same bits read as another type of the same width."""
-    stored = to_memory(b, source, x)
-    return to_register(b, target, b.convert("bitcast", stored, memory_element(target)))
+    stored = to_memory(builder, source, x)
+    return to_register(builder, target, builder.convert("bitcast", stored, memory_element(target)))
 
 
 def _bf16_to_register(x: Term) -> Term:

@@ -10,15 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.llvm.registers import Register
-from tilesmith.backends.cpu.math.exponentials import (
-    LN2,
-    LOG2E,
-    exp,
-    exp2,
-    format_of,
-    small_expm1,
-    split,
-)
+from tilesmith.backends.cpu.math import exponentials
 from tilesmith.backends.cpu.math.term import Term, any_lane, call_libm
 from tilesmith.dtypes import DType, Kind
 
@@ -158,8 +150,8 @@ def power(dtype: DType, x: Term, y: Term) -> Term:
 def _single_power(x: Term, y: Term) -> Term:
     """By logarithms in double precision, which leave the error of one rounding."""
     magnitude = abs(x).convert("fpext", "double")
-    exponent = y.convert("fpext", "double") * (log(magnitude) * LOG2E)
-    result = exp2(exponent).convert("fptrunc", "float")
+    exponent = y.convert("fpext", "double") * (log(magnitude) * exponentials.LOG2E)
+    result = exponentials.exp2(exponent).convert("fptrunc", "float")
     half = y * 0.5
     is_whole = y.intrinsic("trunc") == y
     is_odd = is_whole & (half.intrinsic("trunc") != half)
@@ -174,19 +166,19 @@ def _single_power(x: Term, y: Term) -> Term:
 
 def _integer_power(dtype: DType, x: Term, y: Term) -> Term:
     """By squaring, modulo the type's size; negative powers are zero, but those of 1 and -1."""
-    b = x.builder
+    builder = x.builder
 
     def is_unfinished(state: tuple[Register, ...]) -> Register:
-        return any_lane(b, (Term(b, state[1]) != 0).register)
+        return any_lane(builder, (Term(builder, state[1]) != 0).register)
 
     def square(state: tuple[Register, ...]) -> list[Register]:
-        base, exponent, product = (Term(b, register) for register in state)
+        base, exponent, product = (Term(builder, register) for register in state)
         grown = ((exponent & 1) != 0).where(product * base, product)
         following = (base * base, exponent.logical_right(1), grown)
         return [term.register for term in following]
 
-    state = b.repeat(is_unfinished, square, [x.register, y.register, x.number(1).register])
-    power = Term(b, state[2])
+    state = builder.repeat(is_unfinished, square, [x.register, y.register, x.number(1).register])
+    power = Term(builder, state[2])
     if dtype.kind is Kind.UNSIGNED:
         return power
     # 1 and -1 to a power modulo 2^bits are right for negative exponents too.
@@ -201,21 +193,21 @@ _HUGE = 2.0**28  # squares that far out leave the range of single floats
 
 def tanh(x: Term) -> Term:
     """``h / (1 + h)`` for ``h = (e^(-2|x|) - 1) / 2``, with the sign of ``x``."""
-    f = format_of(x)
+    f = exponentials.format_of(x)
     z = (-abs(x)).at_least(-f.one / 2)
-    n, scale = split(z, 2 * LOG2E, f.bias)
+    n, scale = exponentials.split(z, 2 * exponentials.LOG2E, f.bias)
     # One part of ln 2 is enough: where n is large, the power of two hardly counts.
-    r = n.fma(-LN2 / 2, z)
+    r = n.fma(-exponentials.LN2 / 2, z)
     top = len(f.expm1)
     # (e^(2r) - 1) / 2
-    grown = small_expm1(r, [c * 2.0 ** (top - i) for i, c in enumerate(f.expm1)])
+    grown = exponentials.small_expm1(r, [c * 2.0 ** (top - i) for i, c in enumerate(f.expm1)])
     h = scale.fma(grown, scale.fma(0.5, -0.5))
     return (h / scale.fma(grown, scale.fma(0.5, 0.5))).with_sign_of(x)
 
 
 def sinh(x: Term) -> Term:
     """``(e^x - e^-x) / 2``."""
-    half = exp(abs(x), is_halved=True)
+    half = exponentials.exp(abs(x), is_halved=True)
     square = x * x
     small = x.fma(square * square.polynomial(_SINH), x)
     return (abs(x) < 1.0).where(small, (half - 0.25 / half).with_sign_of(x))
@@ -223,7 +215,7 @@ def sinh(x: Term) -> Term:
 
 def cosh(x: Term) -> Term:
     """``(e^x + e^-x) / 2``."""
-    half = exp(abs(x), is_halved=True)
+    half = exponentials.exp(abs(x), is_halved=True)
     return half + 0.25 / half
 
 
@@ -254,4 +246,4 @@ def _log1p_or_of_huge(x: Term, argument: Term) -> Term:
     """``log1p(argument)``, or ``log(2x)`` where ``x`` is so huge that the argument overflows."""
     is_huge = x > _HUGE
     logarithm = log1p(is_huge.where(x, argument))
-    return is_huge.where(logarithm + LN2, logarithm)
+    return is_huge.where(logarithm + exponentials.LN2, logarithm)

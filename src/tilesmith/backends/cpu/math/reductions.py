@@ -53,71 +53,71 @@ class Accumulation:
         return [*state, number(INDEX, 0, lanes)] if self._is_arg else state
 
     def take(
-        self, b: Builder, state: State, x: Register, position: Register, mask: Register | None
+        self, builder: Builder, state: State, x: Register, position: Register, mask: Register | None
     ) -> State:
         """With one more element per lane, where the mask holds."""
         lanes = state[0].lanes
-        x = b.splat(cast(b, self.source, self.dtype, x), lanes)
+        x = builder.splat(cast(builder, self.source, self.dtype, x), lanes)
         if self._is_arg:
-            return self._take_position(b, state, x, b.splat(position, lanes), mask)
+            return self._take_position(builder, state, x, builder.splat(position, lanes), mask)
         if mask is not None:
-            x = b.select(mask, x, self.start(lanes)[0])
-        return [self._combine(b, state[0], x)]
+            x = builder.select(mask, x, self.start(lanes)[0])
+        return [self._combine(builder, state[0], x)]
 
-    def _combine(self, b: Builder, x: Register, y: Register) -> Register:
+    def _combine(self, builder: Builder, x: Register, y: Register) -> Register:
         dtype = F32 if self.dtype.is_low_precision_float else self.dtype
-        return apply(b, _FUNCTIONS[self.kind], dtype, [x, y])
+        return apply(builder, _FUNCTIONS[self.kind], dtype, [x, y])
 
     def _take_position(
-        self, b: Builder, state: State, x: Register, position: Register, mask: Register | None
+        self, builder: Builder, state: State, x: Register, position: Register, mask: Register | None
     ) -> State:
-        better = self._is_better(b, x, state[0])
+        better = self._is_better(builder, x, state[0])
         if mask is not None:
-            better = b.binary("and", better, mask)
-        return [b.select(better, x, state[0]), b.select(better, position, state[1])]
+            better = builder.binary("and", better, mask)
+        return [builder.select(better, x, state[0]), builder.select(better, position, state[1])]
 
-    def _is_better(self, b: Builder, x: Register, y: Register) -> Register:
+    def _is_better(self, builder: Builder, x: Register, y: Register) -> Register:
         """Whether ``x`` beats ``y``; NaN beats numbers."""
         function = "gt" if self.kind is ReduceKind.ARGMAX else "lt"
-        better = apply(b, function, self.dtype, [x, y])
+        better = apply(builder, function, self.dtype, [x, y])
         if not self.dtype.is_float:
             return better
-        is_new = b.binary("and", b.compare("uno", x, x), b.compare("ord", y, y))
-        return b.binary("or", better, is_new)
+        is_new = builder.binary("and", builder.compare("uno", x, x), builder.compare("ord", y, y))
+        return builder.binary("or", better, is_new)
 
-    def merge(self, b: Builder, x: State, y: State) -> State:
+    def merge(self, builder: Builder, x: State, y: State) -> State:
         """Two accumulators as one."""
         if not self._is_arg:
-            return [self._combine(b, x[0], y[0])]
-        better = self._is_better(b, y[0], x[0])
-        worse = self._is_better(b, x[0], y[0])
-        tie = b.binary("and", _negated(b, better), _negated(b, worse))
-        earlier = b.binary("and", tie, b.compare("slt", y[1], x[1]))
-        wins = b.binary("or", better, earlier)
-        return [b.select(wins, y[0], x[0]), b.select(wins, y[1], x[1])]
+            return [self._combine(builder, x[0], y[0])]
+        better = self._is_better(builder, y[0], x[0])
+        worse = self._is_better(builder, x[0], y[0])
+        tie = builder.binary("and", _negated(builder, better), _negated(builder, worse))
+        earlier = builder.binary("and", tie, builder.compare("slt", y[1], x[1]))
+        wins = builder.binary("or", better, earlier)
+        return [builder.select(wins, y[0], x[0]), builder.select(wins, y[1], x[1])]
 
-    def across(self, b: Builder, state: State) -> State:
+    def across(self, builder: Builder, state: State) -> State:
         """The lanes of an accumulator combined into one."""
         lanes = state[0].lanes
         while lanes > 1:
             lanes //= 2
             halves = range(lanes), range(lanes, 2 * lanes)
-            low, high = ([_pick(b, x, half) for x in state] for half in halves)
-            state = self.merge(b, low, high)
+            low, high = ([_pick(builder, x, half) for x in state] for half in halves)
+            state = self.merge(builder, low, high)
         return state
 
-    def finish(self, b: Builder, state: State) -> Register:
+    def finish(self, builder: Builder, state: State) -> Register:
         """The result in its own type."""
         if self._is_arg:
-            return cast(b, I64, self.result, state[1])
+            return cast(builder, I64, self.result, state[1])
         if self.result.is_low_precision_float and self.result == self.source:
-            return round_to(b, self.result, state[0])
-        return cast(b, self.dtype, self.result, state[0])
+            return round_to(builder, self.result, state[0])
+        return cast(builder, self.dtype, self.result, state[0])
 
 
-def _negated(b: Builder, x: Register) -> Register:
-    return b.binary("xor", x, number("i1", 1, x.lanes))
+def _negated(builder: Builder, x: Register) -> Register:
+    return builder.binary("xor", x, number("i1", 1, x.lanes))
 
 
-def _pick(b: Builder, x: Register, lanes: range) -> Register:
-    return b.extract(x, lanes[0]) if len(lanes) == 1 else b.shuffle(x, x, lanes)
+def _pick(builder: Builder, x: Register, lanes: range) -> Register:
+    return builder.extract(x, lanes[0]) if len(lanes) == 1 else builder.shuffle(x, x, lanes)

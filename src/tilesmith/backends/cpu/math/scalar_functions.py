@@ -24,12 +24,12 @@ ScalarEmitter = Callable[..., Term]
 """Takes the operands' element type (that of the values for ``where``), then the operands."""
 
 
-def apply(b: Builder, fn: str, dtype: DType, args: Sequence[Register]) -> Register:
+def apply(builder: Builder, fn: str, dtype: DType, args: Sequence[Register]) -> Register:
     """The function of these operands, rounded to ``dtype``; comparisons give booleans."""
-    result = SCALAR_FUNCTIONS_LLVM[fn](dtype, *(Term(b, arg) for arg in args)).register
+    result = SCALAR_FUNCTIONS_LLVM[fn](dtype, *(Term(builder, arg) for arg in args)).register
     if fn in _EXACT or not result.type.is_float:
         return result
-    return round_to(b, dtype, result)
+    return round_to(builder, dtype, result)
 
 
 _EXACT = frozenset(

@@ -63,14 +63,14 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Told:
+class Indirect:
     """The position that an element of a tile of integers says."""
 
     value: Value
     coords: tuple[Coord, ...]
 
 
-Coord = Axis | Zero | Digit | Fixed | Told
+Coord = Axis | Zero | Digit | Fixed | Indirect
 Coords = tuple[Coord, ...]
 ZERO = Zero()
 Place = tuple[Value, Coords]
@@ -133,7 +133,7 @@ def _placed(op: Operation, value: Value, roles: OperandRoles, coords: Coords) ->
         elif dim.is_one or role.role is Role.REPEATED:
             found.append(ZERO)
         elif isinstance(op, Gather):
-            found.append(Told(op.index, coords))
+            found.append(Indirect(op.index, coords))
         else:
             assert isinstance(op, Select)
             found.append(Fixed(op.position))
@@ -170,6 +170,6 @@ def axes_of(coord: Coord) -> frozenset[int]:
     """The loops a coordinate moves with."""
     if isinstance(coord, Axis):
         return frozenset((coord.number,))
-    if isinstance(coord, (Digit, Told)):
+    if isinstance(coord, (Digit, Indirect)):
         return frozenset().union(*map(axes_of, coord.coords))
     return frozenset()

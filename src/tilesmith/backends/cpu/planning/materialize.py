@@ -40,7 +40,7 @@ _MAX_ROUNDS = 4
 def plan_grid(
     function: Function, region: Region, schedule: Schedule
 ) -> tuple[Program, VirtualTiles]:
-    """The plan of a grid's body, with dear tiles kept where that saves work."""
+    """The plan of a grid's body, with tiles kept in memory where that saves work."""
     defined = definitions(function.body)
     kept = _dot_operands(region, VirtualTiles(defined))
     kept |= find_unsafe_loads(region, VirtualTiles(defined, kept))
@@ -48,7 +48,7 @@ def plan_grid(
     for _ in range(_MAX_ROUNDS):
         tiles = VirtualTiles(defined, kept)
         program = plan_program(region, tiles, schedule, spilled)
-        more = _find_dear(region, program, tiles) - kept
+        more = _find_worth_keeping(region, program, tiles) - kept
         if not more:
             break
         kept |= more
@@ -122,10 +122,10 @@ class _Evaluations:
         return set() if value in self.roots else found
 
 
-def _find_dear(region: Region, program: Program, tiles: VirtualTiles) -> set[Value]:
+def _find_worth_keeping(region: Region, program: Program, tiles: VirtualTiles) -> set[Value]:
     depths = dict(_depths(region, 0))
     made = _Evaluations(program, tiles, depths)
-    dear = {
+    worthwhile = {
         value
         for value, nests in made.nests.items()
         if (len(nests) > 1 or value in made.is_repeated)
@@ -135,10 +135,10 @@ def _find_dear(region: Region, program: Program, tiles: VirtualTiles) -> set[Val
     def is_covered(value: Value) -> bool:
         users = made.users_behind_views(value)
         return bool(users) and all(
-            user in dear and made.nests[user] >= made.nests[value] for user in users
+            user in worthwhile and made.nests[user] >= made.nests[value] for user in users
         )
 
-    return {value for value in dear if not is_covered(value)}
+    return {value for value in worthwhile if not is_covered(value)}
 
 
 def _depths(region: Region, depth: int) -> Iterator[tuple[Operation, int]]:
@@ -154,7 +154,7 @@ def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -
     if not space_of(value.tile.shape) or Trait.VIEW in op.traits:
         return False
     closure = tiles.own_closure((value, own_coords(value.tile.shape)))
-    if any(tiles.is_dear(node) for node in closure.nodes.values()):
+    if any(tiles.is_expensive(node) for node in closure.nodes.values()):
         return not isinstance(op, Load) or tiles.is_gather(op)
     floats = [
         node

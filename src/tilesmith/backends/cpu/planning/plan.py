@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator
 
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
 from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_coords
-from tilesmith.backends.cpu.planning.step_order import StepOrder
-from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step
+from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step, StepOrder
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.operation import Operation, Region

@@ -1,21 +1,43 @@
-"""The plan of a program: steps in order, most of them nests of loops with what they compute.
+"""The steps of a plan, and the order in which they may happen.
 
-The plan is what is shown to users and what machine code is made from.
+Most steps are nests of loops. A root joins the earliest nest of its layout that comes after
+everything it depends on: values it reads, memory that other steps touch, and readers of the buffer
+it fills. The lanes of a nest go along the loop that moves through memory element by element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from tilesmith.backends.cpu.loop_ir.nests import Layout
-from tilesmith.backends.cpu.planning.coordinates import Place, access_places
-from tilesmith.backends.cpu.planning.virtual_tiles import Closure, VirtualTiles
+from tilesmith.analysis.memory_conflicts import (
+    Access,
+    find_accesses,
+    is_disjoint,
+    is_same_place,
+)
+from tilesmith.backends.cpu.loop_ir.nests import Form, Layout
+from tilesmith.backends.cpu.planning.coordinates import (
+    Place,
+    access_places,
+    aligned,
+    own_coords,
+    space_of,
+)
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    Closure,
+    VirtualTiles,
+    is_identity,
+    is_injective,
+)
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Atomic, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.types import Dim
 from tilesmith.ir.values import Value
+from tilesmith.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,3 +132,192 @@ class Program:
         while value in self.aliases:
             value = self.aliases[value]
         return value
+
+
+class StepOrder:
+    """Takes steps one by one and puts each in its place."""
+
+    def __init__(self, tiles: VirtualTiles, schedule: Schedule, program: Program) -> None:
+        self.steps: list[Step] = []
+        self._tiles = tiles
+        self._schedule = schedule
+        self._program = program
+        self._accesses: list[list[Access]] = []
+        self._moved: set[Access] = set()
+        """Loads of other elements than those of the step of the nest they are in."""
+        self._made_at: dict[Value, int] = {}
+        """The step after which a stored value of this region is there."""
+        self._read_at: dict[Value, int] = {}
+        """The last step that reads a buffer."""
+        self._floor = 0
+
+    def close(self) -> None:
+        """Let nothing join the steps there are."""
+        self._floor = len(self.steps)
+
+    def note_reads(self, values: Iterable[Value]) -> None:
+        """Say what the last step reads."""
+        self._note(len(self.steps) - 1, (), values)
+
+    def add_root(self, root: Root, results: Iterable[Value]) -> None:
+        """Compute a root in the earliest nest of its layout that may."""
+        layout = choose_layout(root, self._tiles, self._schedule)
+        accesses = self._root_accesses(root)
+        first = max(self._floor, self._after_operands(root), self._after_accesses(accesses))
+        if root.target is not None:
+            first = max(first, self._read_at.get(self._program.buffer_of(root.target), -1) + 1)
+        leaves = [value for value, _ in self._closure_leaves(root)]
+        for number in range(first, len(self.steps)):
+            step = self.steps[number]
+            if isinstance(step, Nest) and step.layout == layout:
+                step.roots.append(root)
+                self._accesses[number].extend(accesses)
+                self._note(number, results, leaves)
+                return
+        self.append(Nest(layout, [root]), accesses, results)
+        self._note(len(self.steps) - 1, results, leaves)
+
+    def append(self, step: Step, accesses: Iterable[Access], results: Iterable[Value] = ()) -> None:
+        """A step that comes after all others."""
+        self.steps.append(step)
+        self._accesses.append(list(accesses))
+        self._note(len(self.steps) - 1, results, ())
+
+    def _note(self, number: int, made: Iterable[Value], read: Iterable[Value]) -> None:
+        self._made_at.update((self._program.buffer_of(value), number) for value in made)
+        for value in map(self._program.buffer_of, read):
+            self._read_at[value] = max(number, self._read_at.get(value, -1))
+
+    def _closure_leaves(self, root: Root) -> Collection[Place]:
+        return root.closure(self._tiles).leaves
+
+    def _after_operands(self, root: Root) -> int:
+        first = 0
+        for value, coords in self._closure_leaves(root):
+            number = self._made_at.get(self._program.buffer_of(value))
+            if number is not None:
+                first = max(first, number + (not self._is_in_registers(number, (value, coords))))
+        return first
+
+    def _is_in_registers(self, number: int, place: Place) -> bool:
+        """Whether a nest computes that very element, so that a root in it can use it."""
+        step = self.steps[number]
+        if not isinstance(step, Nest) or not is_identity(place):
+            return False
+        return any(root.is_own_keep and root.target is place[0] for root in step.roots)
+
+    def _root_accesses(self, root: Root) -> list[Access]:
+        closure = root.closure(self._tiles)
+        found: list[Access] = []
+        for place, op in closure.nodes.items():
+            if isinstance(op, Load):
+                found.extend(find_accesses(op, self._tiles.definitions))
+                self._moved.update(() if is_identity(place) else found[-1:])
+        if not root.is_keep:
+            found.extend(find_accesses(root.op, self._tiles.definitions))
+        elif root.target in self._program.spilled:
+            store = self._program.spilled[root.target]
+            found.extend(find_accesses(store, self._tiles.definitions))
+        return found
+
+    def append_reading(
+        self, step: Step, operands: tuple[Value, ...], results: Iterable[Value]
+    ) -> None:
+        """A step that reads whole tiles."""
+        closure = self._tiles.join([(v, own_coords(v.tile.shape)) for v in operands])
+        ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
+        accesses = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
+        self.append(step, accesses, results)
+        self._note(len(self.steps) - 1, (), [value for value, _ in closure.leaves])
+
+    def _after_accesses(self, accesses: list[Access]) -> int:
+        """The first step that may not come before what these accesses must follow."""
+        for number in range(len(self.steps) - 1, -1, -1):
+            orders = [self._order(old, new) for old in self._accesses[number] for new in accesses]
+            if any(order == _AFTER for order in orders):
+                return number + 1
+            if any(order == _WITH for order in orders):
+                return number
+        return 0
+
+    def _order(self, old: Access, new: Access) -> int:
+        """Whether an access may come before an earlier one, in the same nest, or only after it."""
+        if not (old.writes or new.writes):
+            return _APART
+        if not (old.group is None or new.group is None or old.group == new.group):
+            return _APART
+        if is_disjoint(old, new):
+            return _APART
+        return _WITH if self._is_element_wise(old, new) else _AFTER
+
+    def _is_element_wise(self, old: Access, new: Access) -> bool:
+        """Whether each step of a nest overwrites just what was accessed in it before."""
+        if not isinstance(new.op, Store) or old in self._moved or not is_same_place(old, new):
+            return False
+        return isinstance(old.op, Store) or (
+            isinstance(old.op, Load) and is_injective(new.op, self._tiles)
+        )
+
+
+_APART, _WITH, _AFTER = range(3)
+
+_CONTIGUOUS, _BROKEN = 4, -3
+_SHORT_AXIS = 5
+
+
+def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout:
+    """The nest a root wants to be computed in."""
+    shape = root.place[0].tile.shape
+    space = space_of(shape)
+    if not root.is_keep and isinstance(root.op, Atomic):
+        return Layout(space, Form.ONE_BY_ONE, -1)
+    if not space:
+        return Layout(space, Form.ROWS, -1)
+    axis = _best_axis(root, space, tiles, schedule)
+    if root.is_keep or not isinstance(root.op, Reduce):
+        return Layout(space, Form.ROWS, axis)
+    if shape[root.op.axis].is_one:
+        return Layout(space, Form.ROWS, -1)
+    reduced = sum(not dim.is_one for dim in shape[: root.op.axis])
+    if axis == reduced:
+        return Layout(space, Form.ROWS, axis)
+    return Layout(space, Form.COLUMNS, axis, reduced)
+
+
+def _best_axis(root: Root, space: tuple[Dim, ...], tiles: VirtualTiles, schedule: Schedule) -> int:
+    scores = [_score(root, axis, tiles) for axis in range(len(space))]
+    for axis, dim in enumerate(space):
+        if schedule.physical(dim) < schedule.target.vector_lanes:
+            scores[axis] -= _SHORT_AXIS
+    # The last of equal ones: tiles are row-major.
+    return max(range(len(space)), key=lambda axis: (scores[axis], axis))
+
+
+def _score(root: Root, axis: int, tiles: VirtualTiles) -> int:
+    closure = root.closure(tiles)
+    total = 0
+    for (_, coords), op in closure.nodes.items():
+        if isinstance(op, Load):
+            places = access_places(op, op.result.tile.shape, coords)
+            total += _access_score(op, places, axis, tiles)
+    if not root.is_keep and isinstance(root.op, Store):
+        places = root.places()[1:]
+        total += 2 * _access_score(root.op, places, axis, tiles)
+    if root.is_keep:
+        wide = [c for c in aligned(root.place[0], root.place[0].tile.shape, root.place[1])]
+        total += 1 if axis == len(wide) - 1 else 0
+    return total
+
+
+def _access_score(
+    op: Load | Store | Atomic, places: list[Place], axis: int, tiles: VirtualTiles
+) -> int:
+    strides = op.tensor.tensor.strides
+    steps = [tiles.derivative(place, axis) for place in places[: len(op.indices)]]
+    has_bases = not isinstance(op, Atomic) and op.bases is not None
+    if has_bases and axis in tiles.axes(places[len(op.indices)]):
+        return _BROKEN
+    if all(step == 0 for step in steps):
+        return 0
+    moved = [(step, stride) for step, stride in zip(steps, strides) if step != 0]
+    return _CONTIGUOUS if moved == [(1, 1)] else _BROKEN

@@ -111,7 +111,7 @@ class VirtualTiles:
         return self.derivative(places[-1], axis)
 
     def _of_coordinate(self, coord: coordinates.Coord, axis: int) -> int | None:
-        if isinstance(coord, coordinates.Told):
+        if isinstance(coord, coordinates.Indirect):
             return self.derivative((coord.value, coord.coords), axis)
         return 1 if isinstance(coord, coordinates.Axis) else None
 
@@ -151,7 +151,7 @@ class VirtualTiles:
         op = self.definitions.get(value)
         return op.value if isinstance(op, Full) else None
 
-    def is_dear(self, op: Operation) -> bool:
+    def is_expensive(self, op: Operation) -> bool:
         """Whether an op costs so much that its result is better stored than computed twice."""
         if isinstance(op, Elementwise):
             is_slow = op.fn in _SLOW_FUNCTIONS and op.result.tile.dtype.is_float
