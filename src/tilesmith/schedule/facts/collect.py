@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.types import ONE, Dim
 from tilesmith.schedule.facts.accesses import AccessCollector, AccessFact
-from tilesmith.schedule.facts.composed import (
+from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.schedule.facts.extents import Axis, Extents
+from tilesmith.schedule.facts.fact_set import (
     AttentionFact,
+    FactSet,
     MatmulWithReductionEpilogueFact,
     PointwiseFact,
     compose_attention,
     compose_epilogue,
+    fingerprint,
     pointwise_fact,
+    shape_class,
 )
-from tilesmith.schedule.facts.dataflow import Dataflow
-from tilesmith.schedule.facts.extents import Axis, Extents
-from tilesmith.schedule.facts.fact_set import FactSet, fingerprint, shape_class
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import MatmulCollector, MatmulFact
 from tilesmith.schedule.facts.reductions import (

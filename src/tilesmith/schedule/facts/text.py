@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.composed import PointwiseFact
 from tilesmith.schedule.facts.extents import Axis
-from tilesmith.schedule.facts.fact_set import FactSet
+from tilesmith.schedule.facts.fact_set import FactSet, PointwiseFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.facts.reductions import AccumulatorFact, ReductionFact
 from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.fact_set import FactSet
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
@@ -45,10 +45,10 @@ def only(value: object) -> Fragment:
 
 def common_lists(
     outline: FunctionOutline,
-    facts: Facts,
+    facts: FactSet,
     entries: Entries,
     rules: SizeRules,
-    program_order: Callable[[Grid, Facts], list[int]] | None = None,
+    program_order: Callable[[Grid, FactSet], list[int]] | None = None,
 ) -> dict[str, tuple[Slot, ...]]:
     """One slot for each position; ``program_order`` is the default order of a grid's axes."""
     blocks = [
