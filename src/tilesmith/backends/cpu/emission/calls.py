@@ -16,7 +16,7 @@ from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.lanes import Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.elements import Element
-from tilesmith.backends.cpu.loop_ir.whole_tiles import Print, Sort
+from tilesmith.backends.cpu.loop_ir.whole_tiles import Print, SortLines
 from tilesmith.backends.cpu.math.casts import cast
 from tilesmith.dtypes import F64, I64, DType, Kind
 from tilesmith.ir.types import Shape
@@ -24,7 +24,7 @@ from tilesmith.ir.types import Shape
 _PARAMETERS = [("line", LType(POINTER)), ("length", LType(INDEX)), ("stride", LType(INDEX))]
 
 
-def emit_sort(context: Context, sort: Sort) -> None:
+def emit_sort(context: Context, sort: SortLines) -> None:
     """Sort all lines of a tile."""
     builder, buffer = context.builder, context.function.buffers[sort.tile]
     shape = sort.tile.shape

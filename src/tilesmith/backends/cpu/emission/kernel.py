@@ -171,7 +171,7 @@ STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = 
     whole_tiles.Print: emit_print,
     whole_tiles.Product: emit_product,
     whole_tiles.Scan: emit_scan,
-    whole_tiles.Sort: emit_sort,
+    whole_tiles.SortLines: emit_sort,
     StoreElement: _store,
     UpdateElement: _update,
     statements.While: _while,

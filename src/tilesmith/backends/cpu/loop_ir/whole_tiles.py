@@ -205,7 +205,7 @@ class Print:
 
 
 @dataclass(frozen=True, eq=False)
-class Sort:
+class SortLines:
     """Put the lines of a tile along one axis in order where they lie."""
 
     tile: Tile
@@ -213,4 +213,4 @@ class Sort:
     loc: SourceLocation
 
 
-WholeTile = Product | Scan | Combine | Print | Sort
+WholeTile = Product | Scan | Combine | Print | SortLines

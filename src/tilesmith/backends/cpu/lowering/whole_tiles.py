@@ -76,10 +76,10 @@ def lower_print(scope: GridScope, op: foreign.Print) -> loop_ir.Print:
     return loop_ir.Print(op.prefix, pairs, op.loc)
 
 
-def lower_sort(scope: GridScope, op: rearrangement.Sort) -> loop_ir.Sort | None:
+def lower_sort(scope: GridScope, op: rearrangement.Sort) -> loop_ir.SortLines | None:
     """A sort; a line of one element is in order."""
     is_single = op.x.tile.shape[op.axis].is_one
-    return None if is_single else loop_ir.Sort(scope.tile(op.result), op.axis, op.loc)
+    return None if is_single else loop_ir.SortLines(scope.tile(op.result), op.axis, op.loc)
 
 
 def lower_scan(scope: GridScope, op: reduction.Scan) -> loop_ir.Scan:

@@ -227,7 +227,7 @@ STATEMENT_TEXTS: dict[type[Any], Callable[[Listing, Any], None]] = {
     whole_tiles.Print: print_print,
     whole_tiles.Product: print_product,
     whole_tiles.Scan: print_scan,
-    whole_tiles.Sort: print_sort,
+    whole_tiles.SortLines: print_sort,
     StoreElement: _print_store,
     UpdateElement: _print_update,
     statements.While: _print_while,

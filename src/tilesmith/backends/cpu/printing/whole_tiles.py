@@ -214,7 +214,7 @@ def print_print(listing: Listing, item: loop_ir.Print) -> None:
             )
 
 
-def print_sort(listing: Listing, sort: loop_ir.Sort) -> None:
+def print_sort(listing: Listing, sort: loop_ir.SortLines) -> None:
     """``sort(tile, axis)``."""
     listing.lines.quote([sort.loc])
     text = f"sort({listing.names.of(sort.tile)}, {sort.axis})"
