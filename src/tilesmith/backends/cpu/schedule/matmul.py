@@ -98,7 +98,7 @@ def _product_blocks(kernel: TargetedKernel) -> dict[str, int]:
     return blocks
 
 
-def cpu_matmul_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+def matmul_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     """A seed for all products, and variants with half as many rows and a longer row."""
     facts = kernel.facts.matmuls
     if not facts:
@@ -127,7 +127,7 @@ def _split_blocks(
     return {outer: next_power_of_2(-(-kernel.extent(outer) // splits))}
 
 
-def cpu_reduction_epilogue_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+def reduction_epilogue_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     """A product whose whole output row is reduced: the accumulator takes a part of the cache."""
     fact = kernel.facts.epilogue
     if fact is None or fact.matmul.m.block not in kernel.entries.blocks:
@@ -140,7 +140,7 @@ def cpu_reduction_epilogue_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     return [CpuSeed({**blocks, rows: min(blocks[rows], size)}) for size in (fitting, 2 * fitting)]
 
 
-def cpu_attention_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+def attention_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     """Two chained products in one loop."""
     fact = kernel.facts.attention
     if fact is None:

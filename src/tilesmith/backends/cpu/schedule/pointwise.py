@@ -18,7 +18,7 @@ LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 14, 1 << 16
 RUN_ELEMENTS = 1 << 14
 
 
-def cpu_pointwise_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+def pointwise_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     """A seed, and one with four times shorter programs."""
     fact = kernel.facts.pointwise
     if fact is None or not kernel.entries.blocks:

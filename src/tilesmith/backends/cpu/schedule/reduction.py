@@ -101,7 +101,7 @@ class Rows:
         return {**dict.fromkeys((*self.grid_blocks, *self.loop_blocks), 1), lanes: width}
 
 
-def cpu_reduction_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
+def reduction_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     """A seed for the longest reduction."""
     facts = kernel.facts.reductions
     if not facts or kernel.facts.matmuls:

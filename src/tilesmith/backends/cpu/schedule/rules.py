@@ -11,12 +11,12 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.backends.cpu.schedule.matmul import (
-    cpu_attention_seeds,
-    cpu_matmul_seeds,
-    cpu_reduction_epilogue_seeds,
+    attention_seeds,
+    matmul_seeds,
+    reduction_epilogue_seeds,
 )
-from tilesmith.backends.cpu.schedule.pointwise import cpu_pointwise_seeds
-from tilesmith.backends.cpu.schedule.reduction import cpu_reduction_seeds
+from tilesmith.backends.cpu.schedule.pointwise import pointwise_seeds
+from tilesmith.backends.cpu.schedule.reduction import reduction_seeds
 from tilesmith.backends.cpu.schedule.seed import CpuSeed, complete_blocks, longest
 from tilesmith.backends.cpu.schedule.slots import program_order, scalar_slots
 from tilesmith.backends.cpu.schedule.time_model import CpuModel, device_of
@@ -35,11 +35,11 @@ def _middling_tiles(kernel: TargetedKernel) -> list[CpuSeed]:
 
 
 HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[CpuSeed]]], ...] = (
-    ("matmul with reduction epilogue", cpu_reduction_epilogue_seeds),
-    ("attention", cpu_attention_seeds),
-    ("matmul", cpu_matmul_seeds),
-    ("reduction", cpu_reduction_seeds),
-    ("pointwise", cpu_pointwise_seeds),
+    ("matmul with reduction epilogue", reduction_epilogue_seeds),
+    ("attention", attention_seeds),
+    ("matmul", matmul_seeds),
+    ("reduction", reduction_seeds),
+    ("pointwise", pointwise_seeds),
     ("anything", _middling_tiles),
 )
 """The first that answers gives the default; more specific ones come first."""
