@@ -7,10 +7,11 @@ import torch
 
 import tilesmith
 from examples import matmul_layernorm as example
+from tilesmith.backends.cpu.schedule.rules import CpuRules
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.product_forms import LAST_REDUCES, TWO_PHASES, MultiFormSpec
+from tilesmith.schedule.product_forms import LAST_REDUCES, TWO_PHASES
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 
@@ -26,7 +27,7 @@ def exact_result(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def split_on_cpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(MultiFormSpec, "may_split", True)
+    monkeypatch.setattr(CpuRules, "has_row_forms", True)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
 
 
