@@ -87,6 +87,7 @@ golden: $(READY_DEV)
 docs: $(READY_DEV)
 	$(PYTHON) -m tools.generate_ir_docs
 	$(PYTHON) -m tools.generate_loop_ir_docs
+	$(PYTHON) -m tools.draw_house
 
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table

@@ -44,6 +44,12 @@ class Walk:
         return [folder for folder, _ in groupby(names)]
 
     @property
+    def room_changes(self) -> int:
+        """How often a module entered for the first time stands in another room than the last."""
+        names = (module.split(".")[1] for module in self.modules if "." in module)
+        return sum(1 for _ in groupby(names)) - 1
+
+    @property
     def rooms(self) -> list[str]:
         """Top-level folders and modules, each once, in the order of the first entry."""
         names = (module.split(".")[1] for module in self.modules if "." in module)
@@ -79,7 +85,8 @@ def main() -> None:
         walk = follow(sample)
         print(
             f"{kind}: {sum(walk.calls.values()):,} calls, {len(walk.calls):,} functions, "
-            f"{len(walk.modules)} modules, {len(walk.folders)} folders by first entry"
+            f"{len(walk.modules)} modules; by first entry {len(walk.folders)} folders, "
+            f"{walk.room_changes} changes of room"
         )
         if is_listed:
             print("  " + "\n  ".join(walk.folders))

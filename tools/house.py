@@ -172,6 +172,12 @@ def _is_in(frame: FrameType | None, place: str) -> bool:
     return frame is not None and place in frame.f_code.co_filename
 
 
+def is_room(name: str) -> bool:
+    """Whether a folder has a limit of its own: those of the package, and each backend."""
+    parts = name.split("/")
+    return len(parts) == 2 or (len(parts) == 3 and parts[1] == "backends")
+
+
 def figures() -> dict[str, int]:
     """The table."""
     files, lines = rooms()["tilesmith"]

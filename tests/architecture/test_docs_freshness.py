@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
-from tools import generate_loop_ir_docs
+from tools import draw_house, generate_loop_ir_docs
 from tools.generate_ir_docs import OUTPUT, render
 
 ROOT = Path(__file__).parents[2]
@@ -36,3 +39,42 @@ def test_ir_reference_names_every_op_and_scalar_function():
 def test_relative_links_lead_somewhere(file: Path):
     targets = [link for link in LINK.findall(file.read_text()) if "://" not in link]
     assert not [link for link in targets if not (file.parent / link).exists()]
+
+
+def test_the_drawing_of_the_house_is_up_to_date(tmp_path: Path):
+    # A process of its own: the drawing numbers rooms by a first call, with nothing cached.
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TILESMITH_")}
+    found = subprocess.run(
+        [sys.executable, "-c", "from tools.draw_house import render; print(render(), end='')"],
+        cwd=ROOT,
+        env={**plain, "PYTHONPATH": f"src{os.pathsep}.", "TILESMITH_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert draw_house.OUTPUT.read_text(encoding="utf-8") == found.stdout, "run `make docs`"
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_places_that_the_architecture_names_exist():
+    package = ROOT / "src" / "tilesmith"
+    files = {path.name for path in package.rglob("*.py")}
+    named = re.findall(r"`(?:tilesmith/)?([\w/.]+(?:/|\.py))`", ARCHITECTURE)
+    assert len(named) > 40
+    missing = [
+        place
+        for place in named
+        if not (package / place).exists() and not (ROOT / place).exists() and place not in files
+    ]
+    assert not missing
+
+
+def test_every_room_has_its_section_and_every_section_its_room():
+    rooms = {name for row in draw_house.layers() for name in row}
+    headings = re.findall(r"^### (.*)$", ARCHITECTURE, re.MULTILINE)
+    described = {name for heading in headings for name in re.findall(r"`([\w/]+)`", heading)}
+    assert described <= rooms
+    facades = {"__main__", "_testing", "autotuner", "language", "exc"}
+    assert rooms - described == facades

@@ -1,1 +1,1 @@
-"""The command line: ``tilesmith run script.py``."""
+"""The command line: tune, explain, bench, compare, accuracy, cache and run."""

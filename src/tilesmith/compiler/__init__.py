@@ -1,1 +1,1 @@
-"""The whole way from a traced function to an Artifact, as a few calls."""
+"""From a traced function to an Artifact: the one pipeline, and what is memoised for one key."""

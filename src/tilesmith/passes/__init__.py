@@ -1,1 +1,1 @@
-"""Function in, function out: one pass a file, in the order that ``standard.py`` lists."""
+"""Function in, function out: one pass a file. ``compiler/pipeline.py`` lists them in order."""

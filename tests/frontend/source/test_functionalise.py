@@ -94,7 +94,9 @@ def test_made_up_calls_stand_on_the_line_of_their_statement() -> None:
     tree = ast.parse("x = 0\nif (c and\n        d):\n    x = 1")
     statements = Functionaliser(["c", "d"]).block(tree.body)
     assert {statement.lineno for statement in statements} == {1, 2}
-    assert all(node.end_lineno == 2 for node in ast.walk(statements[-1]) if _is_made_up_call(node))
+    made_up = [node for node in ast.walk(statements[-1]) if _is_made_up_call(node)]
+    assert made_up
+    assert all(getattr(node, "end_lineno", None) == 2 for node in made_up)
 
 
 def _is_made_up_call(node: ast.AST) -> bool:

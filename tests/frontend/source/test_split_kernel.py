@@ -21,7 +21,7 @@ def scale_rows(x, flag):
         bias = 1.0
     out = torch.empty_like(x)
     for t in hl.tile(n):
-        out[t] = x[t] * SCALE + bias
+        out[t] = x[t] * SCALE + bias  # pyright: ignore[reportPossiblyUnboundVariable]
     return out, n
 
 

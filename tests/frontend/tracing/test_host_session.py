@@ -50,7 +50,9 @@ def test_division_gives_a_marked_float_and_comparisons_plain_bools() -> None:
 
 
 def test_what_is_not_of_the_arguments_alone_has_no_origin() -> None:
-    assert (RuntimeInt.make(7, argument(0)) + RuntimeInt.make(2)).origin is None
+    total = RuntimeInt.make(7, argument(0)) + RuntimeInt.make(2)
+    assert isinstance(total, RuntimeInt)
+    assert total.origin is None
 
 
 USES: list[Callable[[Any], Any]] = [

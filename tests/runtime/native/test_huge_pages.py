@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -41,9 +44,28 @@ def test_the_whole_storage_is_advised(monkeypatch: pytest.MonkeyPatch):
     assert len(calls) == 1, "less than a page"
 
 
+def flags_of_mapping(address: int) -> list[str]:
+    """What the kernel notes about the mapping in which an address lies."""
+    is_inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        bounds = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if bounds:
+            is_inside = int(bounds[1], 16) <= address < int(bounds[2], 16)
+        elif is_inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    return []
+
+
+HAS_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
+
+
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this kernel has no transparent huge pages")
 def test_the_system_takes_the_advice():
-    x = torch.full((8 << 20,), 7, dtype=torch.uint8)
+    x = torch.full((64 << 20,), 7, dtype=torch.uint8)
+    middle = x.data_ptr() + x.nbytes // 2
+    assert "hg" not in flags_of_mapping(middle)
     advise_huge_pages(x)
+    assert "hg" in flags_of_mapping(middle), "the kernel was told"
     assert x.min().item() == x.max().item() == 7
 
 

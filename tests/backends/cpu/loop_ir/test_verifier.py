@@ -74,7 +74,9 @@ def test_lanes_along_no_loop_are_refused() -> None:
 
 def test_a_result_along_the_reduced_loop_is_refused() -> None:
     def rewrite(statement: Statement) -> Statement:
-        write = statement.writes[0] if isinstance(statement, Nest) else None
+        if not isinstance(statement, Nest):
+            return statement
+        write = statement.writes[0]
         if not isinstance(write, ReduceElement) or not isinstance(write.target, TilePlace):
             return statement
         along = LoopIndex(statement.layout.vector_axis)
