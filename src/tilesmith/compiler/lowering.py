@@ -115,7 +115,7 @@ def run_stages(
     state: Lowering, stages: Iterable[Stage], observers: Iterable[Observer] = ()
 ) -> Lowering:
     """Run all passes of the stages in order, with observers after each."""
-    watching = (*observers, *((verify_pass,) if _is_verified(state.settings) else ()))
+    watching = (*observers, *((verify_pass,) if is_verified(state.settings) else ()))
     for stage in stages:
         first = state.function
         for step in stage.passes:
@@ -127,7 +127,8 @@ def run_stages(
     return state
 
 
-def _is_verified(settings: Settings) -> bool:
+def is_verified(settings: Settings) -> bool:
+    """Whether the IR is looked at on its way; tests do, and kernels under ``check=True``."""
     return settings.verify_passes or settings.check
 
 

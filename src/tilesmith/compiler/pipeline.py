@@ -12,7 +12,14 @@ from typing import Any
 
 from tilesmith.backends.interface import Backend
 from tilesmith.compiler.checks import check_loops, check_products
-from tilesmith.compiler.lowering import Lowering, Pass, Stage, rewrite, run_stages
+from tilesmith.compiler.lowering import (
+    Lowering,
+    Pass,
+    Stage,
+    is_verified,
+    rewrite,
+    run_stages,
+)
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -102,6 +109,8 @@ def _resolve_schedule(state: Lowering) -> Lowering:
         **schedule.backend_options,
         "fast_math": settings.fast_math,
         "output_origin_lines": settings.output_origin_lines,
+        # A backend with an IR of its own looks at it where passes are looked at.
+        "is_verified": is_verified(settings),
     }
     reserved = settings.persistent_reserved_sms
     return replace(

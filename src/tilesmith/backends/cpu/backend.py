@@ -7,6 +7,7 @@ from functools import partial
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.emission.kernel import emit_kernel
+from tilesmith.backends.cpu.loop_ir.verifier import verify_kernel
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
 from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
@@ -29,6 +30,8 @@ def emit(function: Function, schedule: Schedule) -> Artifact:
     """The artifact that runs ``function`` as ``schedule`` says."""
     _refuse(function)
     kernel = lower_kernel(function, schedule)
+    if schedule.backend_options.get("is_verified"):
+        verify_kernel(kernel)
     name = f"tilesmith_{function.name}"
     return Artifact(
         name=name,

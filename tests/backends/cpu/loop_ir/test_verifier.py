@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import torch
 
+import tilesmith
+import tilesmith.language as hl
 from tests.backends.cpu.test_print_nests import CASES, Case, find, lower
 from tilesmith import exc
+from tilesmith.backends.cpu import backend
 from tilesmith.backends.cpu.loop_ir.elements import LoopIndex, TilePlace
 from tilesmith.backends.cpu.loop_ir.nests import Nest, ReduceElement, StoreElement
 from tilesmith.backends.cpu.loop_ir.statements import Assign, Kernel, Statement
+from tilesmith.backends.cpu.loop_ir.verifier import verify_kernel
 from tilesmith.dtypes import I64
-from tools.verify_loop_ir import verify_kernel
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -94,3 +98,20 @@ def test_a_scalar_of_another_type_is_refused() -> None:
 
     kernel = lower(find("branch_while_and_atomic"))[1]
     refused(change(kernel, rewrite), "a scalar of another type")
+
+
+def test_compiling_in_tests_verifies_the_loop_ir(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(kernel: Kernel) -> None:
+        raise exc.InternalError(problem=f"looked at {kernel.name}")
+
+    monkeypatch.setattr(backend, "verify_kernel", broken)
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        for tile in hl.tile(x.size(0)):
+            out[tile] = x[tile] * 2
+        return out
+
+    bound = tilesmith.kernel(double).bind((torch.ones(8),))
+    with pytest.raises(exc.InternalError, match="looked at"):
+        bound.to_artifact()

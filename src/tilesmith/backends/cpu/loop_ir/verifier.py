@@ -3,26 +3,18 @@
 Variables and tiles are defined before they are read, positions use loops that are open, lanes and
 layouts agree, accesses have an index for each dimension, and values have the type of their place.
 
-``python -m tools.verify_loop_ir [--only softmax]`` checks every example and conformance kernel;
-tests of the CPU backend check every kernel that they compile.
+It runs where passes are verified too: in all tests and under ``check=True``.
 """
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tilesmith.backends.cpu import backend
 from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir import nests, statements, whole_tiles
-from tilesmith.backends.cpu.lowering.kernel import lower_kernel
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
-from tilesmith.ir.function import Function
-from tilesmith.schedule.schedule import Schedule
-from tools.code_snapshot import case_names, snapshot
 
 
 def verify_kernel(kernel: statements.Kernel) -> None:
@@ -180,28 +172,3 @@ def _verify_whole_tile(scope: _Scope, item: whole_tiles.WholeTile) -> _Scope:
     else:
         scope.hold(item.tile)
     return scope
-
-
-def lower_and_verify(function: Function, schedule: Schedule) -> statements.Kernel:
-    """What the backend calls in the place of ``lower_kernel`` where kernels are to be checked."""
-    kernel = lower_kernel(function, schedule)
-    verify_kernel(kernel)
-    return kernel
-
-
-def main() -> None:
-    """Name the kernels whose loop IR is malformed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
-    only = parser.parse_args().only
-    warnings.simplefilter("ignore")
-    backend.lower_kernel = lower_and_verify
-    names = [name for name in case_names() if only in name]
-    for name in names:
-        lines = snapshot(name, "cpu:avx2").splitlines()
-        print(*(f"{name}: {line}\n" for line in lines if "malformed loop IR" in line), end="")
-    print(f"checked {len(names)} kernels")
-
-
-if __name__ == "__main__":
-    main()
