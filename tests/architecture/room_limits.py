@@ -4,8 +4,8 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (13, 2_500),
-    "tilesmith/backends": (125, 20_150),
-    "tilesmith/backends/cpu": (67, 11_750),
+    "tilesmith/backends": (125, 20_350),
+    "tilesmith/backends/cpu": (67, 12_000),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (51, 8_100),
     "tilesmith/bench": (23, 4_450),
@@ -21,19 +21,19 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/numerics": (23, 4_750),
     "tilesmith/passes": (21, 3_850),
     "tilesmith/runtime": (17, 1_600),
-    "tilesmith/schedule": (34, 5_500),
+    "tilesmith/schedule": (33, 5_450),
     "tilesmith/store": (9, 1_200),
     "tilesmith/tune": (41, 6_650),
 }
 """Room: how many files and lines it may have, with all its folders."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 79_950,
-    "files in src": 479,
-    "longest import chain": 31,
+    "lines in src": 80_200,
+    "files in src": 478,
+    "longest import chain": 30,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
-    "files that name a lane-mixing op (Sort)": 9,
+    "files that name a lane-mixing op (Sort)": 7,
     "modules with one importer": 127,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
