@@ -131,6 +131,7 @@ def test_amd_options():
         "matrix_instr_nonkdim": 16,
         "fast_math": False,
         "output_origin_lines": True,
+        "is_verified": True,
     }
     modifiers = [schedule.accesses[slot].cache_modifier for slot in range(3)]
     assert modifiers == ["", ".cg", ".wt"]
