@@ -33,16 +33,16 @@ class LineListener:
         self._places, self._console = places, console
 
     def started(self, job: Job) -> None:
-        """Nothing: the line comes with the row."""
+        """A line comes with the row, so there is nothing to say yet."""
 
     def finished(self, row: Row) -> None:
-        """The line."""
+        """Print where the row stands among all, and what it says."""
         place, total = self._places[row.key], len(self._places)
         line = f"[{place:>{len(str(total))}}/{total}] {row_line(row)}"
         self._console.print(Text(line, style=style_of(row)), soft_wrap=True)
 
     def done(self, rows: Sequence[Row]) -> None:
-        """Nothing: the results follow."""
+        """Results follow in a table, so there is nothing to add."""
 
 
 class BarListener(LineListener):

@@ -146,7 +146,7 @@ class _Program:
             for op in stage:
                 self._write_op(op, parts)
             if number < len(self._plan.exchanged):
-                self._meet(number, parts)
+                self._exchange_sums(number, parts)
 
     def _insert(self, ops: tuple[Operation, ...]) -> None:
         for op in self._copy.write(ops):
@@ -176,7 +176,7 @@ class _Program:
             mask = self._write.apply("and", mask, store.mask)
         return replace(store, mask=mask)
 
-    def _meet(self, number: int, parts: PanelParts) -> None:
+    def _exchange_sums(self, number: int, parts: PanelParts) -> None:
         """Exchange the parts of one stage's reductions; their results are then of whole rows."""
         values, memory = self._copy.values, self._form.parts_of
         direct = self._plan.exchanged[number]

@@ -296,7 +296,7 @@ class ChildDied(ChildError):  # noqa: N818 - says what has happened
         return f"process died{when}: {self.note or (f'{how} ({hint})' if hint else how)}"
 
     def __str__(self) -> str:
-        return _with_tail(self.reason, self.log_tail)
+        return _reason_with_log_tail(self.reason, self.log_tail)
 
 
 class ChildTimeout(ChildError):  # noqa: N818
@@ -318,7 +318,7 @@ class ChildTimeout(ChildError):  # noqa: N818
         return f"{what} within {self.seconds:g} s"
 
     def __str__(self) -> str:
-        return _with_tail(self.reason, self.log_tail)
+        return _reason_with_log_tail(self.reason, self.log_tail)
 
 
 class ChildUnavailable(ChildError):  # noqa: N818
@@ -328,6 +328,6 @@ class ChildUnavailable(ChildError):  # noqa: N818
     """
 
 
-def _with_tail(reason: str, log_tail: str) -> str:
+def _reason_with_log_tail(reason: str, log_tail: str) -> str:
     lines = log_tail.rstrip().splitlines()[-TAIL_LINES:]
     return "\n  ".join([reason, *lines])

@@ -173,7 +173,7 @@ def emit_product(context: Context, product: loop_ir.Product) -> None:
 
 def _emit_one(context: Context, product: loop_ir.Product, number: Register | None) -> None:
     builder, lanes = context.builder, context.function.kernel.target.vector_lanes
-    out = _of_buffer(context, context.function.buffers[product.target], number)
+    out = _view_of_buffer(context, context.function.buffers[product.target], number)
     m, n, k = product.shape[-3:]
     lhs = _view(context, product.lhs, number)
     problem = DotProblem(
@@ -224,11 +224,11 @@ def _with_rhs(
 
 def _view(context: Context, matrix: loop_ir.Matrix, number: Register | None) -> View:
     if isinstance(matrix, loop_ir.StoredMatrix):
-        return _of_buffer(context, context.function.buffers[matrix.tile], number)
-    return _of_load(context, matrix, number)
+        return _view_of_buffer(context, context.function.buffers[matrix.tile], number)
+    return _view_of_load(context, matrix, number)
 
 
-def _of_buffer(context: Context, buffer: Buffer, number: Register | None) -> View:
+def _view_of_buffer(context: Context, buffer: Buffer, number: Register | None) -> View:
     builder, pointer = context.builder, buffer.pointer
     if number is not None:
         position = builder.multiply(number, buffer.strides[0])
@@ -236,7 +236,7 @@ def _of_buffer(context: Context, buffer: Buffer, number: Register | None) -> Vie
     return View(pointer, (buffer.strides[-2], buffer.strides[-1]), buffer.dtype)
 
 
-def _of_load(context: Context, matrix: loop_ir.LoadedMatrix, number: Register | None) -> View:
+def _view_of_load(context: Context, matrix: loop_ir.LoadedMatrix, number: Register | None) -> View:
     zero = index(0)
     starts = {axis: zero for axis in matrix.axes if axis is not None}
     if number is not None and matrix.axes[0] is not None:
