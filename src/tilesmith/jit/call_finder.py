@@ -22,7 +22,7 @@ from tilesmith.jit.call_keys import (
     share_storage,
 )
 from tilesmith.jit.specialization_key import INT32_RANGE
-from tilesmith.runtime.calls.reader import Forms, TensorReader
+from tilesmith.runtime.calls.reader import ArgumentSignatures, TensorReader
 
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
@@ -63,7 +63,7 @@ class CallFinder:
         """A function of all arguments: what the table has for them, None if nothing is found."""
         self._find_by_types: Callable[..., Any] = _find_nothing
         """The same without native code."""
-        self._native: Forms | None = None
+        self._native: ArgumentSignatures | None = None
         self._forms: dict[Types, dict[Hashable, tuple[Match, Any]]] = {}
         """By the shape of the first tensor, a test of all arguments and what it stands for."""
         self._learned: set[Hashable] = set()

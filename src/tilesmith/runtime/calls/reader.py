@@ -39,7 +39,7 @@ _ADDRESS = 0
 _FIELDS = {"size": 1, "stride": 2}
 
 
-class Forms(Protocol):
+class ArgumentSignatures(Protocol):
     """A function of arguments that gives what was added for arguments like them."""
 
     otherwise: Callable[..., Any]
@@ -89,7 +89,7 @@ class TensorReader(Protocol):
         low: int,
         high: int,
         max_offset: int,
-    ) -> Forms:
+    ) -> ArgumentSignatures:
         """No forms yet.
 
         Where sizes are not fixed, forms hold of sizes and strides which are 0 or 1, and whether
