@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tilesmith.ir.types import dynamic_form
-from tilesmith.runtime.calls.reader import Forms, process_readers
+from tilesmith.runtime.calls.reader import ArgumentSignatures, process_readers
 from tilesmith.settings import Settings
 
 CACHE = Path(Settings().cache_dir)
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(READER is None, reason=process_readers().obstacl
 LOW, HIGH, MAX_OFFSET = -100, 1000, 5000
 
 
-def make_forms(otherwise: Any = None, *, are_sizes_fixed: bool = True) -> Forms:
+def make_forms(otherwise: Any = None, *, are_sizes_fixed: bool = True) -> ArgumentSignatures:
     assert READER is not None
     rules = (are_sizes_fixed, LOW, HIGH, MAX_OFFSET)
     return READER.Forms(otherwise or (lambda *args: None), *rules)
