@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -43,6 +44,7 @@ class Copy:
         self._folder = folder
         self._tree = folder / "tree"
         self._tree.mkdir()
+        self._moments = itertools.count(int(time.time()) + 1)
         for name in COPIED:
             shutil.copytree(ROOT / name, self._tree / name)
         for file in ROOT.iterdir():
@@ -54,12 +56,21 @@ class Copy:
         source = self._tree / "src" / "tilesmith"
         texts = read_source(source)
         path = find_file(mutant, texts)
-        file = source / path
-        file.write_text(texts[path].replace(mutant.before, mutant.after), encoding="utf-8")
+        self._write(source / path, texts[path].replace(mutant.before, mutant.after))
         try:
             return self.run_tests(tests, limit_s)
         finally:
-            file.write_text(texts[path], encoding="utf-8")
+            self._write(source / path, texts[path])
+
+    def _write(self, file: Path, text: str) -> None:
+        """Replace a file; each time a second later than the last.
+
+        Python takes a compiled module for current by the size and the second of its source:
+        a mutant of the same size, mended within that second, would go on living.
+        """
+        file.write_text(text, encoding="utf-8")
+        moment = next(self._moments)
+        os.utime(file, (moment, moment))
 
     def run_tests(self, tests: Sequence[str], limit_s: float) -> Verdict:
         """Run tests on the copy as it is until one fails. Compiled kernels are not kept."""

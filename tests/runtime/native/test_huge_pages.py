@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from pathlib import Path
 
@@ -61,7 +62,8 @@ HAS_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
 
 @pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this kernel has no transparent huge pages")
 def test_the_system_takes_the_advice():
-    x = torch.full((64 << 20,), 7, dtype=torch.uint8)
+    # A mapping of its own: a tensor of torch may lie in memory that was advised before.
+    x = torch.frombuffer(mmap.mmap(-1, 64 << 20), dtype=torch.uint8).fill_(7)
     middle = x.data_ptr() + x.nbytes // 2
     assert "hg" not in flags_of_mapping(middle)
     advise_huge_pages(x)
