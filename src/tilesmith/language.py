@@ -8,8 +8,14 @@ from typing import NoReturn
 from tilesmith.diagnostics import errors
 from tilesmith.frontend.functions.combine import associative_scan, cumprod, cumsum, reduce
 from tilesmith.frontend.functions.creation import arange, full, zeros
-from tilesmith.frontend.functions.matmul import dot, dot_scaled
+from tilesmith.frontend.functions.matmul import dot
 from tilesmith.frontend.functions.moved_elements import subscript
+from tilesmith.frontend.functions.packed_formats import (
+    dot_scaled,
+    float4_e2m1fn_x2_to_float32,
+    load_bfloat16_x16_to_float16,
+    load_float4_e2m1fn_x16_to_float16,
+)
 from tilesmith.frontend.functions.random import rand, rand4x, randint
 from tilesmith.frontend.functions.rearrangement import join, split
 from tilesmith.frontend.language.debugging import breakpoint, device_print
@@ -37,11 +43,6 @@ from tilesmith.frontend.language.memory import (
     load,
     stacktensor_like,
     store,
-)
-from tilesmith.frontend.language.packed_formats import (
-    float4_e2m1fn_x2_to_float32,
-    load_bfloat16_x16_to_float16,
-    load_float4_e2m1fn_x16_to_float16,
 )
 from tilesmith.frontend.tracing.tile import (
     Tile,

@@ -36,8 +36,7 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import Scan
 from tilesmith.ir.parser import parse_function
 from tilesmith.ir.traversal import definitions, rewrite_function, walk_function
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Dim, Value
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.mask_partial_tiles import mask_partial_tiles

@@ -28,7 +28,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.passes.squeeze_unit_axes import FORM_RULES
 
 PLANNED = (

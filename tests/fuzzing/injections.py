@@ -22,7 +22,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.traversal import Substitution, rewrite_function
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 Rewrite = Callable[[Operation], "Operation | list[Operation] | None"]
 

@@ -12,8 +12,7 @@ from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.parser import parse_function
-from tilesmith.ir.types import TensorType, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Value, scalar
 from tilesmith.ir.verifier import verify_function
 
 HEAD = """func @f {

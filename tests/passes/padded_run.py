@@ -17,8 +17,7 @@ from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.types import Dim, Shape, TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, TensorType, Value
 
 _REDUCTIONS = {
     "sum": lambda x, axis: x.sum(axis),

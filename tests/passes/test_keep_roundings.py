@@ -8,7 +8,7 @@ import torch
 from tests.passes.program_text import make_program
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.keep_roundings import find_roundings, keep_roundings
 from tilesmith.passes.widen_floats import widen_floats

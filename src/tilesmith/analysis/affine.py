@@ -13,8 +13,7 @@ from tilesmith.ir.axis_roles import AxisForm, Inserted, Numbered, Permuted, Repe
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 
 Term = tuple[Value, int]
 """A scalar value and its coefficient."""

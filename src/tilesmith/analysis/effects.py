@@ -13,8 +13,7 @@ from tilesmith.ir.ops.control_flow import GroupBarrier, While
 from tilesmith.ir.ops.foreign import InlineAsm
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import walk, walk_function
-from tilesmith.ir.types import TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Value
 
 AliasGroup = int | Value
 """A non-negative alias number, or the tensor itself when it shares storage with nothing."""

@@ -26,8 +26,7 @@ from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
 from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import definitions, walk
-from tilesmith.ir.types import Dim, Shape, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, TileType, Value
 
 
 class BlockUse(Enum):

@@ -28,8 +28,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import bound_blocks, definitions
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, TileType, Value
 
 
 @dataclass(frozen=True)

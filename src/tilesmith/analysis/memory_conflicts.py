@@ -25,8 +25,7 @@ from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier, Loop
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, Value
 
 Definitions = Mapping[Value, Operation]
 

@@ -16,7 +16,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 def find_partial_axes(

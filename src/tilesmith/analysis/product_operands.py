@@ -9,8 +9,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Value
 
 Definitions = Mapping[Value, Operation]
 LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32

@@ -26,8 +26,7 @@ from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.traversal import count_uses, definitions, values_used_by, walk_function
-from tilesmith.ir.types import Dim, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, TileType, Value
 
 
 @dataclass(eq=False)

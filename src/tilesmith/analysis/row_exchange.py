@@ -24,8 +24,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 
 _POWERS = ("exp", "exp2")
 MOST_EXCHANGES = 2

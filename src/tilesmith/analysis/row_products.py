@@ -29,8 +29,7 @@ from tilesmith.ir.ops.indexing import BlockSize, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import definitions, values_used_by, walk
-from tilesmith.ir.types import Dim, Shape, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, TileType, Value
 
 _WITH_EFFECTS = (Load, Store, Loop, Yield, ProgramBarrier)
 """What may stand beside pure ops: the rest of memory and control flow is not followed."""

@@ -27,8 +27,7 @@ from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, AtomicKind
 from tilesmith.ir.ops.shape import Broadcast
 from tilesmith.ir.traversal import count_uses, definitions, values_defined_in, walk
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 
 _LAST_WRITER_WINS = (AtomicKind.XCHG.value, AtomicKind.CAS.value)
 _UNCHANGED_BY_ZERO = (AtomicKind.ADD.value, AtomicKind.OR.value, AtomicKind.XOR.value)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith.dtypes import BF16, F16, F32, F64, DType, Kind
-from tilesmith.ir.values import Constant
+from tilesmith.ir.types import Constant
 
 
 def normalize(value: Constant, dtype: DType) -> Constant | None:

@@ -19,7 +19,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import definitions, walk, walk_function
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _MEMORY = Trait.READS | Trait.WRITES
 Definitions = Mapping[Value, Operation]

@@ -36,7 +36,7 @@ from tilesmith.frontend.tracing.tile import OnlyTile, Tile
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 STATIC_LOOP_LIMIT = 10_000
 """Turns of a ``while`` whose condition is known; more are taken for a loop without end."""

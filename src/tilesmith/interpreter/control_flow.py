@@ -19,8 +19,7 @@ from tilesmith.interpreter.frame import Evaluators, Frame, Tile, length_of
 from tilesmith.interpreter.prepare import LoopPlan
 from tilesmith.interpreter.stepped_grids import run_in_steps
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, If, Loop, While, Yield
-from tilesmith.ir.types import Dim, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, TileType, Value
 
 
 def evaluate_grid(op: Grid, frame: Frame) -> None:

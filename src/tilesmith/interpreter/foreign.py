@@ -10,8 +10,7 @@ from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
-from tilesmith.ir.types import TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Value
 
 _FIX = (
     'move the arguments to a GPU (backend="triton"), or write it with torch operations,\n'

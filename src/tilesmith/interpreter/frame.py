@@ -13,8 +13,7 @@ from tilesmith.interpreter.races import RaceDetector
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.types import Dim, Shape, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, TileType, Value
 
 Tile = torch.Tensor | AffineTile | int | bool
 """Scalars of integer and bool type are Python's; float scalars are 0-d tensors; all else is a

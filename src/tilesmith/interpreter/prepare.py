@@ -11,8 +11,7 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
 from tilesmith.ir.ops.memory import Atomic, Store
 from tilesmith.ir.traversal import count_uses, walk, walk_function
-from tilesmith.ir.types import TensorType, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, TileType, Value
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _SIGN_BIT = -(1 << 63)
 _HALF = frozenset({torch.float16, torch.bfloat16, *FLOAT8})

@@ -24,8 +24,7 @@ from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
-from tilesmith.ir.types import TensorType, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, TileType, Value
 
 EVALUATORS: Evaluators = {
     **elementwise.EVALUATORS,

@@ -18,7 +18,7 @@ from tilesmith.interpreter.access import SliceAccess
 from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.interpreter.prepare import GridStep
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from typing import ClassVar, Protocol
 
 from typing_extensions import override
 
-from tilesmith.ir.types import Shape, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, TileType, Value
 
 
 class Role(Enum):

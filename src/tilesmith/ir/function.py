@@ -1,14 +1,17 @@
-"""A device function: parameters, block and size symbols, and a body of parallel loops."""
+"""A device function: parameters, block and size symbols, and a body of parallel loops.
+
+A ``Builder`` collects the ops of regions that are still open and gives them locations.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
-from tilesmith.ir.operation import Region
-from tilesmith.ir.types import Extent
-from tilesmith.ir.values import Value
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.types import Extent, Type, Value
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,48 @@ class Function:
     def with_body(self, body: Region) -> Function:
         """The same function with another body."""
         return self if body is self.body else replace(self, body=body)
+
+
+Op = TypeVar("Op", bound=Operation)
+
+
+class Builder:
+    """A stack of open regions. ``locate`` tells where the user's code is right now."""
+
+    def __init__(self, locate: Callable[[], SourceLocation] = lambda: UNKNOWN) -> None:
+        self.locate = locate
+        self._stack: list[list[Operation]] = [[]]
+
+    @property
+    def depth(self) -> int:
+        """Number of open regions, the outermost included."""
+        return len(self._stack)
+
+    def insert(self, op: Op) -> Op:
+        """Append a finished op."""
+        self._stack[-1].append(op)
+        return op
+
+    def create(self, cls: type[Op], result_type: Type, **fields: object) -> Value:
+        """Append an op with one result of ``result_type`` and return that result."""
+        loc = self.locate()
+        value = Value(result_type, "", loc)
+        self.insert(cls(results=(value,), loc=loc, **fields))  # type: ignore[arg-type]
+        return value
+
+    def effect(self, cls: type[Op], **fields: object) -> Op:
+        """Append an op without results."""
+        return self.insert(cls(loc=self.locate(), **fields))  # type: ignore[arg-type]
+
+    def definition_of(self, value: Value) -> Operation | None:
+        """The op of a region still open that gives a value, if there is one."""
+        ops = (op for region in self._stack for op in region)
+        return next((op for op in ops if any(result is value for result in op.results)), None)
+
+    def open_region(self) -> None:
+        """Start collecting ops of a nested region."""
+        self._stack.append([])
+
+    def close_region(self, args: tuple[Value, ...] = ()) -> Region:
+        """Stop collecting and hand over the region."""
+        return Region(args, tuple(self._stack.pop()))

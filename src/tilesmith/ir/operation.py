@@ -17,7 +17,7 @@ from typing_extensions import Self, dataclass_transform
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.ir.axis_roles import LANES_MEET, AxisForm, OperandRoles
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Value
 
 
 class Trait(Flag):

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import NAMED, OPERAND, OPERANDS, Operation, Region
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 class _Names:

@@ -12,8 +12,7 @@ from dataclasses import replace
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value
 
 Rewrite = Callable[[Operation], "Operation | Iterable[Operation] | None"]
 """What to put in an op's place: itself, several ops, or nothing (None)."""

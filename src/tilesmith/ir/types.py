@@ -1,4 +1,4 @@
-"""Types of SSA values: tiles (computed values) and tensors (memory the caller owns).
+"""SSA values and their types: tiles (computed values) and tensors (memory the caller owns).
 
 A tile's dimension is a product of constants and symbols. A symbol is the name of a block (a tuned
 or fixed block size) or of a runtime size; both are declared in the ``Function``. Two dimensions
@@ -8,10 +8,11 @@ are the same axis exactly when they are equal, so tiles of different loops never
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.dtypes import DType
 
 Extent = int | str
@@ -152,3 +153,32 @@ def dynamic_form(shape: tuple[int, ...], strides: tuple[int, ...]) -> DynamicFor
 def plain_extents(extents: tuple[object, ...]) -> tuple[int, ...]:
     """Each extent if it is 0 or 1, else 2; symbols stand for runtime values."""
     return tuple(2 if extent not in (0, 1) else int(extent == 1) for extent in extents)
+
+
+Constant = int | float | bool
+"""What one lane holds where that is known at compile time."""
+
+
+@dataclass(eq=False)
+class Value:
+    """One SSA value. Only the name may change after creation; it has no meaning, only readers."""
+
+    type: Type
+    name: str = ""
+    loc: SourceLocation = field(default=UNKNOWN, repr=False)
+
+    @property
+    def tile(self) -> TileType:
+        """The type of a value known to be a tile."""
+        assert isinstance(self.type, TileType), self
+        return self.type
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of a value known to be a tensor."""
+        assert isinstance(self.type, TensorType), self
+        return self.type
+
+    def like(self, new_type: Type | None = None) -> Value:
+        """A fresh value with the same name and location."""
+        return Value(new_type or self.type, self.name, self.loc)

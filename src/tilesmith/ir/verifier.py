@@ -15,8 +15,7 @@ from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.printer import print_function
-from tilesmith.ir.types import Shape, TensorType, Type
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, TensorType, Type, Value
 
 # What a rule of an op may run into when the op is malformed: a tensor for a tile, a wrong rank.
 _MALFORMED = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)

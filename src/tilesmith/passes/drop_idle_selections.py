@@ -22,8 +22,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import Definitions, Replacement, apply_rules
-from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Dim, Shape, Value
 
 _DEPTH = 8
 """How many ops behind a value are looked at."""

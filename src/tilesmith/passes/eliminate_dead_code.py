@@ -10,8 +10,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.traversal import walk, walk_function
-from tilesmith.ir.types import TensorType, Type
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Type, Value
 
 CONTROL_FLOW = (Grid, Loop, While, If)
 

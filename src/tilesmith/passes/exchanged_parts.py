@@ -21,15 +21,14 @@ from tilesmith.analysis.row_exchange import (
 )
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.dtypes import I32, DType
-from tilesmith.ir.builder import Builder, TileWriter
-from tilesmith.ir.function import Block, Function, Parameter
+from tilesmith.ir.function import Block, Builder, Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, GroupBarrier, Yield
 from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
-from tilesmith.ir.types import Dim, Shape, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.types import Dim, Shape, Value, scalar
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 
 LEAST_PARTS = 4

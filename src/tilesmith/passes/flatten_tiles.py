@@ -9,16 +9,15 @@ from math import prod
 from tilesmith.analysis.flattenable import BlockUse, block_use_of, find_flattenable, find_run
 from tilesmith.dtypes import I32, I64, DType
 from tilesmith.ir.axis_roles import Accessed
-from tilesmith.ir.builder import Builder, TileWriter
-from tilesmith.ir.function import Block, Function
+from tilesmith.ir.function import Block, Builder, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.indexing import Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
+from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, walk
-from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Type, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Type, Value, scalar
 
 
 def flatten_tiles(

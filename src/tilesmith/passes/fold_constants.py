@@ -12,7 +12,7 @@ from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
 from tilesmith.ir.traversal import Definitions, Replacement, Rule, Substitution, apply_rules
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Value
 
 _MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
 """Forms in which every element of the result is one of the first operand."""

@@ -16,7 +16,7 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import Substitution, bound_blocks, definitions, value_symbols
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 def forward_stored_values(function: Function) -> Function:

@@ -9,7 +9,7 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import count_uses
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 def fuse_accumulating_dots(function: Function) -> Function:

@@ -9,7 +9,7 @@ from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import bound_blocks, definitions, rewrite_function, shape_symbols
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _DIVISIONS = ("floordiv", "truncdiv", "mod", "fmod")
 

@@ -18,8 +18,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.traversal import rewrite_function, walk, walk_function
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value
 
 _EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)

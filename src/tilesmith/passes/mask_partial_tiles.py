@@ -15,8 +15,7 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.traversal import bound_blocks, definitions
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Dim, Value
 
 _NEVER_PADDED_FROM = 32
 """Backends may pad smaller powers of two where a dot needs more lanes, but no larger ones."""

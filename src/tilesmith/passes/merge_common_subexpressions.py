@@ -19,7 +19,7 @@ from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import Substitution, bound_blocks, shape_symbols
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 def merge_common_subexpressions(function: Function) -> Function:

@@ -17,7 +17,7 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Loop, While
 from tilesmith.ir.ops.memory import Load, ProgramBarrier
 from tilesmith.ir.traversal import definitions, values_defined_in
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _BARRIERS = (ProgramBarrier, GridBarrier, GroupBarrier)
 """Ops at which all threads of a program wait for each other."""

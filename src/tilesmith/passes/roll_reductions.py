@@ -19,8 +19,7 @@ from tilesmith.analysis.rollable import (
 )
 from tilesmith.analysis.scalar_arithmetic import convert
 from tilesmith.dtypes import BOOL, F32, I32, DType
-from tilesmith.ir.builder import Builder, TileWriter
-from tilesmith.ir.function import Block, Function
+from tilesmith.ir.function import Block, Builder, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast
@@ -28,9 +27,9 @@ from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import ProgramBarrier
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Dim, Shape, TileType, Type, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, TileType, Type, Value, scalar
 
 _COMBINE = {
     ReduceKind.SUM: "add",

@@ -15,7 +15,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import Definitions, apply_rules
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _LOG2_E = 1 / math.log(2)
 _KEPT_BITS = -(1 << 13)

@@ -9,13 +9,12 @@ from math import prod
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.builder import Builder, TileWriter
-from tilesmith.ir.function import Block, Function, Parameter
+from tilesmith.ir.function import Block, Builder, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import Dim, TensorType, TileType, Type, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, TensorType, TileType, Type, Value, scalar
 
 
 class CopiedOps:

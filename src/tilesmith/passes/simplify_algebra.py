@@ -14,8 +14,7 @@ from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.rearrangement import Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import Definitions, Replacement, Rule, apply_rules
-from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Shape, Value
 
 Applies = Callable[[DType], bool]
 

@@ -16,15 +16,14 @@ from typing_extensions import override
 
 from tilesmith.analysis.row_products import RowProduct, find_row_product
 from tilesmith.dtypes import BOOL, I32
-from tilesmith.ir.builder import Builder, TileWriter
-from tilesmith.ir.function import Block, Function, Parameter
+from tilesmith.ir.function import Block, Builder, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.types import Dim, Type, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.types import Dim, Type, Value, scalar
 from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 

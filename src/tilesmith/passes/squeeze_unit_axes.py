@@ -38,8 +38,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.rearrangement import Gather
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import ONE, Dim, Shape, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Shape, TileType, Value
 
 
 def squeeze_unit_axes(function: Function, units: Collection[str]) -> Function:

@@ -17,8 +17,7 @@ from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TensorType, TileType, Type
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, TileType, Type, Value
 
 
 class CannotWidenError(Exception):

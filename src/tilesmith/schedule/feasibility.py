@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from tilesmith.diagnostics.errors import InvalidConfig
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, Value
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import KernelModel, TargetedKernel, Values

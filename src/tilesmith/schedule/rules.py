@@ -13,8 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.device import Device

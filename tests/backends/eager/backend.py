@@ -23,7 +23,7 @@ from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 from tilesmith.schedule.schedule import Schedule
 from tilesmith.schedule.space.fragments import BooleanFragment

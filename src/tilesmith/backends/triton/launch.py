@@ -33,7 +33,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 _INFIX = {"floordiv": "//", "mod": "%"}

@@ -41,7 +41,7 @@ from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 def scan(x: TileValue, dim: Any, kind: ReduceKind, *, reverse: bool = False) -> TileValue:

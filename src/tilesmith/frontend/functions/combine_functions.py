@@ -28,8 +28,7 @@ from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import COMBINE_OPS, Reduce, Scan
-from tilesmith.ir.types import TileType, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value, scalar
 
 REDUCE, SCAN = "hl.reduce", "hl.associative_scan"
 COMBINERS = (REDUCE, SCAN)

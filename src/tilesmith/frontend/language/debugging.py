@@ -13,7 +13,7 @@ from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.ir.ops.foreign import Breakpoint, Print
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _PACKAGE = "tilesmith.frontend"
 _TRACING_MODULE = f"{_PACKAGE}.trace"

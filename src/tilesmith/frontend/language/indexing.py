@@ -30,8 +30,7 @@ from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, 
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.ir.types import ONE, Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Shape, Value
 
 
 @dataclass(frozen=True)

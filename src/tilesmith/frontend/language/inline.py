@@ -26,8 +26,7 @@ from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.foreign import InlineAsm, InlineTriton
-from tilesmith.ir.types import Shape, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, TileType, Value
 
 Arguments = Sequence[Any] | Mapping[str, Any]
 

@@ -19,7 +19,6 @@ from tilesmith.frontend.tracing.emission import (
     permute,
     reshape,
 )
-from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import Dim, Shape
@@ -94,8 +93,7 @@ def _jagged_tiles(factors: Shape) -> Iterator[Any]:
                 yield tile
 
 
-def _lacks(tile: Tile, factors: Shape) -> bool:
-    assert tile.lengths is not None
+def _lacks(tile: Any, factors: Shape) -> bool:
     return any(dim not in factors for dim in tile.lengths.tile.shape)
 
 
@@ -109,9 +107,8 @@ def _require_lengths(shape: Shape, mixed: Shape, use: str) -> None:
             )
 
 
-def _within(tile: Tile, position: int, factors: Shape) -> TileValue:
+def _within(tile: Any, position: int, factors: Shape) -> TileValue:
     """``index < length``, with axes of size 1 where neither has one."""
-    assert tile.lengths is not None
     lengths = tile.lengths
     index = cast(tile.index, lengths.tile.dtype)
     others = tuple(axis for axis in range(len(factors)) if axis != position)

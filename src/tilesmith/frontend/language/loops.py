@@ -32,8 +32,7 @@ from tilesmith.frontend.tracing.tracer import (
 )
 from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
 from tilesmith.ir.ops.control_flow import GridBarrier
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 
 
 @dataclass(frozen=True)

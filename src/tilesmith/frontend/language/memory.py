@@ -21,8 +21,7 @@ from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer
 from tilesmith.frontend.tracing.values import TileValue, TorchOperand, dispatch
 from tilesmith.ir.ops.memory import MEMORY_ORDERS, Atomic, AtomicKind, Load, Store
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value
 
 
 class StackTensor(TorchOperand):

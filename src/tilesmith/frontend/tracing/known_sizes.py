@@ -20,8 +20,7 @@ from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 
 Linear = dict[Value | str | None, int]
 """Coefficients of unknown values, of symbols (blocks and runtime sizes), and the constant."""

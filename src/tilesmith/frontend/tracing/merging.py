@@ -22,7 +22,7 @@ from tilesmith.frontend.tracing.emission import cast, full
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.values import Scalar, TileValue
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 State = tuple[Any, ...]
 

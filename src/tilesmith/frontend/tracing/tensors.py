@@ -11,8 +11,7 @@ from tilesmith.frontend.tracing.emission import integer
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TorchOperand, dispatch
 from tilesmith.ir.function import Size
-from tilesmith.ir.types import Dim, Extent, TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Extent, TensorType, Value
 
 _VIEWS = frozenset(
     f".{name}"

@@ -15,8 +15,7 @@ from tilesmith.frontend.tracing.emission import apply, integer
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, TorchOperand, dispatch, size_of_dim
 from tilesmith.ir.ops.indexing import TileIndex
-from tilesmith.ir.types import ONE, Dim, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, TileType, Value
 
 Operator = Callable[..., Any]
 

@@ -23,11 +23,9 @@ from tilesmith.dtypes import I32, I64, DType
 from tilesmith.frontend.tracing.guards import GuardList
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.builder import Builder
-from tilesmith.ir.function import Block, Function, Parameter, Size
+from tilesmith.ir.function import Block, Builder, Function, Parameter, Size
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.types import Dim, Extent, TensorType, Type, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Extent, TensorType, Type, Value, scalar
 
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__)
 INT32_LIMIT = 2**31 - 1

@@ -18,8 +18,7 @@ from tilesmith.dtypes import I32
 from tilesmith.frontend.tracing.tracer import OpenRegion, current_tracer, locate
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.indexing import BlockSize
-from tilesmith.ir.types import Dim, Shape, TileType, scalar
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, TileType, Value, scalar
 
 
 class TorchOperand:

@@ -16,7 +16,7 @@ from tilesmith.ir.operation import (
     operands,
     region,
 )
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 @op("yield", Trait.TERMINATOR, num_results=0, axes=Carried())

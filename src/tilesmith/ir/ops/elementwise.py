@@ -14,7 +14,7 @@ from typing_extensions import override
 from tilesmith.dtypes import U32, U64, DType
 from tilesmith.ir.axis_roles import Kept
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand, operands
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 class ResultKind(Enum):

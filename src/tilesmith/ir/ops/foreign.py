@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Opaque
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operands
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 @op("print", Trait.EFFECT, num_results=0, axes=Opaque())

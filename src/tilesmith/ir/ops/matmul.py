@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Contracted
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Value
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Accessed, Uniform
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand, operands
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 class AtomicKind(str, Enum):

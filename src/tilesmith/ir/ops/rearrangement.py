@@ -6,8 +6,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Gathered, Joined, Mixed, Picked
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Dim, Value
 
 
 @op("join", Trait.PURE, axes=Joined())

@@ -28,8 +28,7 @@ from tilesmith.ir.operation import (
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.types import scalar
-from tilesmith.ir.values import Constant, Value
+from tilesmith.ir.types import Constant, Value, scalar
 
 
 class ReduceKind(str, Enum):

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Inserted, Permuted, Repeated, Reshaped
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 
 @op("expand_dims", Trait.PURE | Trait.VIEW, axes=Inserted("axes"))

@@ -19,7 +19,7 @@ from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import FEWEST, Sampling
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.numerics.doctor.findings import DiagnosedCall, Sensitivity
 from tilesmith.numerics.float_standard import rms
 from tilesmith.numerics.oracle import as_on_device, work_out_reference

@@ -18,8 +18,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.types import Dim, Extent, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.index_patterns import (

@@ -18,7 +18,7 @@ from tilesmith.ir.axis_roles import (
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.facts.outline import FunctionOutline
 
 _ELEMENT_BY_ELEMENT = (Kept, Inserted, Repeated, Permuted, Reshaped, Joined, Picked)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.types import Dim, Extent, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
 
 

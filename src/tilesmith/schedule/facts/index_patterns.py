@@ -8,8 +8,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, TileIndex
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
-from tilesmith.ir.types import ONE, Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Value
 from tilesmith.schedule.facts.outline import Access, FunctionOutline, LoopAxis
 
 

@@ -17,8 +17,7 @@ from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, L
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.types import Dim, TensorType, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, TensorType, TileType, Value
 
 AnyLoop = Grid | Loop
 Access = Load | Store | Atomic

@@ -9,7 +9,7 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Axis, Extents
 from tilesmith.schedule.facts.index_patterns import access_text

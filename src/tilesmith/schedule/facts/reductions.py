@@ -9,8 +9,7 @@ from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Along
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Axis, Extents
 from tilesmith.schedule.facts.index_patterns import access_text

@@ -16,8 +16,7 @@ from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import AnyLoop, LoopAxis, Site
 

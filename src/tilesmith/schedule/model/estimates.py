@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 SPILL_FROM = 1.05
 """Of the registers there are: compiled kernels with fewer rarely spilled."""

@@ -16,8 +16,7 @@ from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.dataflow import is_whole_view

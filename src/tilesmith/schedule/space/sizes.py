@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
 
-from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.facts.fact_set import FactSet
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import MatmulFact

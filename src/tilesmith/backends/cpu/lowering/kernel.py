@@ -43,8 +43,7 @@ from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Sort
 from tilesmith.ir.ops.reduction import ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import definitions
-from tilesmith.ir.types import Shape, TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, TensorType, Value
 from tilesmith.schedule.schedule import Schedule
 
 PartialAxes = Mapping[Operation, tuple[bool, ...]]

@@ -24,7 +24,7 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Join
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 NOWHERE: frozenset[int] = frozenset()

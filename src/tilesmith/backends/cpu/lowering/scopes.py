@@ -24,7 +24,7 @@ from tilesmith.ir.ops.rearrangement import Select
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.targets import Target
 
 

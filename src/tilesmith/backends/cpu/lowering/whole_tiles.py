@@ -11,8 +11,7 @@ from tilesmith.backends.cpu.planning.steps import DotStep
 from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored, multiplies_tiles
 from tilesmith.ir.ops import foreign, rearrangement, reduction
 from tilesmith.ir.ops.reduction import ReduceWith, ScanWith
-from tilesmith.ir.types import Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.schedule import Schedule
 
 

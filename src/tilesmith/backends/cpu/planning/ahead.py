@@ -44,8 +44,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Dim, Extent
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Extent, Value
 from tilesmith.schedule.schedule import Schedule
 
 MOST_BYTES = 256 << 20

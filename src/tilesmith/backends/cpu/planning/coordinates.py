@@ -29,8 +29,7 @@ from tilesmith.ir.axis_roles import (
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Select
-from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, Value
 
 
 @dataclass(frozen=True)

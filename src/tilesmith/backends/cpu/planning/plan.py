@@ -23,8 +23,7 @@ from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Select, Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import count_uses, walk
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value
 from tilesmith.schedule.schedule import Schedule
 
 

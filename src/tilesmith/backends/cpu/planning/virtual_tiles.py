@@ -19,8 +19,7 @@ from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.shape import ExpandDims, Permute, Reshape
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value
 from tilesmith.targets import Target
 
 _SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt", "rsqrt"})

@@ -22,8 +22,7 @@ from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import ONE, Dim, Extent, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Extent, Shape, Value
 
 
 @dataclass

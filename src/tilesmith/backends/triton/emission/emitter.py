@@ -26,8 +26,7 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, Scan
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, Value
 from tilesmith.schedule.schedule import Schedule
 
 Rules = Mapping[type[Operation], Callable[["Emitter", Any], None]]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
-from tilesmith.ir.types import TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Value
 
 
 @dataclass(frozen=True)

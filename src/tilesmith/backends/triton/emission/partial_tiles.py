@@ -17,8 +17,7 @@ from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import count_uses, definitions, walk
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.schedule import AccessOptions, Schedule
 
 Number = int | float | bool

@@ -38,8 +38,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.foreign import InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Dim, Extent, TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Extent, TileType, Value
 from tilesmith.schedule.schedule import Schedule
 
 

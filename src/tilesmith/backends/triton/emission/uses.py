@@ -15,7 +15,7 @@ from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 
 _ALWAYS_INLINED = (Full, Arange, BlockSize, ExpandDims, Broadcast)
 _INLINED_ONCE = (Cast, Mask, Permute, Reshape)

@@ -16,8 +16,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Dim, TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, TensorType, Value
 from tilesmith.schedule.schedule import Schedule
 
 

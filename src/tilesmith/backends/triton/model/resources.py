@@ -20,7 +20,7 @@ from tilesmith.backends.triton.model.shared_memory import (
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.model.estimates import CodeLength, Limits, ResourceUse
 from tilesmith.schedule.rules import TargetedKernel

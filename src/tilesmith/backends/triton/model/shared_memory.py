@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tilesmith.backends.triton.model.launch import Launch, LoopUse
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.program_work import Operand, Product, Products

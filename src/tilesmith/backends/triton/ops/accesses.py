@@ -28,8 +28,7 @@ from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import I64
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.types import ONE, Dim, Extent, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Extent, Shape, Value
 
 
 def offset(emitter: Emitter, tensor: Value, indices: Sequence[Value | None]) -> Expr:

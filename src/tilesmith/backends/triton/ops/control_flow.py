@@ -15,8 +15,7 @@ from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
-from tilesmith.ir.types import Dim
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.schedule import LoopOptions
 
 

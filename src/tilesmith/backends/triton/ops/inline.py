@@ -13,8 +13,7 @@ from tilesmith.backends.triton.emission.expressions import Expr, Precedence, cal
 from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
 from tilesmith.diagnostics import errors
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
-from tilesmith.ir.types import TensorType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TensorType, Value
 
 
 def emit_inline_triton(emitter: Emitter, op: InlineTriton) -> None:

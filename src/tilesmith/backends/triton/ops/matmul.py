@@ -9,8 +9,7 @@ from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.types import ONE, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Shape, Value
 from tilesmith.targets import Target
 
 _DOT_DTYPES = (F16, BF16, F32, F64, F8E4M3, F8E5M2, I8)

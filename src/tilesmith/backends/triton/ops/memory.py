@@ -30,8 +30,7 @@ from tilesmith.backends.triton.ops.tensor_descriptors import (
 from tilesmith.diagnostics.errors import BackendUnsupported
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, Value
 from tilesmith.schedule.schedule import AccessOptions
 
 

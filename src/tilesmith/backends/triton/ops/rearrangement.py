@@ -7,8 +7,7 @@ from tilesmith.backends.triton.emission.expressions import Expr, binary, call, l
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
-from tilesmith.ir.types import ONE, Dim, Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import ONE, Dim, Shape, Value
 
 
 def emit_join(emitter: Emitter, op: Join) -> None:

@@ -12,8 +12,7 @@ from tilesmith.dtypes import BOOL, F32, I32, DType
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
-from tilesmith.ir.types import TileType
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import TileType, Value
 
 _INTEGER_FUNCTIONS = {
     ReduceKind.MAX: "tl.max",

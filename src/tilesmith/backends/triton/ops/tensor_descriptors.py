@@ -15,8 +15,7 @@ from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import Expr, add, call, literal, method
 from tilesmith.backends.triton.ops.accesses import BlockAccess, BlockAxis
-from tilesmith.ir.types import Shape
-from tilesmith.ir.values import Value
+from tilesmith.ir.types import Shape, Value
 
 ALIGNMENT_BYTES = 16
 MIN_RANK, MAX_RANK = 2, 5
