@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class ElementKind(Enum):
     """What arithmetic an element type takes part in."""
 
     BOOL = "bool"
@@ -27,7 +27,7 @@ class DType:
     """
 
     name: str
-    kind: Kind
+    kind: ElementKind
     bits: int
     precision: int
 
@@ -39,17 +39,17 @@ class DType:
     @property
     def is_float(self) -> bool:
         """Whether this is a floating-point type."""
-        return self.kind is Kind.FLOAT
+        return self.kind is ElementKind.FLOAT
 
     @property
     def is_integer(self) -> bool:
         """Whether this is a signed or unsigned integer type (bool is neither)."""
-        return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
+        return self.kind in (ElementKind.SIGNED, ElementKind.UNSIGNED)
 
     @property
     def is_bool(self) -> bool:
         """Whether this is the boolean type."""
-        return self.kind is Kind.BOOL
+        return self.kind is ElementKind.BOOL
 
     @property
     def is_low_precision_float(self) -> bool:
@@ -61,7 +61,7 @@ class DType:
         """Smallest value: -inf for floats, the type's minimum for integers."""
         if self.is_float:
             return float("-inf")
-        return -(1 << (self.bits - 1)) if self.kind is Kind.SIGNED else 0
+        return -(1 << (self.bits - 1)) if self.kind is ElementKind.SIGNED else 0
 
     @property
     def highest(self) -> float | int:
@@ -70,27 +70,27 @@ class DType:
             return float("inf")
         if self.is_bool:
             return 1
-        return (1 << (self.bits - (self.kind is Kind.SIGNED))) - 1
+        return (1 << (self.bits - (self.kind is ElementKind.SIGNED))) - 1
 
     def __str__(self) -> str:
         return self.name
 
 
-BOOL = DType("bool", Kind.BOOL, 8, 1)
-U8 = DType("u8", Kind.UNSIGNED, 8, 8)
-U16 = DType("u16", Kind.UNSIGNED, 16, 16)
-U32 = DType("u32", Kind.UNSIGNED, 32, 32)
-U64 = DType("u64", Kind.UNSIGNED, 64, 64)
-I8 = DType("i8", Kind.SIGNED, 8, 7)
-I16 = DType("i16", Kind.SIGNED, 16, 15)
-I32 = DType("i32", Kind.SIGNED, 32, 31)
-I64 = DType("i64", Kind.SIGNED, 64, 63)
-F8E4M3 = DType("f8e4m3", Kind.FLOAT, 8, 4)
-F8E5M2 = DType("f8e5m2", Kind.FLOAT, 8, 3)
-F16 = DType("f16", Kind.FLOAT, 16, 11)
-BF16 = DType("bf16", Kind.FLOAT, 16, 8)
-F32 = DType("f32", Kind.FLOAT, 32, 24)
-F64 = DType("f64", Kind.FLOAT, 64, 53)
+BOOL = DType("bool", ElementKind.BOOL, 8, 1)
+U8 = DType("u8", ElementKind.UNSIGNED, 8, 8)
+U16 = DType("u16", ElementKind.UNSIGNED, 16, 16)
+U32 = DType("u32", ElementKind.UNSIGNED, 32, 32)
+U64 = DType("u64", ElementKind.UNSIGNED, 64, 64)
+I8 = DType("i8", ElementKind.SIGNED, 8, 7)
+I16 = DType("i16", ElementKind.SIGNED, 16, 15)
+I32 = DType("i32", ElementKind.SIGNED, 32, 31)
+I64 = DType("i64", ElementKind.SIGNED, 64, 63)
+F8E4M3 = DType("f8e4m3", ElementKind.FLOAT, 8, 4)
+F8E5M2 = DType("f8e5m2", ElementKind.FLOAT, 8, 3)
+F16 = DType("f16", ElementKind.FLOAT, 16, 11)
+BF16 = DType("bf16", ElementKind.FLOAT, 16, 8)
+F32 = DType("f32", ElementKind.FLOAT, 32, 24)
+F64 = DType("f64", ElementKind.FLOAT, 64, 53)
 
 ALL_DTYPES = (
     BOOL, U8, U16, U32, U64, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64,

@@ -10,7 +10,7 @@ import torch
 import tilesmith.language as hl
 from tests.backends.eager.backend import EAGER, TARGET
 from tilesmith.backends.table import BACKENDS
-from tilesmith.diagnostics.errors import BackendUnsupported, InvalidConfigKeys
+from tilesmith.exc import BackendUnsupported, InvalidConfigKeys
 from tilesmith.jit.kernel import Kernel
 from tilesmith.schedule.config import Config
 from tilesmith.targets import CPU

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import tilesmith.exc as errors
 from tests.bench.tiny_suite import NAME, double, double_operator, suite
 from tilesmith.bench.implementations import Implementation, ImplementationKind
 from tilesmith.bench.job_rows import blank_row
@@ -20,7 +21,6 @@ from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.row import INTERPRETED, Row, Status
 from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.compiler.specialization import Specialization
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tilesmith import language as hl
 from tilesmith.compiler import specialization as compiler
 from tilesmith.compiler.lowering import Lowering, Pass, Stage, rewrite, run_stages
 from tilesmith.compiler.pipeline import STAGES, STANDARD
-from tilesmith.diagnostics.errors import InternalError
+from tilesmith.exc import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.settings import Settings
 

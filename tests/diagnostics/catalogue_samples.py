@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilesmith.diagnostics.catalogue import Base
-from tilesmith.diagnostics.errors import ALL_ERRORS
+import tilesmith.exc
+from tilesmith.diagnostics.catalogue import Base, BaseError, WrappingError
 from tilesmith.diagnostics.kernel_warnings import ALL_WARNINGS
 
 SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
@@ -211,6 +211,11 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "StoredConfigUnusable": {"function": "add", "problem": "block_sizes has 1 entries"},
 }
 
+ALL_ERRORS: list[type[BaseError]] = [
+    cls
+    for cls in map(tilesmith.exc.__dict__.__getitem__, tilesmith.exc.__all__)
+    if issubclass(cls, BaseError) and cls not in (BaseError, WrappingError)
+]
 SAMPLES: dict[type[Base], dict[str, object]] = {
     cls: SAMPLES_BY_NAME.get(cls.__name__, {}) for cls in (*ALL_ERRORS, *ALL_WARNINGS)
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tilesmith.exc
-from tests.diagnostics.catalogue_samples import SAMPLES, SAMPLES_BY_NAME
+from tests.diagnostics.catalogue_samples import ALL_ERRORS, SAMPLES, SAMPLES_BY_NAME
 from tilesmith.diagnostics.catalogue import (
     PARTS,
     Base,
@@ -20,7 +20,6 @@ from tilesmith.diagnostics.catalogue import (
     InternalError,
     placeholders,
 )
-from tilesmith.diagnostics.errors import ALL_ERRORS
 from tilesmith.diagnostics.kernel_warnings import ALL_WARNINGS
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 
@@ -40,7 +39,9 @@ def sample(cls: type[Any]) -> Any:
 @pytest.mark.parametrize("topic", ["errors", "warnings"])
 def test_texts_are_as_recorded(topic, golden):
     listed = ALL_ERRORS if topic == "errors" else ALL_WARNINGS
-    golden("\n\n".join(sample(cls).report() for cls in listed) + "\n")
+    order = list(SAMPLES_BY_NAME)
+    ordered = sorted(listed, key=lambda cls: order.index(cls.__name__))
+    golden("\n\n".join(sample(cls).report() for cls in ordered) + "\n")
 
 
 def test_the_lists_hold_every_class_defined():

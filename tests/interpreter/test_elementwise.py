@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.interpreter.run_text import in_program, over_tiles, run_text
-from tilesmith.dtypes import ALL_DTYPES, DTYPES_BY_NAME, DType, Kind
+from tilesmith.dtypes import ALL_DTYPES, DTYPES_BY_NAME, DType, ElementKind
 from tilesmith.interpreter.scalar_functions import INTEGER_FUNCTIONS, SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ResultKind
@@ -81,7 +81,7 @@ def wrap(value: int, dtype: DType) -> int:
     value %= 1 << dtype.bits
     return (
         value - (1 << dtype.bits)
-        if dtype.kind is Kind.SIGNED and value >> (dtype.bits - 1)
+        if dtype.kind is ElementKind.SIGNED and value >> (dtype.bits - 1)
         else value
     )
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.interpreter.run_text import build
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.diagnostics.errors import OutOfBoundsAccess, RaceDetected
+from tilesmith.exc import OutOfBoundsAccess, RaceDetected
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_function, run_prepared
 from tilesmith.interpreter.sampling import Sampling

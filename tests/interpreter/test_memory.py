@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.interpreter.run_text import build, in_program, over_tiles, run_text
-from tilesmith.diagnostics.errors import OutOfBoundsAccess
 from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.exc import OutOfBoundsAccess
 from tilesmith.interpreter.run import run_function
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.operation import Operation

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.interpreter.run_text import over_tiles, run_text
-from tilesmith.diagnostics.errors import RaceDetected
+from tilesmith.exc import RaceDetected
 
 TWO_STORES = over_tiles(
     """

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import tilesmith.exc as errors
 from tilesmith.backends.table import BACKENDS
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.jit.executables import Fallback
 from tilesmith.jit.launchers import LAUNCHERS

@@ -19,7 +19,7 @@ from tilesmith.analysis.effects import (
 from tilesmith.analysis.flattenable import find_flattenable
 from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.backends.cpu.backend import emit as emit_native
-from tilesmith.diagnostics.errors import BackendUnsupported
+from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier
 from tilesmith.ir.traversal import walk_function

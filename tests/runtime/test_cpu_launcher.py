@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import tilesmith.exc as errors
 from tests.runtime.native.programs import ECHO, TEAM, artifact, scalar, tensor
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.runtime.launchers import cpu
 from tilesmith.runtime.launchers.cpu import NativeOptions, make_caller, native_launcher

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tilesmith as helion
+import tilesmith.exc as errors
 import tilesmith.language as hl
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import target_of
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.reference import reference_launcher

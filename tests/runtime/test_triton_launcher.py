@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.runtime.launchers import gpu_call, triton
 from tilesmith.runtime.launchers.gpu_call import GpuOptions

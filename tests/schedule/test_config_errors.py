@@ -6,7 +6,7 @@ import pytest
 
 from tests.schedule import programs
 from tests.schedule.test_normalize import BLOCKS, matmul_spec, spec_of
-from tilesmith.diagnostics.errors import (
+from tilesmith.exc import (
     BarrierRequiresPersistent,
     InvalidConfig,
     TunableNameConflict,

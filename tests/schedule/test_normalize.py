@@ -6,7 +6,7 @@ import pytest
 
 from tests.schedule import programs
 from tests.specs import config_spec
-from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment
 from tilesmith.targets import parse_target

@@ -11,7 +11,7 @@ from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec, form_spec
 from tilesmith.backends.triton.model.time_model import CLEARING_NS, EXCHANGE_NS, GRID_BARRIER_NS
-from tilesmith.diagnostics.errors import InvalidConfig, InvalidConfigValue, TunableNameConflict
+from tilesmith.exc import InvalidConfig, InvalidConfigValue, TunableNameConflict
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.product_forms import (

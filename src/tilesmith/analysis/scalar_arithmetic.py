@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from tilesmith.dtypes import BF16, F16, F32, F64, DType, Kind
+from tilesmith.dtypes import BF16, F16, F32, F64, DType, ElementKind
 from tilesmith.ir.types import Constant
 
 
@@ -69,7 +69,7 @@ def is_same_constant(lhs: Constant, rhs: Constant) -> bool:
 
 def _wrap(value: int, dtype: DType) -> int:
     value &= (1 << dtype.bits) - 1
-    if dtype.kind is Kind.SIGNED and value >> (dtype.bits - 1):
+    if dtype.kind is ElementKind.SIGNED and value >> (dtype.bits - 1):
         value -= 1 << dtype.bits
     return value
 

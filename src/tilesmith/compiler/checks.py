@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import tilesmith.exc as errors
 from tilesmith.analysis.effects import AliasGroup, alias_group, is_pinned, tensor_operands
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import TiledKMatmulAccumulationWarning, WarningLog
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Trait

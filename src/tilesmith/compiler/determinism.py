@@ -13,7 +13,7 @@ from itertools import islice, product
 from typing import Any
 
 from tilesmith.analysis.run_order import SharedUpdate, find_shared_updates
-from tilesmith.diagnostics.errors import NondeterministicKernel
+from tilesmith.exc import NondeterministicKernel
 from tilesmith.ir.function import Block, Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.schedule import next_power_of_2

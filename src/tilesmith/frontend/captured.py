@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt

@@ -9,7 +9,7 @@ from itertools import compress
 from types import SimpleNamespace
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32

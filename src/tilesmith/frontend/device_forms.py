@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I32, DType
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.functions.combine import language_form

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback

@@ -6,7 +6,7 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from tilesmith.diagnostics.errors import (
+from tilesmith.exc import (
     BackendUnsupported,
     DuplicateStoreIndicesError,
     OutOfBoundsAccess,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.diagnostics.errors import RaceDetected
+from tilesmith.exc import RaceDetected
 from tilesmith.interpreter.access import Access
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 

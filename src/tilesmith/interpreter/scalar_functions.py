@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilesmith.dtypes import ALL_DTYPES, DType, Kind
+from tilesmith.dtypes import ALL_DTYPES, DType, ElementKind
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
 
 _RANGES = {d.name: (d.lowest, d.highest) for d in ALL_DTYPES if not d.is_float}
@@ -29,7 +29,9 @@ def wrap_integer(value: int, dtype: DType) -> int:
     if lowest <= value <= highest:
         return value
     value &= (1 << dtype.bits) - 1
-    return value - (1 << dtype.bits) if dtype.kind is Kind.SIGNED and value > highest else value
+    return (
+        value - (1 << dtype.bits) if dtype.kind is ElementKind.SIGNED and value > highest else value
+    )
 
 
 def _floor_divide(lhs: int, rhs: int) -> int:

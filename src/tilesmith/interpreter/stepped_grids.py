@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.diagnostics.errors import OutOfBoundsAccess
+from tilesmith.exc import OutOfBoundsAccess
 from tilesmith.interpreter.access import SliceAccess
 from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.interpreter.prepare import GridStep

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
-from tilesmith.diagnostics import errors
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
+import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.wording import kind_of

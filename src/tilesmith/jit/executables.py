@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.frontend.trace import HostReturnedError, same_random_numbers

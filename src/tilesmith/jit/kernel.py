@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
 from tilesmith.backends.table import BACKENDS
-from tilesmith.diagnostics import errors
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import find_tracer, running_host

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Specialization, Variant
-from tilesmith.diagnostics import errors
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_reader

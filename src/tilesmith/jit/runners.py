@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tilesmith.exc as errors
 from tilesmith.backends.interface import Backend, BackendTable
 from tilesmith.backends.reference.backend import REFERENCE_BACKEND
-from tilesmith.diagnostics import errors
 from tilesmith.settings import RefMode, Settings
 from tilesmith.targets import Target
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.language.host_functions import constexpr

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilesmith.analysis.scalar_arithmetic import evaluate, is_same_constant
-from tilesmith.dtypes import DType, Kind
+from tilesmith.dtypes import DType, ElementKind
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -182,7 +182,7 @@ def is_lossless(source: DType, target: DType) -> bool:
     if source.is_float:
         # Every wider float format here has at least the exponent range of the narrower ones.
         return target.is_float and target.bits > source.bits
-    if target.kind is Kind.UNSIGNED and source.kind is Kind.SIGNED:
+    if target.kind is ElementKind.UNSIGNED and source.kind is ElementKind.SIGNED:
         return False
     return not target.is_bool and target.precision >= source.precision
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import LaunchParameter
-from tilesmith.diagnostics import errors
 from tilesmith.ir.types import dynamic_form
 
 _UNIQUE = (type, torch.dtype, type(None))

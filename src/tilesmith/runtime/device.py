@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.targets import CPU, Target, cuda_target, hip_target, parse_target
 

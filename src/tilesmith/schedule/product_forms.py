@@ -17,7 +17,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.diagnostics.errors import InvalidConfigValue
+from tilesmith.exc import InvalidConfigValue
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.schedule.config import Config

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilesmith.analysis.flattenable import find_flattenable
 from tilesmith.analysis.rollable import find_rollable_dims
-from tilesmith.diagnostics.errors import TunableNameConflict
+from tilesmith.exc import TunableNameConflict
 from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.collect import collect_facts

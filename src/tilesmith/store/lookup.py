@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.schedule.config import Config

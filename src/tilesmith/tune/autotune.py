@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import tilesmith.exc as errors
 from tilesmith.backends.table import BACKENDS
-from tilesmith.diagnostics import errors
 from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict

@@ -13,8 +13,8 @@ from math import inf
 from random import Random
 from typing import Any, cast
 
-from tilesmith.diagnostics import errors
-from tilesmith.diagnostics.errors import InvalidConfigKeys, InvalidConfigValue
+import tilesmith.exc as errors
+from tilesmith.exc import InvalidConfigKeys, InvalidConfigValue
 from tilesmith.lab.workload.results import (
     copy_arguments,
     find_device,

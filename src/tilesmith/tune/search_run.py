@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast
 
-from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.exc import InvalidConfig
 from tilesmith.lab.workload.capture import CaptureError
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec

@@ -35,7 +35,7 @@ from tilesmith.dtypes import (
     U32,
     U64,
     DType,
-    Kind,
+    ElementKind,
 )
 from tilesmith.interpreter.torch_dtypes import to_torch
 
@@ -175,13 +175,13 @@ def test_wide_integers_are_rounded_once():
 
 
 def _integers_near_ties(dtype: DType) -> list[int]:
-    top = dtype.bits - (dtype.kind is Kind.SIGNED)
+    top = dtype.bits - (dtype.kind is ElementKind.SIGNED)
     values = {0, 1, 2, 100, 255, 256, 257, 464, 465, 65519, 65520, 61439, 61440, (1 << top) - 1}
     for exponent in range(12, top):
         for tie in (1 << (exponent - 8), 1 << (exponent - 11), 3 << (exponent - 9)):
             base = (1 << exponent) + tie
             values |= {base - 1, base, base + 1}
-    if dtype.kind is Kind.SIGNED:
+    if dtype.kind is ElementKind.SIGNED:
         values |= {-value for value in values} | {-(1 << top)}
     return sorted(values)
 

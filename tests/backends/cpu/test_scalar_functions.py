@@ -36,7 +36,7 @@ from tilesmith.dtypes import (
     U32,
     U64,
     DType,
-    Kind,
+    ElementKind,
 )
 from tilesmith.interpreter.scalar_functions import (
     INTEGER_FUNCTIONS,
@@ -105,7 +105,7 @@ def integer_edges(dtype: DType) -> list[int]:
     low, high = int(dtype.lowest), int(dtype.highest)
     near = {0, 1, 2, 3, 5, 7, 10, 31, 63, 64, 100, low, low + 1, high, high - 1, high // 2}
     near |= {dtype.bits, dtype.bits - 1}
-    return sorted(near | {-v for v in (1, 2, 3, 5, 10) if dtype.kind is Kind.SIGNED})
+    return sorted(near | {-v for v in (1, 2, 3, 5, 10) if dtype.kind is ElementKind.SIGNED})
 
 
 FLOAT_EDGES = torch.tensor(
@@ -172,7 +172,7 @@ def test_integers_agree_with_the_tensors_of_the_interpreter(dtype):
 @pytest.mark.parametrize("dtype", [I8, I32, U16, I64], ids=str)
 def test_division_by_constants(dtype):
     edges = torch.tensor(integer_edges(dtype), dtype=to_torch(dtype))
-    divisors = [0, 1, 2, 3, 7, 10, 16, 100] + [-1, -2, -7] * (dtype.kind is Kind.SIGNED)
+    divisors = [0, 1, 2, 3, 7, 10, 16, 100] + [-1, -2, -7] * (dtype.kind is ElementKind.SIGNED)
     names = [(f, d) for f in ("floordiv", "mod", "truncdiv", "fmod") for d in divisors]
 
     def emitter(fn: str, divisor: int):

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import Backend
 from tilesmith.backends.launch_parameters import launch_parameter
-from tilesmith.diagnostics import errors
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import tilesmith.exc as errors
 from tests.runtime.native.programs import ECHO, EXPONENTIALS, TEAM, artifact, scalar, tensor
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.native import loader
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.runtime.native.loader import (

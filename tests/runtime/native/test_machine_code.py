@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import tilesmith.exc as errors
 from tests.runtime.native.programs import ECHO, TEAM
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.targets import parse_target

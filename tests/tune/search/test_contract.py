@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.tune.search.landscapes import TIMES, Landscape, run, space_of, spec_of
-from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.search.interface import SearchSpace

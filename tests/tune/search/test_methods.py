@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tune.search.landscapes import TIMES, Landscape, run, space_of, spec_of
-from tilesmith.diagnostics.errors import InvalidConfig, NotEnoughConfigs
+from tilesmith.exc import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool, neighbours

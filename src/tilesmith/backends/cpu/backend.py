@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import tilesmith.exc as errors
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.emission.kernel import emit_kernel
@@ -13,7 +14,6 @@ from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
 from tilesmith.backends.interface import Backend, TuningNeeds
 from tilesmith.backends.launch_parameters import launch_parameter
-from tilesmith.diagnostics import errors
 from tilesmith.interpreter.foreign import refusal
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import ReduceIdentityNotGiven
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32, I64, DType

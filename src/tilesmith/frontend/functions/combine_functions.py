@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, DType
 from tilesmith.frontend.tracing.emission import Number, apply, as_tile

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.shape import as_shape, new_shape

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.tracing.emission import (

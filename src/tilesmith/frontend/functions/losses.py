@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.dtypes import DType
 from tilesmith.frontend.functions.elementwise import where
 from tilesmith.frontend.functions.norms import pairwise_distance

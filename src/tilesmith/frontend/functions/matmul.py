@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.functions.promotion import result_dtype

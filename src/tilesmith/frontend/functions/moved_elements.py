@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, normalise
 from tilesmith.frontend.tracing.emission import (

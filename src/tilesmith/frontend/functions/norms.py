@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.frontend.functions.elementwise import divide, multiply, truth
 from tilesmith.frontend.functions.promotion import compute_dtype, widened
 from tilesmith.frontend.functions.reduction import extremum, mean, sum_, var_mean

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I32, U8, U16, U32, U64, DType
 from tilesmith.frontend.functions.matmul import product

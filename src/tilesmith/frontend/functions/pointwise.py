@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.dtypes import BOOL, F64
 from tilesmith.frontend.functions.elementwise import clamp, identity, where
 from tilesmith.frontend.functions.promotion import (

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I32, I64, U32, DType
 from tilesmith.frontend.functions.creation import shape_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.frontend.functions.moved_elements import check_gathered
 from tilesmith.frontend.functions.promotion import common_dtype
 from tilesmith.frontend.functions.shape import constant_size, flatten, normalise

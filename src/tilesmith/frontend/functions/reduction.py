@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.dtypes import BOOL, F32, I64, DType
 from tilesmith.frontend.functions.elementwise import multiply, subtract, truth
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype

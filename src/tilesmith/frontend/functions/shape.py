@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.tracing.emission import (
     Rule,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
-from tilesmith.diagnostics import errors
-from tilesmith.dtypes import F32, I16, I32, I64, Kind
+import tilesmith.exc as errors
+from tilesmith.dtypes import F32, I16, I32, I64, ElementKind
 from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis, valid_count
 from tilesmith.frontend.functions.shape import flatten
@@ -110,7 +110,7 @@ def _ordered_integer(x: TileValue) -> TileValue:
     dtype = x.tile.dtype
     if dtype.is_float:
         return _of_float(cast(x, F32) if dtype.bits == 8 else x)
-    if dtype.kind is not Kind.UNSIGNED or dtype.bits < 16:
+    if dtype.kind is not ElementKind.UNSIGNED or dtype.bits < 16:
         return cast(x, I32) if dtype.bits < 32 else x
     if dtype.bits == 16:
         return apply("sub", cast(x, I32), 1 << 15)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.frontend.functions.combine import RUNNING_LOGS, SCANS
 from tilesmith.frontend.functions.combine_functions import COMBINERS
 from tilesmith.frontend.functions.creation import CREATION, FACTORIES

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.elementwise import add
 from tilesmith.frontend.functions.matmul import mismatch, product

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I64, DType
 from tilesmith.frontend.functions.random import key_of, random_words, uniform, whole_numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.tracing.emission import as_tile
 from tilesmith.frontend.tracing.tensors import TensorRef

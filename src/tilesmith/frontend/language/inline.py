@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.tracing.emission import as_tile, broadcast_shapes, broadcast_to
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown

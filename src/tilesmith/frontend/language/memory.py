@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, U64, DType
 from tilesmith.frontend.language.indexing import Access, broadcast_value, resolve_access

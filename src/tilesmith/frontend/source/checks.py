@@ -11,7 +11,7 @@ import dis
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.source.kernel_source import (
     LOOP_FUNCTIONS,

@@ -13,7 +13,8 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilesmith.diagnostics import errors, location
+import tilesmith.exc as errors
+from tilesmith.diagnostics import location
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.source.names import bound_names
 

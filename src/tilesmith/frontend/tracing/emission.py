@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
 from tilesmith.frontend.tracing.tracer import current_tracer

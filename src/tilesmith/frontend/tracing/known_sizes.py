@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH

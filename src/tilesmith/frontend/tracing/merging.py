@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.tracing.emission import cast, full

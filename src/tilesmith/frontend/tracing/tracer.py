@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, capture_location

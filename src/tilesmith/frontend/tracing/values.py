@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.diagnostics.location import is_subscript
 from tilesmith.dtypes import I32
 from tilesmith.frontend.tracing.tracer import OpenRegion, current_tracer, locate

@@ -17,7 +17,7 @@ import torch
 
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.diagnostics.errors import DuplicateStoreIndicesError, RaceDetected
+from tilesmith.exc import DuplicateStoreIndicesError, RaceDetected
 from tilesmith.interpreter.frame import Frame
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import EVALUATORS, run_prepared

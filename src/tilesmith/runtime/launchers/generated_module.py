@@ -7,8 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
-from tilesmith.diagnostics import errors
 
 
 def write_module(artifact: Artifact, directory: Path) -> Path:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import LaunchParameter
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import is_numbered
 
 INT64_LIMIT = 1 << 63

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, TensorDescription
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.device import get_num_sm
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
-from tilesmith.diagnostics import errors
 from tilesmith.runtime.native.host_cpu import can_run, host_target
 from tilesmith.runtime.native.machine_code import code_maker, llvm
 from tilesmith.runtime.native.object_cache import compile_artifact

@@ -7,7 +7,7 @@ import threading
 from functools import cache
 from typing import Any
 
-from tilesmith.diagnostics import errors
+import tilesmith.exc as errors
 from tilesmith.targets import Target
 
 OPTIMIZATION_LEVEL = 2

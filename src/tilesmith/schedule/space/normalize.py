@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
-from tilesmith.diagnostics.errors import (
+from tilesmith.exc import (
     BarrierRequiresPersistent,
     InvalidConfig,
     InvalidConfigKeys,

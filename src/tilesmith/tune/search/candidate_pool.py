@@ -12,7 +12,7 @@ from math import prod
 from random import Random
 from typing import Any
 
-from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.schedule.space.keys import STRUCTURE

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from tilesmith.diagnostics.errors import InvalidConfig, NotEnoughConfigs
+from tilesmith.exc import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.store.outcome import Candidate, Outcome

@@ -15,7 +15,7 @@ from tests.schedule import programs
 from tests.schedule.test_normalize import BLOCKS, matmul_spec
 from tests.specs import config_spec
 from tilesmith.backends.cpu.schedule.rules import CpuBlockSizeFragment
-from tilesmith.diagnostics.errors import (
+from tilesmith.exc import (
     InvalidConfig,
     InvalidConfigKeys,
     InvalidConfigValue,

@@ -23,7 +23,7 @@ from tilesmith.backends.cpu.llvm.registers import (
     register_element,
 )
 from tilesmith.backends.cpu.math.casts import to_register
-from tilesmith.dtypes import DType, Kind
+from tilesmith.dtypes import DType, ElementKind
 
 
 class Order(Enum):
@@ -202,5 +202,5 @@ def _computed(builder: Builder, packing: Packing, x: Register) -> Register:
         return builder.convert("fpext", held, packing.element)
     if held.type.bits > packing.dtype.bits:
         return builder.convert("trunc", held, packing.element)
-    is_signed = packing.source.kind is Kind.SIGNED
+    is_signed = packing.source.kind is ElementKind.SIGNED
     return builder.convert("sext" if is_signed else "zext", held, packing.element)

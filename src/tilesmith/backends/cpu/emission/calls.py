@@ -18,7 +18,7 @@ from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Registe
 from tilesmith.backends.cpu.loop_ir.elements import Element
 from tilesmith.backends.cpu.loop_ir.whole_tiles import Print, SortLines
 from tilesmith.backends.cpu.math.casts import cast
-from tilesmith.dtypes import F64, I64, DType, Kind
+from tilesmith.dtypes import F64, I64, DType, ElementKind
 from tilesmith.ir.types import Shape
 
 _PARAMETERS = [("line", LType(POINTER)), ("length", LType(INDEX)), ("stride", LType(INDEX))]
@@ -48,7 +48,7 @@ def emit_sort(context: Context, sort: SortLines) -> None:
 
 
 def _require_sort(module: Module, dtype: DType) -> str:
-    is_signed = dtype.kind is Kind.SIGNED
+    is_signed = dtype.kind is ElementKind.SIGNED
     name = f"sort_{'i' if is_signed else 'u'}{dtype.bits}"
     if not module.has(name):
         builder = Builder(module, name, _PARAMETERS)
@@ -177,4 +177,4 @@ def _conversion(dtype: DType) -> str:
     """C's spelling: enough digits to tell any two floats apart."""
     if dtype.is_float:
         return "%.17g" if dtype.bits == 64 else "%.9g"
-    return "%llu" if dtype.kind is Kind.UNSIGNED else "%lld"
+    return "%llu" if dtype.kind is ElementKind.UNSIGNED else "%lld"

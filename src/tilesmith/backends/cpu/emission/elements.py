@@ -34,7 +34,7 @@ from tilesmith.backends.cpu.llvm.registers import (
 from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.dtypes import F32, F64, I64, DType, Kind
+from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
 
 
 def evaluate(context: Context, element: ir.Element) -> Lane:
@@ -202,7 +202,7 @@ def _convert(context: Context, element: ir.Convert) -> Lane:
     if isinstance(lane, Strided) and min(source.bits, target.bits) >= 32 and target.is_integer:
         if target.bits < source.bits:
             return from_register(register_of(builder, lane, target, width))
-        if target.bits == source.bits or source.kind is Kind.SIGNED:
+        if target.bits == source.bits or source.kind is ElementKind.SIGNED:
             return lane
     convert = bitcast if element.is_bitcast else cast
     x = register_of(builder, lane, source, width)

@@ -17,7 +17,7 @@ from tilesmith.backends.cpu.loop_ir import nests as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import Access, TilePlace, Variable
 from tilesmith.backends.cpu.math.casts import to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.dtypes import DType, Kind
+from tilesmith.dtypes import DType, ElementKind
 
 
 def emit_writes(
@@ -130,7 +130,7 @@ def emit_atomic(
 
 
 def _instruction(kind: str, dtype: DType) -> str:
-    is_unsigned = dtype.kind is Kind.UNSIGNED and kind in ("max", "min")
+    is_unsigned = dtype.kind is ElementKind.UNSIGNED and kind in ("max", "min")
     return f"u{kind}" if is_unsigned else kind
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import Register, memory_element, register_element
 from tilesmith.backends.cpu.math.term import Term
-from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, DType, Kind
+from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, DType, ElementKind
 
 _E4M3_SCALE = 2.0**8  # between the exponent biases of f8e4m3 and of half
 
@@ -152,7 +152,7 @@ def _to_odd_single(x: Term) -> Term:
 
 
 def _integers_to_float(x: Term, source: DType, target: DType) -> Term:
-    is_signed = source.kind is Kind.SIGNED
+    is_signed = source.kind is ElementKind.SIGNED
     to_float = "sitofp" if is_signed else "uitofp"
     if target in (F32, F64) or source.bits <= 16:
         return x.convert(to_float, register_element(target))
@@ -179,10 +179,10 @@ def _to_odd_multiple(x: Term, *, is_signed: bool) -> Term:
 
 def _floats_to_integers(x: Term, target: DType) -> Term:
     element = register_element(target)
-    if target.bits <= 16 or (target.bits == 32 and target.kind is Kind.SIGNED):
+    if target.bits <= 16 or (target.bits == 32 and target.kind is ElementKind.SIGNED):
         return _truncate(x, 32).convert("trunc", element)
     whole = _truncate(x, 64)
-    if target.bits == 64 and target.kind is Kind.UNSIGNED:
+    if target.bits == 64 and target.kind is ElementKind.UNSIGNED:
         half = 2.0**63
         return (x >= half).where(_truncate(x - half, 64) ^ -(1 << 63), whole)
     return whole.convert("trunc", element)
@@ -200,7 +200,7 @@ def _integers_to_integers(x: Term, source: DType, target: DType) -> Term:
     element = register_element(target)
     if not source.is_bool and target.bits < source.bits:
         return x.convert("trunc", element)
-    return x.convert("sext" if source.kind is Kind.SIGNED else "zext", element)
+    return x.convert("sext" if source.kind is ElementKind.SIGNED else "zext", element)
 
 
 _Rule = Callable[[Term], Term]

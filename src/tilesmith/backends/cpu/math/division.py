@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilesmith.backends.cpu.llvm.registers import register_element
 from tilesmith.backends.cpu.math.term import Term, unless
-from tilesmith.dtypes import F32, F64, DType, Kind
+from tilesmith.dtypes import F32, F64, DType, ElementKind
 
 
 def truncdiv(dtype: DType, x: Term, y: Term) -> Term:
@@ -28,7 +28,7 @@ def fmod(dtype: DType, x: Term, y: Term) -> Term:
 def mod(dtype: DType, x: Term, y: Term) -> Term:
     """The remainder that has the sign of ``y``."""
     remainder = fmod(dtype, x, y)
-    if dtype.kind is Kind.UNSIGNED:
+    if dtype.kind is ElementKind.UNSIGNED:
         return remainder
     return _needs_step(remainder, y).where(remainder + y, remainder)
 
@@ -38,7 +38,7 @@ def floordiv(dtype: DType, x: Term, y: Term) -> Term:
     if dtype.is_float:
         return _float_floordiv(x, y)
     quotient = _integer_quotient(dtype, x, y)
-    if dtype.kind is Kind.UNSIGNED:
+    if dtype.kind is ElementKind.UNSIGNED:
         return quotient
     remainder = x - quotient * y
     step = _needs_step(remainder, y) & (y != 0)
@@ -51,7 +51,7 @@ def _needs_step(remainder: Term, y: Term) -> Term:
 
 
 def _integer_quotient(dtype: DType, x: Term, y: Term) -> Term:
-    is_signed = dtype.kind is Kind.SIGNED
+    is_signed = dtype.kind is ElementKind.SIGNED
     constant = _uniform_constant(y)
     if constant is not None:
         return _constant_quotient(x, y, constant, is_signed=is_signed)
@@ -87,7 +87,7 @@ def _divide(x: Term, y: Term, *, is_signed: bool) -> Term:
 
 
 def _safe_quotient(dtype: DType, x: Term, divisor: Term) -> Term:
-    is_signed = dtype.kind is Kind.SIGNED
+    is_signed = dtype.kind is ElementKind.SIGNED
     if not x.register.type.is_vector or dtype.bits == 64:
         return _divide(x, divisor, is_signed=is_signed)
     # No vector unit divides integers. Floats with more than twice the bits get every quotient

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilesmith.backends.cpu.llvm.registers import Register
 from tilesmith.backends.cpu.math import exponentials
 from tilesmith.backends.cpu.math.term import Term, any_lane, call_libm
-from tilesmith.dtypes import DType, Kind
+from tilesmith.dtypes import DType, ElementKind
 
 _SQRT_HALF_SINGLE = 0x3F3504F3
 _SQRT_HALF_DOUBLE = 0x3FE6A09E667F3BCD
@@ -179,7 +179,7 @@ def _integer_power(dtype: DType, x: Term, y: Term) -> Term:
 
     state = builder.repeat(is_unfinished, square, [x.register, y.register, x.number(1).register])
     power = Term(builder, state[2])
-    if dtype.kind is Kind.UNSIGNED:
+    if dtype.kind is ElementKind.UNSIGNED:
         return power
     # 1 and -1 to a power modulo 2^bits are right for negative exponents too.
     is_unit = (x == 1) | (x == -1)

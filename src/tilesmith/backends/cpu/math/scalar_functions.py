@@ -18,7 +18,7 @@ from tilesmith.backends.cpu.math import (
 )
 from tilesmith.backends.cpu.math.casts import round_to
 from tilesmith.backends.cpu.math.term import Term, call_libm
-from tilesmith.dtypes import DType, Kind
+from tilesmith.dtypes import DType, ElementKind
 
 ScalarEmitter = Callable[..., Term]
 """Takes the operands' element type (that of the values for ``where``), then the operands."""
@@ -51,7 +51,7 @@ def _by_kind(of_floats: str, of_integers: str, of_booleans: str = "") -> ScalarE
 
 def _compare(of_floats: str, of_signed: str, of_others: str) -> ScalarEmitter:
     def emit(dtype: DType, x: Term, y: Term) -> Term:
-        predicate = of_signed if dtype.kind is Kind.SIGNED else of_others
+        predicate = of_signed if dtype.kind is ElementKind.SIGNED else of_others
         if dtype.is_float:
             predicate = of_floats
         return Term(x.builder, x.builder.compare(predicate, x.register, y.register))
@@ -64,7 +64,7 @@ def _extremum(of_floats: str, of_signed: str, of_unsigned: str, of_booleans: str
         if dtype.is_bool:
             return Term(x.builder, x.builder.binary(of_booleans, x.register, y.register))
         if dtype.is_integer:
-            return x.intrinsic(of_signed if dtype.kind is Kind.SIGNED else of_unsigned, y)
+            return x.intrinsic(of_signed if dtype.kind is ElementKind.SIGNED else of_unsigned, y)
         # Half the instructions of llvm.maximum, which also tells the zeros apart. The first
         # operand, the accumulator of a reduction, waits for one comparison only.
         wins = Term(x.builder, x.builder.compare(of_floats, y.register, x.register))
@@ -100,7 +100,7 @@ def _negate(_: DType, x: Term) -> Term:
 def _absolute(dtype: DType, x: Term) -> Term:
     if dtype.is_float:
         return abs(x)
-    return x.intrinsic("smax", -x) if dtype.kind is Kind.SIGNED else x
+    return x.intrinsic("smax", -x) if dtype.kind is ElementKind.SIGNED else x
 
 
 def _is_nan(dtype: DType, x: Term) -> Term:
@@ -122,7 +122,7 @@ def _shift_left(dtype: DType, x: Term, count: Term) -> Term:
 
 def _shift_right(dtype: DType, x: Term, count: Term) -> Term:
     last = count.number(dtype.bits - 1)
-    if dtype.kind is Kind.SIGNED:
+    if dtype.kind is ElementKind.SIGNED:
         return x >> _is_within(dtype, count).where(count, last)
     return _is_within(dtype, count).where(x.logical_right(count & last), x.number(0))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.memory_conflicts import Access, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.dtypes import BF16, DType, Kind
+from tilesmith.dtypes import BF16, DType, ElementKind
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -237,7 +237,7 @@ def _is_exact(source: DType, target: DType) -> bool:
     """Whether every value of one type is one of the other."""
     if source.is_float != target.is_float or source.is_bool or target.is_bool:
         return False
-    if source.kind is Kind.SIGNED and target.kind is Kind.UNSIGNED:
+    if source.kind is ElementKind.SIGNED and target.kind is ElementKind.UNSIGNED:
         return False
     return source.bits < target.bits and source.precision <= target.precision
 

@@ -22,7 +22,7 @@ from tilesmith.backends.cpu.printing.expressions import (
     product,
 )
 from tilesmith.backends.cpu.printing.listing import Listing
-from tilesmith.dtypes import Kind
+from tilesmith.dtypes import ElementKind
 
 _MAX_INLINE = 56
 _MAX_INDEX = 24
@@ -162,7 +162,7 @@ def resolve(item: ir.Element) -> ir.Element:
 def _is_widening(item: ir.Convert) -> bool:
     """Whether a conversion only makes an integer longer, which no reader cares about."""
     source, target = item.x.dtype, item.dtype
-    is_longer = source.kind is target.kind is Kind.SIGNED and source.bits < target.bits
+    is_longer = source.kind is target.kind is ElementKind.SIGNED and source.bits < target.bits
     return is_longer and not item.is_bitcast
 
 

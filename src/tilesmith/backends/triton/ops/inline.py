@@ -8,10 +8,10 @@ from textwrap import dedent
 
 from typing_extensions import override
 
+import tilesmith.exc as errors
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call
 from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
-from tilesmith.diagnostics import errors
 from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
 

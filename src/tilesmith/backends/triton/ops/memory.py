@@ -27,8 +27,8 @@ from tilesmith.backends.triton.ops.tensor_descriptors import (
     split_last,
     to_descriptor,
 )  # fmt: skip
-from tilesmith.diagnostics.errors import BackendUnsupported
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
+from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape, Value
 from tilesmith.schedule.schedule import AccessOptions

@@ -16,7 +16,7 @@ from tilesmith.backends.triton.emission.expressions import (
     subscript,
 )
 from tilesmith.backends.triton.ops.rearrangement import gather, widened
-from tilesmith.diagnostics.errors import BackendUnsupported
+from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import ONE, Dim, Shape
 

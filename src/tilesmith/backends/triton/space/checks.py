@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilesmith.diagnostics.errors import InvalidConfig
+from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import is_persistent
