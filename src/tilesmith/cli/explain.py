@@ -15,8 +15,7 @@ from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
 from tilesmith.ir.printer import print_function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.ranking import RankedConfig
-from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
 
 
