@@ -100,7 +100,7 @@ def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
 
 
 def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
-    predicted, roofline_ms = ranked.predicted, spec.roofline_ms()
+    predicted, roofline_ms = ranked.predicted, spec.model.roofline_ms()
     share = ""
     if roofline_ms > 0.0:
         found = percent_text(roofline_ms / predicted.total_ms)

@@ -85,13 +85,12 @@ class ConfigSpec:
         self.tunables = dict(tunables or {})
         for name in filter(is_reserved, self.tunables):
             raise TunableNameConflict(name=name)
-        outline = FunctionOutline(function)
+        self.outline = outline = FunctionOutline(function)
         rollable = find_rollable_dims(function)
         self.facts = collect_facts(outline, rollable)
         flat_slots = find_flattenable(function)
         flattened = tuple(grid for grid in outline.grids if grid.slot in flat_slots)
         self.entries = collect_entries(outline, rollable, flattened)
-        self.outline = outline
         self.kernel = TargetedKernel(
             outline, self.facts, self.entries, rules, allow_warp_specialize
         )
@@ -173,20 +172,16 @@ class ConfigSpec:
         current = self.settle(values)
         for _ in range(MAX_STEPS):
             use = self.model.resources(current)
-            if use.fits and use.tile_elements <= most_elements:
-                break
-            smaller = shrink(self.kernel, current, use, most_elements)
+            is_done = use.fits and use.tile_elements <= most_elements
+            smaller = None if is_done else shrink(self.kernel, current, use, most_elements)
             if smaller is None:
                 break
             current = self.settle(smaller)
         return self.normalize(current)
 
-    def _defaults(self) -> Values:
-        return {key: [slot.default for slot in slots] for key, slots in self.lists.items()}
-
     def base_config(self) -> Config:
         """A Config with the default of every key, block sizes included."""
-        return self.fit(self._defaults())
+        return self.unflatten({})
 
     @cached_property
     def _seeds(self) -> tuple[Config, ...]:
@@ -235,10 +230,6 @@ class ConfigSpec:
         form, plain = self.of(config)
         return form.model.predict(form.settle(plain))
 
-    def roofline_ms(self) -> float:
-        """What no Config can beat: all products at the best rate, every tensor moved once."""
-        return self.model.roofline_ms()
-
     def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
         """Good Configs without a search, the default first."""
         return rank_configs(self, count)
@@ -250,7 +241,7 @@ class ConfigSpec:
         return tuple(dict.fromkeys([*ranked, self.base_config(), self.fit(small)]))
 
     def _expand(self, choices: Mapping[Dimension, Any]) -> Values:
-        values = self._defaults()
+        values = {key: [slot.default for slot in slots] for key, slots in self.lists.items()}
         for dimension, value in choices.items():
             dimension.put(values, value)
         return values
