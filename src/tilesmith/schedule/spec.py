@@ -160,10 +160,6 @@ class ConfigSpec:
         form, plain = self.of(values)
         return form.model.resources(plain)
 
-    def fill(self, values: Mapping[str, Any]) -> Values:
-        """The values that a Config with only these stands for."""
-        return in_order(self.settle(values))
-
     def fit(self, values: Given, most_elements: float = inf) -> Config:
         """The nearest smaller Config that fits; the smallest one reached when none does.
 
