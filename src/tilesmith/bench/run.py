@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
+from operator import methodcaller
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
@@ -57,18 +58,6 @@ class SafeListener(SafeListeners[Listener]):
     # A console whose pipe has been closed asks for the end of the program.
     caught = (Exception, SystemExit)
 
-    def started(self, job: Job) -> None:
-        """Pass on."""
-        self.tell(lambda listener: listener.started(job))
-
-    def finished(self, row: Row) -> None:
-        """Pass on."""
-        self.tell(lambda listener: listener.finished(row))
-
-    def done(self, rows: Sequence[Row]) -> None:
-        """Pass on."""
-        self.tell(lambda listener: listener.done(rows))
-
 
 def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = None) -> list[Row]:
     """The rows of all jobs in their order, those kept from an earlier run included.
@@ -78,23 +67,20 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
     """
     rows = kept_rows(jobs, options)
     listeners = SafeListener([] if listener is None else [listener])
-    with _file_of_rows(options) as write, _supervisor(options) as supervisor:
+    with ExitStack() as stack:
+        write = stack.enter_context(_file_of_rows(options))
+        folder = stack.enter_context(scratch_folder())
+        processes = stack.enter_context(WorkerProcesses(options, folder))
+        supervisor = Supervisor(options, processes, folder)
         for job in jobs:
-            if job.key in rows:
-                continue
-            listeners.started(job)
-            row = rows[job.key] = supervisor.run(job)
-            write(row)
-            listeners.finished(row)
+            if job.key not in rows:
+                listeners.tell(methodcaller("started", job))
+                rows[job.key] = supervisor.run(job)
+                write(rows[job.key])
+                listeners.tell(methodcaller("finished", rows[job.key]))
     ordered = [rows[job.key] for job in jobs]
-    listeners.done(ordered)
+    listeners.tell(methodcaller("done", ordered))
     return ordered
-
-
-@contextmanager
-def _supervisor(options: Options) -> Iterator[Supervisor]:
-    with scratch_folder() as folder, WorkerProcesses(options, folder) as processes:
-        yield Supervisor(options, processes, folder)
 
 
 @contextmanager

@@ -14,13 +14,7 @@ import torch
 from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
-from tilesmith.bench.job_rows import (
-    Stage,
-    harness_failed,
-    raised,
-    raised_while_timing,
-    unavailable,
-)
+from tilesmith.bench.job_rows import Stage, harness_failed, raised, raised_while_timing, unavailable
 from tilesmith.bench.ours import ObservedTuner, observe_kernels
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import (
