@@ -1,12 +1,18 @@
-"""Decides how a product is carried out: register block, blocking, and what is packed."""
+"""Decides how a product is carried out: register block, blocking, and what is packed into what.
+
+Packed are numbers of the computing type, or pairs of bf16: two neighbours along k in 32 bits, as
+tile registers want them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots import shapes
-from tilesmith.backends.cpu.dots.panels import Order, Packing
-from tilesmith.backends.cpu.llvm.registers import Register, memory_element, register_element
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.registers import Register, index, memory_element, register_element
 from tilesmith.dtypes import BF16, F32, DType
 
 _DEPTH_BYTES = 1024
@@ -17,6 +23,87 @@ _TILE_LANES = 16
 _TILE_DEPTH = 32
 _MOST_TILE_DEPTH = 512
 _TILE_LHS_BYTES = 1024 * 1024
+
+
+class Order(Enum):
+    """Which axis of an operand lies contiguously."""
+
+    MAJOR = "major"
+    DEPTH = "depth"
+    NEITHER = "neither"
+
+
+class Panels(NamedTuple):
+    """Where the panels of an operand come from and go to, as packing functions take it.
+
+    ``majors`` elements are there along the major axis, which may be more than ``count`` panels.
+    """
+
+    source: Register
+    major_stride: Register
+    depth_stride: Register
+    target: Register
+    majors: Register
+    depth: Register
+    count: Register
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What one operand is packed into.
+
+    Attributes:
+        source: type of the elements in memory.
+        dtype: type computed in.
+        width: elements of a panel along the major axis.
+        used: how many of them matter.
+        lanes: elements of a vector of ``dtype``.
+        group: neighbours along k in one packed element: 1, or 2 for pairs of bf16.
+        keeps_rows: whether panels are ``[k / lanes][width][lanes]``, each row a piece of a row of
+            the operand, instead of ``[k][width]``.
+    """
+
+    source: DType
+    dtype: DType
+    width: int
+    used: int
+    lanes: int
+    group: int = 1
+    keeps_rows: bool = False
+
+    @property
+    def loaded(self) -> str:
+        """LLVM element in memory."""
+        return memory_element(self.source)
+
+    @property
+    def element(self) -> str:
+        """LLVM element of the panels."""
+        return register_element(self.dtype) if self.group == 1 else "i32"
+
+    @property
+    def stem(self) -> str:
+        """Part of function names."""
+        kinds = f"{self.source}_{self.dtype}" if self.group == 1 else "pairs"
+        rows = "_rows" if self.keeps_rows else ""
+        return f"{kinds}_{self.used}in{self.width}x{self.lanes}{rows}"
+
+    def steps(self, builder: Builder, depth: Register) -> Register:
+        """Packed elements along k; tile registers take whole vectors of pairs."""
+        return depth if self.group == 1 else self._whole_vectors(builder, depth)
+
+    def panel_size(self, builder: Builder, depth: Register) -> Register:
+        """Elements of one panel: transposition writes whole vectors along k."""
+        return builder.multiply(self._whole_vectors(builder, depth), index(self.width))
+
+    def _whole_vectors(self, builder: Builder, depth: Register) -> Register:
+        steps = builder.ceiling_quotient(depth, index(self.group))
+        return builder.round_down(builder.add(steps, index(self.lanes - 1)), self.lanes)
+
+    def count_elements(self, depth: int, majors: int) -> int:
+        """Elements of all panels."""
+        steps = shapes.round_up(-(-depth // self.group), self.lanes)
+        return -(-majors // self.used) * self.width * steps
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ operand is packed at a time, and a few panels of the right one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots.micro_kernel import (
     BlockColumn,
@@ -16,40 +17,16 @@ from tilesmith.backends.cpu.dots.micro_kernel import (
     release_tiles,
 )
 from tilesmith.backends.cpu.dots.packing import pack
-from tilesmith.backends.cpu.dots.panels import Panels
-from tilesmith.backends.cpu.dots.plans import DotPlan, plan_dot
+from tilesmith.backends.cpu.dots.plans import DotPlan, Panels, plan_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
-from tilesmith.backends.cpu.llvm.registers import (
-    INDEX,
-    POINTER,
-    LType,
-    Register,
-    index,
-    memory_element,
-    number,
-)
+from tilesmith.backends.cpu.llvm.registers import Register, index, number, parameters
 
-_PARAMETERS = (
-    ("lhs", LType(POINTER)),
-    ("lhs_row", LType(INDEX)),
-    ("lhs_column", LType(INDEX)),
-    ("rhs", LType(POINTER)),
-    ("rhs_row", LType(INDEX)),
-    ("rhs_column", LType(INDEX)),
-    ("out", LType(POINTER)),
-    ("out_row", LType(INDEX)),
-    ("rows", LType(INDEX)),
-    ("columns", LType(INDEX)),
-    ("depth", LType(INDEX)),
-    ("accumulate", LType("i1")),
-    ("scratch", LType(POINTER)),
-)
+_POINTERS = ("lhs", "rhs", "out", "scratch")
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     """Parameters of a product function, or of one block of it."""
 
     lhs: Register
@@ -67,8 +44,7 @@ class _Call:
     scratch: Register
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(NamedTuple):
     """Left panels at an equal distance that one micro-kernel takes."""
 
     kernel: MicroKernel
@@ -93,10 +69,9 @@ def emit_dot(builder: Builder, lhs: View, rhs: View, out: View, problem: DotProb
 
 
 def _scratch(plan: DotPlan, problem: DotProblem) -> Register:
-    size = problem.dtype.itemsize
     count = plan.block.rows if plan.reads_lhs else plan.rows
     elements = _rhs_elements(plan) + plan.lhs.count_elements(plan.depth, count)
-    return problem.scratch(elements * size)
+    return problem.scratch(elements * problem.dtype.itemsize)
 
 
 def _rhs_elements(plan: DotPlan) -> int:
@@ -106,7 +81,7 @@ def _rhs_elements(plan: DotPlan) -> int:
 def _add_product(module: Module, plan: DotPlan) -> None:
     if module.has(plan.name):
         return
-    builder = Builder(module, plan.name, _PARAMETERS)
+    builder = Builder(module, plan.name, parameters(_Call._fields, _POINTERS, ("accumulate",)))
     call = _Call(*builder.parameters)
     blocks = builder.ceiling_quotient(call.depth, index(plan.depth))
 
@@ -130,12 +105,9 @@ def _part(builder: Builder, plan: DotPlan, call: _Call, at: tuple[Register, Regi
     row, i = at
     k = builder.multiply(i, index(plan.depth))
     moved = builder.add(builder.multiply(row, call.lhs_row), builder.multiply(k, call.lhs_column))
-    return replace(
-        call,
-        lhs=builder.offset(call.lhs, moved, memory_element(plan.lhs.source)),
-        rhs=builder.offset(
-            call.rhs, builder.multiply(k, call.rhs_row), memory_element(plan.rhs.source)
-        ),
+    return call._replace(
+        lhs=builder.offset(call.lhs, moved, plan.lhs.loaded),
+        rhs=builder.offset(call.rhs, builder.multiply(k, call.rhs_row), plan.rhs.loaded),
         out=builder.offset(call.out, builder.multiply(row, call.out_row), plan.element),
         rows=builder.minimum(builder.subtract(call.rows, row), index(plan.rows)),
         depth=builder.minimum(builder.subtract(call.depth, k), index(plan.depth)),
@@ -154,11 +126,9 @@ def _emit_block(builder: Builder, plan: DotPlan, call: _Call) -> None:
         return
     width = index(plan.block.columns)
     is_packed = plan.rhs_panels == 0
-    whole = (
-        call.columns
-        if is_packed
-        else builder.multiply(builder.binary("sdiv", call.columns, width), width)
-    )
+    whole = call.columns
+    if not is_packed:
+        whole = builder.multiply(builder.binary("sdiv", call.columns, width), width)
 
     def panel(first: Register, _: tuple[Register, ...]) -> None:
         part = _columns_from(builder, plan, call, first)
@@ -171,9 +141,8 @@ def _emit_block(builder: Builder, plan: DotPlan, call: _Call) -> None:
 
 def _columns_from(builder: Builder, plan: DotPlan, call: _Call, first: Register) -> _Call:
     moved = builder.multiply(first, call.rhs_column)
-    return replace(
-        call,
-        rhs=builder.offset(call.rhs, moved, memory_element(plan.rhs.source)),
+    return call._replace(
+        rhs=builder.offset(call.rhs, moved, plan.rhs.loaded),
         out=builder.offset(call.out, first, plan.element),
         columns=builder.subtract(call.columns, first),
     )
@@ -183,15 +152,11 @@ def _pack_lhs(
     builder: Builder, plan: DotPlan, call: _Call, place: tuple[Register, Register]
 ) -> _Run:
     target, row = place
-    start = builder.offset(
-        call.lhs, builder.multiply(row, call.lhs_row), memory_element(plan.lhs.source)
-    )
+    start = builder.offset(call.lhs, builder.multiply(row, call.lhs_row), plan.lhs.loaded)
     left = builder.subtract(call.rows, row)
     count = builder.ceiling_quotient(left, index(plan.block.rows))
-    strides = call.lhs_row, call.lhs_column
-    pack(
-        builder, plan.lhs, plan.orders[0], Panels(start, *strides, target, left, call.depth, count)
-    )
+    panels = Panels(start, call.lhs_row, call.lhs_column, target, left, call.depth, count)
+    pack(builder, plan.lhs, plan.orders[0], panels)
     kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element, plan.uses_tiles)
     return _Run(kernel, target, plan.lhs.panel_size(builder, call.depth), count, row)
 
@@ -200,8 +165,7 @@ def _read_lhs(builder: Builder, plan: DotPlan, call: _Call, target: Register) ->
     """Full panels where they are; only the last rows, if they fill no panel, are packed."""
     height = index(plan.block.rows)
     count = builder.binary("sdiv", call.rows, height)
-    source = memory_element(plan.lhs.source)
-    kernel = MicroKernel(plan.element, plan.block, False, source, plan.uses_tiles)
+    kernel = MicroKernel(plan.element, plan.block, False, plan.lhs.loaded, plan.uses_tiles)
     whole = _Run(kernel, call.lhs, builder.multiply(call.lhs_row, height), count, index(0))
     if not plan.partial[0]:
         return [whole]
@@ -252,9 +216,8 @@ def _look_ahead(
     if plan.rhs_panels:
         return run.kernel, (call.rhs, index(0))
     width = plan.block.columns
-    following = builder.offset(
-        call.rhs, builder.multiply(index(width), call.rhs_column), plan.element
-    )
+    skipped = builder.multiply(index(width), call.rhs_column)
+    following = builder.offset(call.rhs, skipped, plan.element)
     row_bytes = index(width * plan.rhs.dtype.itemsize)
     step = builder.ceiling_quotient(row_bytes, builder.intrinsic("smax", run.panels, index(1)))
     return replace(run.kernel, fetches_ahead=True), (following, step)

@@ -156,9 +156,7 @@ def _prefetch(context: Context, element: ir.Read, memory: Elements, position: St
     builder, ahead = context.builder, position.base
     for distance, stride in zip(element.ahead, element.access.tensor.type.strides):
         ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
-    pointer = builder.offset(memory.pointer, ahead, memory.element)
-    is_read, second_cache, data = (number("i32", value) for value in (0, 2, 1))
-    builder.call_void("llvm.prefetch.p0", pointer, is_read, second_cache, data)
+    builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
 
 
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:

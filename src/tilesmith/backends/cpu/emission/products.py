@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tilesmith.backends.cpu.dots.packing import pack
-from tilesmith.backends.cpu.dots.panels import Panels
-from tilesmith.backends.cpu.dots.plans import order_of
+from tilesmith.backends.cpu.dots.plans import Panels, order_of
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View, compute_dtype
 from tilesmith.backends.cpu.emission.context import Buffer, Context

@@ -287,6 +287,11 @@ class MemoryInstructions(InstructionWriter):
         tail = ", !nontemporal !0" if nontemporal else ""
         self.emit(f"store {x}, {pointer}, align {align}{tail}")
 
+    def prefetch(self, pointer: Register) -> None:
+        """Bring memory to the second cache, to be read."""
+        read, second_cache, data = (number("i32", value) for value in (0, 2, 1))
+        self.call_void("llvm.prefetch.p0", pointer, read, second_cache, data)
+
     def masked_load(self, pointer: Register, mask: Register, other: Register) -> Register:
         """Read neighbouring elements where the mask holds; elsewhere ``other``."""
         kind = other.type

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, DType
@@ -146,3 +147,11 @@ def lane_numbers(element: str, lanes: int) -> Register:
     """``0, 1, 2, ...`` along the lanes."""
     listed = ", ".join(f"{element} {i}" for i in range(lanes))
     return Register(f"<{listed}>" if lanes > 1 else "0", LType(element, lanes))
+
+
+def parameters(
+    names: Sequence[str], pointers: Collection[str], flags: Collection[str] = ()
+) -> list[tuple[str, LType]]:
+    """Of a function that takes addresses, booleans and, for all other names, indices."""
+    kinds = {**dict.fromkeys(pointers, POINTER), **dict.fromkeys(flags, "i1")}
+    return [(name, LType(kinds.get(name, INDEX))) for name in names]

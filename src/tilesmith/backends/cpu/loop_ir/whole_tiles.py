@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.backends.cpu.dots.panels import Packing
+from tilesmith.backends.cpu.dots.plans import Packing
 from tilesmith.backends.cpu.loop_ir.elements import (
     Access,
     Element,

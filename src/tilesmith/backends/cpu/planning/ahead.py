@@ -14,8 +14,7 @@ from math import prod
 
 from tilesmith.analysis.affine import find_affine
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
-from tilesmith.backends.cpu.dots.panels import Packing
-from tilesmith.backends.cpu.dots.plans import reads_in_place
+from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, compute_dtype, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.elements import Tensor, Variable
