@@ -23,7 +23,7 @@ from tilesmith.backends.cpu.llvm.registers import (
     parameters,
 )
 from tilesmith.backends.cpu.math.casts import to_register
-from tilesmith.dtypes import Kind
+from tilesmith.dtypes import ElementKind
 
 _POINTERS = ("source", "target")
 
@@ -154,7 +154,7 @@ class _Packer:
             return self.builder.convert("fpext", held, element)
         if held.type.bits > dtype.bits:
             return self.builder.convert("trunc", held, element)
-        return self.builder.convert("sext" if source.kind is Kind.SIGNED else "zext", held, element)
+        return self.builder.convert("sext" if source.kind is ElementKind.SIGNED else "zext", held, element)
 
 
 @dataclass(frozen=True)

@@ -90,13 +90,14 @@ class Packing:
 
     def steps(self, builder: Builder, depth: Register) -> Register:
         """Packed elements along k; tile registers take whole vectors of pairs."""
-        return depth if self.group == 1 else self._whole_vectors(builder, depth)
+        return depth if self.group == 1 else self.whole_vectors(builder, depth)
 
     def panel_size(self, builder: Builder, depth: Register) -> Register:
-        """Elements of one panel: transposition writes whole vectors along k."""
-        return builder.multiply(self._whole_vectors(builder, depth), index(self.width))
+        """Elements of one panel."""
+        return builder.multiply(self.whole_vectors(builder, depth), index(self.width))
 
-    def _whole_vectors(self, builder: Builder, depth: Register) -> Register:
+    def whole_vectors(self, builder: Builder, depth: Register) -> Register:
+        """Rows of a panel: transposition writes whole vectors along k."""
         steps = builder.ceiling_quotient(depth, index(self.group))
         return builder.round_down(builder.add(steps, index(self.lanes - 1)), self.lanes)
 

@@ -14,7 +14,6 @@ from tilesmith.backends.cpu.dots.shapes import padded_shape, vector_lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes
 from tilesmith.backends.cpu.llvm.registers import (
-    INDEX,
     POINTER,
     LType,
     Register,
@@ -31,6 +30,7 @@ _MAX_STACK_BYTES = 64 * 1024
 _ALIGNMENT = 64
 _MOST_VECTORS = 4
 _SPARE_ROWS = 31
+NULL = Register("null", LType(POINTER))
 
 
 class Scratch:
@@ -53,11 +53,10 @@ class Scratch:
         """As many bytes as a register says; it must be known when the function begins."""
         builder = self._builder
         with builder.at_entry():
-            whole = size
             if size.constant is None:
                 raised = builder.binary("add", size, index(2 * _ALIGNMENT - 1))
-                whole = builder.binary("and", raised, index(-_ALIGNMENT))
-            pointer = builder.call("aligned_alloc", LType(POINTER), index(_ALIGNMENT), whole)
+                size = builder.binary("and", raised, index(-_ALIGNMENT))
+            pointer = builder.call("aligned_alloc", LType(POINTER), index(_ALIGNMENT), size)
         self._on_heap.append(pointer)
         return pointer
 
@@ -65,14 +64,6 @@ class Scratch:
         """At the function's end."""
         for pointer in self._on_heap:
             self._builder.call_void("free", pointer)
-
-
-def size_in_bytes(builder: Builder, lengths: list[Register], itemsize: int) -> Register:
-    """The bytes of an array of these lengths."""
-    total = Register(str(itemsize), LType(INDEX))
-    for length in lengths:
-        total = builder.multiply(total, length)
-    return total
 
 
 @dataclass(frozen=True)
@@ -109,17 +100,9 @@ def padded_lengths(
 
 @dataclass(frozen=True)
 class FunctionContext:
-    """What is the same everywhere in one LLVM function.
+    """What is the same everywhere in one LLVM function: where its memory is, and sizes by name.
 
-    Attributes:
-        builder: appends instructions.
-        kernel: the kernel it is part of.
-        scratch: gives memory to the function.
-        tensors: where parameters are.
-        sizes: runtime sizes and strides by name.
-        buffers: where tiles lie.
-        packed: where packed tensors lie.
-        indices: of the program, one for each axis of its grid.
+    ``indices`` are those of the program, one for each axis of its grid.
     """
 
     builder: Builder
@@ -164,10 +147,6 @@ class Context:
         """Where some variables have these values."""
         return replace(self, scalars={**self.scalars, **scalars}) if scalars else self
 
-    def with_length(self, block: str, length: Register) -> Context:
-        """Where tiles of a block are so long."""
-        return replace(self, lengths={**self.lengths, block: length})
-
     def scope(self) -> Context:
         """Code that need not dominate what follows: what it computes is forgotten."""
         return replace(self, known={**self.known})
@@ -189,12 +168,12 @@ class Context:
         """How many elements an axis has here."""
         total = index(1)
         for factor in dim.factors:
-            part = index(factor) if isinstance(factor, int) else self._symbol(factor)
+            if isinstance(factor, int):
+                part = index(factor)
+            else:
+                part = self.lengths.get(factor) or self.block_size(factor)
             total = self.builder.multiply(total, part)
         return total
-
-    def _symbol(self, name: str) -> Register:
-        return self.lengths[name] if name in self.lengths else self.block_size(name)
 
     def block_size(self, name: str) -> Register:
         """How long a whole tile is: a constant of the schedule, or a runtime size."""

@@ -6,6 +6,7 @@ What was computed once in a step of a loop, or outside it, is used again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from tilesmith.backends.cpu.emission.context import Context
@@ -81,10 +82,8 @@ def _digit(context: Context, digit: ir.Digit) -> Lane:
         stride = builder.multiply(stride, context.length(dim))
     linear = offset_of(builder, parts, context.lanes.width)
     wide = [axis for axis, dim in enumerate(digit.shape) if not dim.is_one]
-    below = index(1)
-    for axis in wide:
-        if axis > digit.axis:
-            below = builder.multiply(below, context.length(digit.shape[axis]))
+    lengths = (context.length(digit.shape[axis]) for axis in wide if axis > digit.axis)
+    below = reduce(builder.multiply, lengths, index(1))
     if below.constant != 1:
         linear = _divide(context, "udiv", linear, below)
     if digit.axis == wide[0]:
@@ -145,18 +144,14 @@ def _read(context: Context, element: ir.Read) -> Lane:
     access = element.access
     memory, position = address_of(context, access)
     if element.ahead and context.lanes.tail is None and isinstance(position, Strided):
-        _prefetch(context, element, memory, position)
+        # Into the second cache comes what the next program will read here.
+        builder, ahead = context.builder, position.base
+        for distance, stride in zip(element.ahead, access.tensor.type.strides):
+            ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
+        builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
     mask = mask_of(context, access)
     found = read(context.builder, memory, position, context.lanes, mask)
     return _loaded(context, found, access.tensor.type.dtype)
-
-
-def _prefetch(context: Context, element: ir.Read, memory: Elements, position: Strided) -> None:
-    """Fetch into the second cache what the next program will read here."""
-    builder, ahead = context.builder, position.base
-    for distance, stride in zip(element.ahead, element.access.tensor.type.strides):
-        ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
-    builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
 
 
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
@@ -207,10 +202,6 @@ def _convert(context: Context, element: ir.Convert) -> Lane:
     return from_register(convert(builder, source, target, x))
 
 
-def _number(context: Context, element: ir.Number) -> Lane:
-    return Uniform(constant(context, element.value, element.dtype))
-
-
 def constant(context: Context, value: float, dtype: DType) -> Register:
     """A number as registers hold values of a type."""
     x = number(register_element(dtype), value)
@@ -219,22 +210,16 @@ def constant(context: Context, value: float, dtype: DType) -> Register:
 
 
 def _position(context: Context, element: ir.PositionOf) -> Lane:
-    lane = position_of(context, element.position)
+    builder, lane = context.builder, position_of(context, element.position)
     if element.operands:
         begin = evaluate(context, element.x)
         assert isinstance(begin, Uniform)
-        lane = _shift(context, lane, context.builder.index_of(begin.x))
-    if not isinstance(lane, Vector):
-        return lane
+        by = builder.index_of(begin.x)
+        if isinstance(lane, Strided):
+            return Strided(builder.add(lane.base, by), lane.step)
+        lane = Vector(builder.binary("add", lane.x, builder.splat(by, lane.x.lanes)))
     # Positions that are no longer evenly spaced are numbers of their own type.
-    return Vector(cast(context.builder, I64, element.dtype, lane.x))
-
-
-def _shift(context: Context, lane: Lane, by: Register) -> Lane:
-    builder = context.builder
-    if isinstance(lane, Strided):
-        return Strided(builder.add(lane.base, by), lane.step)
-    return Vector(builder.binary("add", lane.x, builder.splat(by, lane.x.lanes)))
+    return Vector(cast(builder, I64, element.dtype, lane.x)) if isinstance(lane, Vector) else lane
 
 
 def _joined(context: Context, element: ir.Joined) -> Lane:
@@ -249,25 +234,17 @@ def _joined(context: Context, element: ir.Joined) -> Lane:
     return from_register(builder.select(is_first, lhs, rhs))
 
 
-def _block_length(context: Context, element: ir.BlockLength) -> Lane:
-    return Strided(context.block_size(element.block), index(0))
-
-
-def _same(context: Context, element: ir.View | ir.Gathered) -> Lane:
-    return evaluate(context, element.x)
-
-
 ELEMENT_EMITTERS: dict[type[ir.Element], Callable[[Context, Any], Lane]] = {
     ir.Apply: _apply,
-    ir.BlockLength: _block_length,
+    ir.BlockLength: lambda at, item: Strided(at.block_size(item.block), index(0)),
     ir.Convert: _convert,
-    ir.Gathered: _same,
+    ir.Gathered: lambda at, item: evaluate(at, item.x),
     ir.Joined: _joined,
-    ir.Number: _number,
+    ir.Number: lambda at, item: Uniform(constant(at, item.value, item.dtype)),
     ir.PositionOf: _position,
     ir.Read: _read,
     ir.ReadResult: _read_result,
     ir.ReadTile: _read_tile,
     ir.ReadVariable: _read_variable,
-    ir.View: _same,
+    ir.View: lambda at, item: evaluate(at, item.x),
 }

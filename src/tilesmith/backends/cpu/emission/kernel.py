@@ -11,14 +11,12 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from tilesmith.backends.cpu.emission.calls import emit_print, emit_sort
 from tilesmith.backends.cpu.emission.context import (
     Buffer,
     Context,
     FunctionContext,
     Scratch,
     padded_lengths,
-    size_in_bytes,
 )
 from tilesmith.backends.cpu.emission.elements import register
 from tilesmith.backends.cpu.emission.nests import emit_nest
@@ -28,8 +26,13 @@ from tilesmith.backends.cpu.emission.products import (
     extend_arguments,
     load_slot,
 )
-from tilesmith.backends.cpu.emission.scans import emit_combination, emit_scan
 from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, Programs, emit_parallel
+from tilesmith.backends.cpu.emission.whole_tiles import (
+    emit_combination,
+    emit_print,
+    emit_scan,
+    emit_sort,
+)
 from tilesmith.backends.cpu.emission.writes import emit_store, emit_update
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
@@ -40,6 +43,7 @@ from tilesmith.backends.cpu.llvm.registers import (
     Register,
     index,
     number,
+    parameters,
     register_element,
 )
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
@@ -52,26 +56,19 @@ from tilesmith.dtypes import F64, I64
 State = tuple[Register, ...]
 
 
-def emit_block(context: Context, block: statements.Block) -> Context:
-    """Emit statements in order."""
+def _block(context: Context, block: statements.Block) -> Context:
     for statement in block:
-        context = emit_statement(context, statement)
+        context = _statement(context, statement)
     return context
 
 
-def emit_statement(context: Context, statement: statements.Statement) -> Context:
-    """Emit one statement."""
+def _statement(context: Context, statement: statements.Statement) -> Context:
     after = STATEMENT_EMITTERS[type(statement)](context, statement)
     return context if after is None else after
 
 
 def _assign(context: Context, item: statements.Assign) -> Context:
-    value = register(context.nest(1), item.value)
-    return context.with_scalars({item.variable: value})
-
-
-def _store(context: Context, item: StoreElement) -> None:
-    emit_store(context.nest(1), item)
+    return context.with_scalars({item.variable: register(context.nest(1), item.value)})
 
 
 def _update(context: Context, item: UpdateElement) -> Context:
@@ -80,32 +77,22 @@ def _update(context: Context, item: UpdateElement) -> Context:
     return context.with_scalars({item.result: old} if isinstance(item.result, Variable) else {})
 
 
-def _nest(context: Context, nest: Nest) -> Context:
-    return context.with_scalars(emit_nest(context, nest))
-
-
-def _combine(context: Context, combine: whole_tiles.Combine) -> Context:
-    return context.with_scalars(emit_combination(context, combine))
-
-
-def set_index(context: Context, axis: statements.LoopAxis, position: Register) -> Context:
-    """At a position of a loop: its index has its own type."""
-    element = register_element(axis.index.dtype)
+def _at(
+    context: Context, axis: LoopAxis, position: Register, end: Register | None = None
+) -> Context:
+    """At a position of a loop: its index has its own type, and a tile is as long as is left."""
+    builder, element = context.builder, register_element(axis.index.dtype)
     if position.constant is not None:
         value = number(element, position.constant)
     else:
-        value = context.builder.convert("trunc", position, element)
-    return context.with_scalars({axis.index: value})
-
-
-def set_length(
-    context: Context, axis: statements.LoopAxis, position: Register, end: Register
-) -> Context:
-    """At a position of a loop over a block: a tile is as long as is left."""
-    size = context.block_size(axis.block)
+        value = builder.convert("trunc", position, element)
+    context = context.with_scalars({axis.index: value})
+    if not axis.block:
+        return context
+    end, size = end or context.index_of(axis.end), context.block_size(axis.block)
     if axis.is_partial:
-        size = context.builder.minimum(size, context.builder.subtract(end, position))
-    return context.with_length(axis.block, size)
+        size = builder.minimum(size, builder.subtract(end, position))
+    return replace(context, lengths={**context.lengths, axis.block: size})
 
 
 def _for(context: Context, loop: statements.For) -> Context:
@@ -117,16 +104,13 @@ def _for(context: Context, loop: statements.For) -> Context:
 def _level(context: Context, loop: statements.For, depth: int, state: State) -> State:
     if depth == len(loop.axes):
         inside = context.with_scalars({c.inside: x for c, x in zip(loop.carried, state)})
-        after = emit_block(inside, loop.body)
+        after = _block(inside, loop.body)
         return tuple(after.scalars[carried.following] for carried in loop.carried)
     axis = loop.axes[depth]
     begin, end = context.index_of(axis.begin), context.index_of(axis.end)
 
     def body(position: Register, inner: State) -> State:
-        inside = set_index(context, axis, position)
-        if axis.block:
-            inside = set_length(inside, axis, position, end)
-        return _level(inside, loop, depth + 1, inner)
+        return _level(_at(context, axis, position, end), loop, depth + 1, inner)
 
     step = context.block_size(axis.block) if axis.step is None else context.index_of(axis.step)
     return context.builder.loop(begin, end, step, body, state)
@@ -135,12 +119,12 @@ def _level(context: Context, loop: statements.For, depth: int, state: State) -> 
 def _while(context: Context, loop: statements.While) -> Context:
     def is_open(state: State) -> Register:
         tested = {c.tested: x for c, x in zip(loop.carried, state) if c.tested is not None}
-        after = emit_block(context.with_scalars(tested), loop.condition)
+        after = _block(context.with_scalars(tested), loop.condition)
         return after.scalars[loop.is_open]
 
     def body(state: State) -> list[Register]:
         inside = context.with_scalars({c.inside: x for c, x in zip(loop.carried, state)})
-        after = emit_block(inside, loop.body)
+        after = _block(inside, loop.body)
         return [after.scalars[carried.following] for carried in loop.carried]
 
     start = [context.scalars[carried.start] for carried in loop.carried]
@@ -150,7 +134,7 @@ def _while(context: Context, loop: statements.While) -> Context:
 
 def _if(context: Context, branch: statements.If) -> Context:
     def arm(block: statements.Block, yielded: tuple[Variable, ...]) -> list[Register]:
-        after = emit_block(context, block)
+        after = _block(context, block)
         return [after.scalars[variable] for variable in yielded]
 
     then, otherwise = branch.yielded
@@ -164,21 +148,19 @@ def _if(context: Context, branch: statements.If) -> Context:
 
 STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = {
     statements.Assign: _assign,
-    whole_tiles.Combine: _combine,
+    whole_tiles.Combine: lambda at, item: at.with_scalars(emit_combination(at, item)),
     statements.For: _for,
     statements.If: _if,
-    Nest: _nest,
+    Nest: lambda at, item: at.with_scalars(emit_nest(at, item)),
     whole_tiles.Print: emit_print,
     whole_tiles.Product: emit_product,
     whole_tiles.Scan: emit_scan,
     whole_tiles.SortLines: emit_sort,
-    StoreElement: _store,
+    StoreElement: lambda at, item: emit_store(at.nest(1), item),
     UpdateElement: _update,
     statements.While: _while,
 }
 """None from those that only write memory: nothing new is known behind them."""
-
-_ARGUMENTS = ("arguments", LType(POINTER))
 
 
 def emit_kernel(kernel: Kernel, name: str) -> str:
@@ -193,8 +175,8 @@ def emit_kernel(kernel: Kernel, name: str) -> str:
 
 
 def _emit_entry(module: Module, kernel: Kernel, name: str) -> None:
-    parameters = (_ARGUMENTS, ("threads", LType(INDEX)))
-    builder = Builder(module, name, parameters, is_internal=False)
+    accepted = parameters(("arguments", "threads"), ("arguments",))
+    builder = Builder(module, name, accepted, is_internal=False)
     context = _begin(builder, kernel)
     first = len(kernel.parameters)
     more = max((len(grid.packed) for grid in kernel.grids), default=0)
@@ -206,7 +188,7 @@ def _emit_entry(module: Module, kernel: Kernel, name: str) -> None:
             _launch(context, prologue, part, f"{name}_programs{number}")
             number += 1
         else:
-            context = emit_statement(context, part)
+            context = _statement(context, part)
     module.add(builder)
 
 
@@ -232,17 +214,12 @@ def _begin(builder: Builder, kernel: Kernel) -> Context:
             if isinstance(parameter, Tensor):
                 tensors[parameter] = builder.load(slot, LType(POINTER))
                 continue
-            scalars[parameter] = _load_scalar(builder, slot, parameter)
-            if parameter.dtype.is_integer:
+            dtype = parameter.dtype
+            raw = builder.load(slot, LType("double" if dtype.is_float else INDEX))
+            scalars[parameter] = cast(builder, F64 if dtype.is_float else I64, dtype, raw)
+            if dtype.is_integer:
                 sizes[parameter.label.hint] = builder.index_of(scalars[parameter])
     return Context(FunctionContext(builder, kernel, Scratch(builder), tensors, sizes), scalars)
-
-
-def _load_scalar(builder: Builder, slot: Register, parameter: Variable) -> Register:
-    dtype = parameter.dtype
-    source = F64 if dtype.is_float else I64
-    raw = builder.load(slot, LType("double" if dtype.is_float else INDEX))
-    return cast(builder, source, dtype, raw)
 
 
 def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
@@ -260,11 +237,11 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     context = replace(context, function=function)
     for part in kernel.body[: kernel.body.index(grid)]:
         if not isinstance(part, Grid):
-            context = emit_statement(context, part)
+            context = _statement(context, part)
     counts = [_count(context, axis) for axis in grid.axes]
 
-    def program(number: Register, _: tuple[Register, ...]) -> None:
-        emit_block(_enter_program(context, grid, number, counts), grid.body)
+    def program(number: Register, _: State) -> None:
+        _block(_enter_program(context, grid, number, counts), grid.body)
 
     builder.loop(builder.parameters[1], builder.parameters[2], index(1), program)
     if kernel.options.streaming_stores:
@@ -299,9 +276,7 @@ def _enter_program(
             rest = rest if count.constant == 1 else builder.binary("sdiv", rest, count)
         size = _size_of(context, axis)
         begin = builder.add(context.index_of(axis.begin), builder.multiply(place, size))
-        context = set_index(context, axis, begin)
-        if axis.block:
-            context = set_length(context, axis, begin, context.index_of(axis.end))
+        context = _at(context, axis, begin)
     return context
 
 
@@ -315,7 +290,7 @@ def _buffer(context: Context, tile: Tile) -> Buffer:
         strides = [index(1)]
         for length in reversed(lengths[1:]):
             strides.insert(0, builder.multiply(strides[0], length))
-        size = size_in_bytes(builder, lengths, tile.held_as.itemsize)
-    static = size.constant
-    pointer = scratch.take_runtime(size) if static is None else scratch.take(static)
+        size = reduce(builder.multiply, lengths, index(tile.held_as.itemsize))
+    known = size.constant
+    pointer = scratch.take_runtime(size) if known is None else scratch.take(known)
     return Buffer(pointer, tuple(strides), tile.held_as)

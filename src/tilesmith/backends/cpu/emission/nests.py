@@ -7,12 +7,13 @@ additions need not wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.emission.elements import address_of, evaluate, register
 from tilesmith.backends.cpu.emission.writes import emit_result, emit_writes
+from tilesmith.backends.cpu.llvm.builder import Body, Builder
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index, lane_numbers
 from tilesmith.backends.cpu.loop_ir.elements import LEAVES, Element, ReadVariable, Variable
@@ -30,7 +31,7 @@ Results = Mapping[Variable, Register]
 
 
 @dataclass(frozen=True)
-class Sum:
+class _Sum:
     """A reduction of a nest; ``number`` is its place among the writes."""
 
     number: int
@@ -39,29 +40,18 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class NestFrame:
+class _Frame:
     """One nest being emitted. States are lists with one accumulator per reduction."""
 
     nest: Nest
     lengths: list[Register]
-    sums: list[Sum]
-
-    @staticmethod
-    def of(context: Context, nest: Nest) -> NestFrame:
-        """The frame of a nest, at a place where it is about to begin."""
-        sums = [
-            Sum(number, write, Accumulation(write.kind, write.value.dtype, write.dtype))
-            for number, write in enumerate(nest.writes)
-            if isinstance(write, ReduceElement)
-        ]
-        return NestFrame(nest, [context.length(dim) for dim in nest.layout.space], sums)
+    sums: list[_Sum]
 
     def values(self, context: Context) -> list[Register]:
         """This step's element of every write."""
         return [register(context, write.value) for write in self.nest.writes]
 
     def start(self) -> list[State]:
-        """Nothing taken in yet."""
         return [item.accumulation.start(self.nest.lanes) for item in self.sums]
 
     def take(
@@ -76,13 +66,6 @@ class NestFrame:
         return [
             item.accumulation.take(context.builder, state, values[item.number], position, mask)
             for item, state in zip(self.sums, states)
-        ]
-
-    def merge(self, context: Context, ours: list[State], theirs: list[State]) -> list[State]:
-        """Two sets of accumulators as one."""
-        return [
-            item.accumulation.merge(context.builder, x, y)
-            for item, x, y in zip(self.sums, ours, theirs)
         ]
 
     def finish(self, context: Context, states: list[State], *, across: bool) -> Results:
@@ -103,20 +86,26 @@ class NestFrame:
             return first
         return builder.binary("add", first, lane_numbers(INDEX, width))
 
+    def whole_vectors(
+        self, builder: Builder, length: Register
+    ) -> Iterator[tuple[Register, Register, int]]:
+        """Parts of a line: begin, end and how many vectors at a time. Some may be left behind."""
+        done = index(0)
+        for count in dict.fromkeys((self.nest.unroll, 1)):
+            end = builder.round_down(length, count * self.nest.lanes)
+            if end.text != done.text:
+                yield done, end, count
+                done = end
 
-def flatten(states: list[State]) -> list[Register]:
-    """All registers of several accumulators, in order."""
+
+def _flatten(states: list[State]) -> list[Register]:
     return [register for state in states for register in state]
 
 
-def unflatten(flat: tuple[Register, ...], like: list[State]) -> list[State]:
+def _unflatten(flat: tuple[Register, ...], like: list[State]) -> list[State]:
     """Registers grouped as the accumulators that they came from."""
-    found: list[State] = []
-    start = 0
-    for state in like:
-        found.append(list(flat[start : start + len(state)]))
-        start += len(state)
-    return found
+    registers = iter(flat)
+    return [[next(registers) for _ in state] for state in like]
 
 
 def is_known_multiple(length: Register, end: Register) -> bool:
@@ -127,7 +116,7 @@ def is_known_multiple(length: Register, end: Register) -> bool:
 _CACHE_LINE = 64
 
 
-def _emit_row(frame: NestFrame, context: Context) -> Results:
+def _emit_row(frame: _Frame, context: Context) -> Results:
     """One row of a nest."""
     aligned = _is_aligned(frame, context) if frame.nest.may_stream else None
     if aligned is None:
@@ -141,7 +130,7 @@ def _emit_row(frame: NestFrame, context: Context) -> Results:
     return {}
 
 
-def _is_aligned(frame: NestFrame, context: Context) -> Register | None:
+def _is_aligned(frame: _Frame, context: Context) -> Register | None:
     """Whether all stores begin at a cache line; None if some do not go element by element."""
     builder, found = context.builder, None
     inside = context.at(frame.nest.layout.vector_axis, Strided(index(0), index(1)))
@@ -161,81 +150,62 @@ def _is_aligned(frame: NestFrame, context: Context) -> Register | None:
 
 @dataclass(frozen=True)
 class _Row:
-    frame: NestFrame
+    frame: _Frame
     context: Context
     is_streaming: bool = False
 
-    @property
-    def _width(self) -> int:
-        return self.frame.nest.lanes
+    def emit(self) -> Results:
+        """The loops and the results of reductions."""
+        length, states = self.frame.lengths[self._axis], self.frame.start()
+        done = index(0)
+        for begin, end, count in self.frame.whole_vectors(self.context.builder, length):
+            states = self._loop(begin, end, count, states)
+            done = end
+        if not is_known_multiple(length, done):
+            states = self._tail(done, length, states)
+        return self.frame.finish(self.context, states, across=True)
 
     @property
     def _axis(self) -> int:
         return self.frame.nest.layout.vector_axis
 
-    def emit(self) -> Results:
-        """The loops and the results of reductions."""
-        builder, unroll = self.context.builder, self.frame.nest.unroll
-        length = self.frame.lengths[self._axis]
-        states = self.frame.start()
-        done = index(0)
-        if unroll > 1:
-            end = builder.round_down(length, unroll * self._width)
-            if end.constant != 0:
-                states = self._unrolled(end, states)
-                done = end
-        end = builder.round_down(length, self._width)
-        if end.text != done.text:
-            states = self._stepwise(done, end, states)
-        if not is_known_multiple(length, end):
-            states = self._tail(end, length, states)
-        return self.frame.finish(self.context, states, across=True)
-
-    def _unrolled(self, end: Register, states: list[State]) -> list[State]:
-        width, count, each = self._width, self.frame.nest.unroll, len(states)
-        builder = self.context.builder
+    def _loop(self, begin: Register, end: Register, count: int, states: list[State]) -> list[State]:
+        """Steps of several vectors, each with accumulators of its own, which are merged then."""
+        width, each, builder = self.frame.nest.lanes, len(states), self.context.builder
 
         def body(position: Register, flat: tuple[Register, ...]) -> list[Register]:
-            copies = unflatten(flat, states * count)
+            copies = _unflatten(flat, states * count)
             new: list[State] = []
             for number in range(count):
                 start = builder.add(position, index(number * width))
                 part = copies[number * each : (number + 1) * each]
                 new.extend(self._step(start, part, None))
-            return flatten(new)
+            return _flatten(new)
 
-        found = builder.loop(index(0), end, index(width * count), body, flatten(states * count))
-        copies = unflatten(found, states * count)
+        found = builder.loop(begin, end, index(width * count), body, _flatten(states * count))
+        copies = _unflatten(found, states * count)
         merged = copies[:each]
         for number in range(1, count):
-            other = copies[number * each : (number + 1) * each]
-            merged = self.frame.merge(self.context, merged, other)
+            rows = zip(self.frame.sums, merged, copies[number * each : (number + 1) * each])
+            merged = [item.accumulation.merge(builder, x, y) for item, x, y in rows]
         return merged
-
-    def _stepwise(self, begin: Register, end: Register, states: list[State]) -> list[State]:
-        def body(position: Register, flat: tuple[Register, ...]) -> list[Register]:
-            return flatten(self._step(position, unflatten(flat, states), None))
-
-        step = index(self._width)
-        found = self.context.builder.loop(begin, end, step, body, flatten(states))
-        return unflatten(found, states)
 
     def _tail(self, begin: Register, length: Register, states: list[State]) -> list[State]:
         builder = self.context.builder
         rest = builder.subtract(length, begin)
 
         def masked() -> list[Register]:
-            mask = builder.first_lanes(rest, self._width)
-            return flatten(self._step(begin, states, mask))
+            mask = builder.first_lanes(rest, self.frame.nest.lanes)
+            return _flatten(self._step(begin, states, mask))
 
         if rest.constant is not None:
-            return unflatten(tuple(masked()), states)
+            return _unflatten(tuple(masked()), states)
         is_open = builder.compare("sgt", rest, index(0))
-        found = builder.if_else(is_open, masked, lambda: flatten(states))
-        return unflatten(found, states)
+        found = builder.if_else(is_open, masked, lambda: _flatten(states))
+        return _unflatten(found, states)
 
     def _step(self, position: Register, states: list[State], mask: Register | None) -> list[State]:
-        lanes = Lanes(self._width, mask)
+        lanes = Lanes(self.frame.nest.lanes, mask)
         inside = self.context.at(self._axis, Strided(position, index(1)), lanes)
         values = self.frame.values(inside)
         emit_writes(inside, self.frame.nest.writes, values, is_streaming=self.is_streaming)
@@ -244,37 +214,27 @@ class _Row:
         return self.frame.take(inside, values, states, at, mask)
 
 
-def _emit_columns(frame: NestFrame, context: Context) -> Results:
+def _emit_columns(frame: _Frame, context: Context) -> Results:
     """All columns, several vectors of them at a time; their results are tiles."""
-    builder, width, unroll = context.builder, frame.nest.lanes, frame.nest.unroll
-    length = frame.lengths[frame.nest.layout.vector_axis]
+    length, done = frame.lengths[frame.nest.layout.vector_axis], index(0)
     columns = _Columns(frame, context)
-    done = index(0)
-    if unroll > 1:
-        end = builder.round_down(length, unroll * width)
-        if end.constant != 0:
-            columns.over(done, end, unroll)
-            done = end
-    end = builder.round_down(length, width)
-    if end.text != done.text:
-        columns.over(done, end, 1)
-    if not is_known_multiple(length, end):
-        columns.tail(end, builder.subtract(length, end))
+    for begin, end, count in frame.whole_vectors(context.builder, length):
+        columns.over(begin, end, count)
+        done = end
+    if not is_known_multiple(length, done):
+        columns.tail(done, context.builder.subtract(length, done))
     return {}
 
 
 @dataclass(frozen=True)
 class _Columns:
-    frame: NestFrame
+    frame: _Frame
     context: Context
 
     def over(self, begin: Register, end: Register, count: int) -> None:
         """Columns from ``begin`` to ``end``, ``count`` vectors at a time."""
-
-        def body(position: Register, _: tuple[Register, ...]) -> None:
-            self._reduce(position, count, None)
-
         step = index(self.frame.nest.lanes * count)
+        body: Body = lambda position, _: self._reduce(position, count, None)  # noqa: E731
         self.context.builder.loop(begin, end, step, body)
 
     def tail(self, begin: Register, rest: Register) -> None:
@@ -294,14 +254,14 @@ class _Columns:
 
         def body(position: Register, flat: tuple[Register, ...]) -> list[Register]:
             inside = self.context.at(down, Strided(position, index(0)))
-            old, new = unflatten(flat, states), list[State]()
+            old, new = _unflatten(flat, states), list[State]()
             for number, first in enumerate(starts):
                 part = old[number * each : (number + 1) * each]
                 new.extend(self._step(inside, first, part, mask))
-            return flatten(new)
+            return _flatten(new)
 
-        found = builder.loop(index(0), frame.lengths[down], index(1), body, flatten(states))
-        final = unflatten(found, states)
+        found = builder.loop(index(0), frame.lengths[down], index(1), body, _flatten(states))
+        final = _unflatten(found, states)
         for number, first in enumerate(starts):
             part = final[number * each : (number + 1) * each]
             frame.finish(self._across(self.context, first, mask), part, across=False)
@@ -323,7 +283,12 @@ class _Columns:
 def emit_nest(context: Context, nest: Nest) -> Results:
     """All loops of a nest; gives the scalars that it reduces to."""
     inside, layout = context.nest(nest.lanes), nest.layout
-    frame = NestFrame.of(inside, nest)
+    sums = [
+        _Sum(number, write, Accumulation(write.kind, write.value.dtype, write.dtype))
+        for number, write in enumerate(nest.writes)
+        if isinstance(write, ReduceElement)
+    ]
+    frame = _Frame(nest, [inside.length(dim) for dim in layout.space], sums)
     outer = [n for n in layout.order if n not in (layout.vector_axis, layout.reduced_axis)]
     if layout.vector_axis < 0:
         return _over(frame, inside, outer, _emit_element)
@@ -331,16 +296,17 @@ def emit_nest(context: Context, nest: Nest) -> Results:
 
 
 def _over(
-    frame: NestFrame,
+    frame: _Frame,
     context: Context,
     axes: list[int],
-    body: Callable[[NestFrame, Context], Results],
+    body: Callable[[_Frame, Context], Results],
 ) -> Results:
     """Nested loops over whole axes; what they fix is computed before ``body``."""
     writes = frame.nest.writes
     kept = {w.value for w in writes if isinstance(w, KeepElement) and w.is_own}
-    for element in (element for write in writes for element in write.operands):
-        _hoist_element(context, element, kept)
+    for write in writes:
+        for element in write.operands:
+            _hoist_element(context, element, kept)
     if not axes:
         return body(frame, context)
 
@@ -351,7 +317,7 @@ def _over(
     return {}
 
 
-def _emit_element(frame: NestFrame, context: Context) -> Results:
+def _emit_element(frame: _Frame, context: Context) -> Results:
     """Without lanes: one element of every write, and reductions along axes of one element."""
     inside = context.scope()
     values = frame.values(inside)

@@ -14,7 +14,7 @@ from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.plans import Panels, order_of
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View, compute_dtype
-from tilesmith.backends.cpu.emission.context import Buffer, Context
+from tilesmith.backends.cpu.emission.context import NULL, Buffer, Context
 from tilesmith.backends.cpu.emission.elements import address_of
 from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, Programs, emit_parallel
 from tilesmith.backends.cpu.llvm.builder import Builder
@@ -32,7 +32,6 @@ _WORTHWHILE_BYTES = 4 << 20
 _MADV_HUGEPAGE = 14
 _DEPTH = 1024
 """What an unknown k is taken for."""
-NULL = Register("null", LType(POINTER))
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Prologue:
         first = builder.multiply(begin, index(packing.width))
         tensor = context.function.tensors[source.tensor]
         start = builder.offset(tensor, builder.multiply(first, n), packing.loaded)
-        size = builder.multiply(packed_depth(context, source), index(packing.width))
+        size = packing.panel_size(builder, depth)
         packed = load_slot(builder, slot)
         target = builder.offset(packed, builder.multiply(begin, size), packing.element)
         left, count = builder.subtract(columns, first), builder.subtract(end, begin)
@@ -91,14 +90,13 @@ def _allocate(
 ) -> Register:
     """Memory for a packed tensor; none where packing turns out not to pay."""
     builder, packing = context.builder, source.packing
-    size = builder.multiply(packed_depth(context, source), index(packing.width))
-    size = builder.multiply(size, index(packing.dtype.itemsize))
+    panel = packing.panel_size(builder, context.extent(source.extents[0]))
+    size = builder.multiply(panel, index(packing.dtype.itemsize))
     size = builder.multiply(size, _count_panels(context, source))
     if source.is_certain:
         return _take(builder, size)
-    programs = index(1)
-    for axis in source.shared_axes:
-        programs = builder.multiply(programs, counts[axis])
+    shared = [counts[axis] for axis in source.shared_axes]
+    programs = reduce(builder.multiply, shared, index(1))
     is_shared = builder.compare("sge", programs, index(LEAST_PROGRAMS))
     is_small = builder.compare("sle", size, index(MOST_BYTES))
     pays = builder.binary("and", is_shared, is_small)
@@ -138,22 +136,15 @@ def load_slot(builder: Builder, slot: int) -> Register:
     return builder.load(builder.offset(builder.parameters[0], index(slot), INDEX), LType(POINTER))
 
 
-def packed_depth(context: Context, source: loop_ir.PackedTensor) -> Register:
-    """Rows of a panel: transposition writes whole vectors along k."""
-    builder, lanes = context.builder, source.packing.lanes
-    depth = context.extent(source.extents[0])
-    return builder.round_down(builder.add(depth, index(lanes - 1)), lanes)
-
-
 def _count_panels(context: Context, source: loop_ir.PackedTensor) -> Register:
     columns = context.extent(source.extents[1])
     return context.builder.ceiling_quotient(columns, index(source.packing.width))
 
 
-def packed_view(context: Context, operand: loop_ir.PackedOperand, pointer: Register) -> View:
-    """The part of a packed tensor that a product reads."""
+def _packed_view(context: Context, operand: loop_ir.PackedOperand, pointer: Register) -> View:
     builder, packing = context.builder, operand.source.packing
-    strides = index(packing.width), packed_depth(context, operand.source)
+    depth = context.extent(operand.source.extents[0])
+    strides = index(packing.width), packing.whole_vectors(builder, depth)
     for begin, stride in zip(operand.begins, strides, strict=True):
         if begin is not None:
             moved = builder.multiply(context.index_of(begin), stride)
@@ -212,11 +203,11 @@ def _with_rhs(
         return
     pointer = context.function.packed[operand.source]
     if operand.source.is_certain:
-        emit(packed_view(context, operand, pointer))
+        emit(_packed_view(context, operand, pointer))
         return
     builder.if_else(
         builder.compare("ne", pointer, NULL),
-        lambda: emit(packed_view(context, operand, pointer)),
+        lambda: emit(_packed_view(context, operand, pointer)),
         lambda: emit(_view(context, product.rhs, number)),
     )
 

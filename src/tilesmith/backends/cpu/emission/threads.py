@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
+from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
+    POINTER,
+    LType,
+    Register,
+    index,
+    number,
+    parameters,
+)
 from tilesmith.schedule.schedule import CpuOptions
 
 MIN_PARALLEL_WORK = 32 * 1024
 """Elements below which a parallel region costs more than it saves."""
 _TURNS_PER_THREAD = 16
 """Enough for the last ones to end together, few enough to cost nothing."""
-RANGE_PARAMETERS = (
-    ("arguments", LType(POINTER)),
-    ("begin", LType(INDEX)),
-    ("end", LType(INDEX)),
-)
+RANGE_PARAMETERS = parameters(("arguments", "begin", "end"), ("arguments",))
 """Of functions that run some of the programs."""
 _SLOTS = ("arguments", "count", "counter")
 
@@ -33,8 +37,7 @@ class Programs:
 def emit_parallel(builder: Builder, body: str, programs: Programs, options: CpuOptions) -> None:
     """Run ``body(arguments, begin, end)`` over all programs, by several threads if it pays."""
     arguments, count = programs.arguments, programs.count
-    threads = builder.parameters[1]
-    threads = builder.minimum(threads, count)
+    threads = builder.minimum(builder.parameters[1], count)
     enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, programs.work))))
     is_large = builder.compare("sge", count, enough)
     is_shared = builder.binary("and", is_large, builder.compare("sgt", threads, index(1)))
@@ -43,13 +46,11 @@ def emit_parallel(builder: Builder, body: str, programs: Programs, options: CpuO
 
     def parallel() -> None:
         context = builder.alloca("i64", len(_SLOTS))
-        _put(builder, context, "arguments", arguments)
-        _put(builder, context, "count", count)
-        _put(builder, context, "counter", index(0))
-        number = builder.convert("trunc", threads, "i32")
-        zero = Register("0", LType("i32"))
+        for name, x in zip(_SLOTS, (arguments, count, index(0))):
+            builder.store(x, _slot(builder, context, name))
+        team = builder.convert("trunc", threads, "i32")
         function = Register(f"@{worker}", LType(POINTER))
-        builder.call_void("GOMP_parallel", function, context, number, zero)
+        builder.call_void("GOMP_parallel", function, context, team, number("i32", 0))
 
     builder.if_else(
         is_shared, parallel, lambda: builder.call_void(body, arguments, index(0), count)
@@ -60,23 +61,12 @@ def _slot(builder: Builder, context: Register, name: str) -> Register:
     return builder.offset(context, index(_SLOTS.index(name)), INDEX)
 
 
-def _put(builder: Builder, context: Register, name: str, x: Register) -> None:
-    builder.store(x, _slot(builder, context, name))
-
-
-def _get(builder: Builder, context: Register, name: str, kind: LType) -> Register:
-    return builder.load(_slot(builder, context, name), kind)
-
-
 def _emit_worker(outer: Builder, name: str, body: str, options: CpuOptions) -> None:
     builder = Builder(outer.module, name, (("context", LType(POINTER)),))
     context = builder.parameters[0]
-    arguments = _get(builder, context, "arguments", LType(POINTER))
-    count = _get(builder, context, "count", LType(INDEX))
-    if options.is_dynamic:
-        _take_turns(builder, body, arguments, count)
-    else:
-        _take_range(builder, body, arguments, count)
+    arguments = builder.load(_slot(builder, context, "arguments"), LType(POINTER))
+    count = builder.load(_slot(builder, context, "count"), LType(INDEX))
+    (_take_turns if options.is_dynamic else _take_range)(builder, body, arguments, count)
     outer.module.add(builder)
 
 

@@ -17,7 +17,7 @@ from tilesmith.backends.cpu.loop_ir import nests as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import Access, TilePlace, Variable
 from tilesmith.backends.cpu.math.casts import to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.dtypes import DType, ElementKind
+from tilesmith.dtypes import ElementKind
 
 
 def emit_writes(
@@ -122,16 +122,11 @@ def emit_atomic(
     if item.kind == "xchg" or dtype.is_integer:
         value = to_memory(builder, dtype, x)
         bits = builder.convert("bitcast", value, f"i{dtype.bits}")
-        old = builder.value(
-            bits.type, f"atomicrmw {_instruction(item.kind, dtype)} {pointer}, {bits} {order}"
-        )
+        is_unsigned = dtype.kind is ElementKind.UNSIGNED and item.kind in ("max", "min")
+        kind = f"u{item.kind}" if is_unsigned else item.kind
+        old = builder.value(bits.type, f"atomicrmw {kind} {pointer}, {bits} {order}")
         return to_register(builder, dtype, builder.convert("bitcast", old, memory_element(dtype)))
     return _compare_and_swap(builder, item, pointer, x)
-
-
-def _instruction(kind: str, dtype: DType) -> str:
-    is_unsigned = dtype.kind is ElementKind.UNSIGNED and kind in ("max", "min")
-    return f"u{kind}" if is_unsigned else kind
 
 
 def _swap_if_equal(
@@ -142,39 +137,39 @@ def _swap_if_equal(
     x: Register,
 ) -> Register:
     dtype = item.access.tensor.type.dtype
-    order = _ORDERS[item.order]
     old, new = (to_memory(builder, dtype, value) for value in (expected, x))
+    pair = _exchange(builder, item, pointer, old, new)
+    return to_register(builder, dtype, builder.value(old.type, f"extractvalue {pair}, 0"))
+
+
+def _exchange(
+    builder: Builder, item: loop_ir.UpdateElement, pointer: Register, old: Register, new: Register
+) -> Register:
+    """What was there, and whether it was ``old`` and is ``new`` now."""
+    order = _ORDERS[item.order]
     pair = builder.new(LType("{ " + f"{old.type}, i1" + " }"))
     failed = _FAILURE_ORDERS.get(order, order)
     builder.emit(f"{pair.text} = cmpxchg {pointer}, {old}, {new} {order} {failed}")
-    return to_register(builder, dtype, builder.value(old.type, f"extractvalue {pair}, 0"))
+    return pair
 
 
 def _compare_and_swap(
     builder: Builder, item: loop_ir.UpdateElement, pointer: Register, x: Register
 ) -> Register:
     dtype = item.access.tensor.type.dtype
-    bits = LType(f"i{dtype.bits}")
-    element = memory_element(dtype)
-    order = _ORDERS[item.order]
-    read_order = _FAILURE_ORDERS.get(order, order)
+    bits, element = LType(f"i{dtype.bits}"), memory_element(dtype)
     first = builder.value(bits, f"load atomic {bits}, {pointer} monotonic, align {dtype.bits // 8}")
 
     def attempt(state: tuple[Register, ...]) -> list[Register]:
         old = to_register(builder, dtype, builder.convert("bitcast", state[0], element))
         new = to_memory(builder, dtype, apply(builder, _FUNCTIONS[item.kind], dtype, [old, x]))
         swapped = builder.convert("bitcast", new, bits.element)
-        pair = builder.new(LType("{ " + f"{bits}, i1" + " }"))
-        text = f"cmpxchg {pointer}, {state[0]}, {swapped} {order} {read_order}"
-        builder.emit(f"{pair.text} = {text}")
+        pair = _exchange(builder, item, pointer, state[0], swapped)
         seen = builder.value(bits, f"extractvalue {pair}, 0")
-        done = builder.value(LType("i1"), f"extractvalue {pair}, 1")
-        return [seen, done]
-
-    false = Register("false", LType("i1"))
+        return [seen, builder.value(LType("i1"), f"extractvalue {pair}, 1")]
 
     def is_open(state: tuple[Register, ...]) -> Register:
-        return builder.binary("xor", state[1], Register("true", LType("i1")))
+        return builder.binary("xor", state[1], number("i1", 1))
 
-    found = builder.repeat(is_open, attempt, (first, false))
+    found = builder.repeat(is_open, attempt, (first, number("i1", 0)))
     return to_register(builder, dtype, builder.convert("bitcast", found[0], element))

@@ -1,0 +1,335 @@
+"""Emits statements that go through whole tiles one element after the other.
+
+Scans and combinations of the user's own are plain loops along their axis, so that results are those
+of a plain loop; lanes of a combination go across lines where the lines do not lie along the last
+axis. Lines of a tile are sorted where they lie, by a shell sort. Printed lines go through C's
+``printf``, one for each element with the program's begin and the element's index, and are flushed,
+so that those of different threads stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilesmith.backends.cpu.emission.context import NULL, Context
+from tilesmith.backends.cpu.emission.elements import constant, register, tile_position, write_tile
+from tilesmith.backends.cpu.emission.nests import Results, is_known_multiple
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.instructions import Module
+from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
+from tilesmith.backends.cpu.llvm.registers import LType, Register, index, parameters
+from tilesmith.backends.cpu.loop_ir.elements import Element, TilePlace, Variable
+from tilesmith.backends.cpu.loop_ir.whole_tiles import Combine, Print, Scan, SortLines
+from tilesmith.backends.cpu.math.casts import cast, round_to
+from tilesmith.backends.cpu.math.reductions import Accumulation
+from tilesmith.dtypes import F64, I64, DType, ElementKind
+from tilesmith.ir.types import Shape
+
+State = tuple[Register, ...]
+
+
+def emit_scan(context: Context, scan: Scan) -> None:
+    """All running combinations of a tile."""
+    inside = context.nest(1)
+    lengths = [inside.length(dim) for dim in scan.space]
+    others = [(axis, length) for axis, length in enumerate(lengths) if axis != scan.along]
+    _over_axes(inside, others, lambda place: _scan_line(place, scan, lengths))
+
+
+def _over_axes(
+    context: Context, axes: list[tuple[int, Register]], body: Callable[[Context], None]
+) -> None:
+    """Loops over axes of these lengths, one position after the other, then ``body``."""
+    if not axes:
+        body(context)
+        return
+    axis, length = axes[0]
+
+    def step(position: Register) -> None:
+        _over_axes(context.at(axis, Strided(position, index(0))), axes[1:], body)
+
+    context.builder.count_up(length, step)
+
+
+def _scan_line(context: Context, scan: Scan, lengths: list[Register]) -> None:
+    builder, dtype, along = context.builder, scan.value.dtype, scan.along
+    kind = Accumulation(scan.kind, dtype, dtype)
+    start = kind.start(1)
+    if along is None:
+        _element(context, scan, kind, tuple(start))
+        return
+    length = lengths[along]
+
+    def step(position: Register, state: tuple[Register, ...]) -> list[Register]:
+        if scan.is_reversed:
+            last = builder.subtract(length, index(1))
+            position = builder.subtract(last, position)
+        return _element(context.at(along, Strided(position, index(0))), scan, kind, state)
+
+    builder.loop(index(0), length, index(1), step, start)
+
+
+def _element(
+    context: Context, scan: Scan, kind: Accumulation, state: tuple[Register, ...]
+) -> list[Register]:
+    builder, dtype = context.builder, scan.value.dtype
+    x = register(context, scan.value)
+    new = kind.take(builder, list(state), x, index(0), None)
+    value = round_to(builder, dtype, new[0]) if dtype.is_low_precision_float else new[0]
+    write_tile(context, scan.target, value, tile_position(context, scan.target))
+    return new
+
+
+def emit_combination(context: Context, combine: Combine) -> Results:
+    """All lines of the operands, as many at a time as there are lanes across them."""
+    count = len(combine.space)
+    outer = [axis for axis in range(count) if axis != combine.along]
+    has_lanes = bool(outer) and outer[-1] == count - 1
+    inside = context.nest(context.function.kernel.target.vector_lanes if has_lanes else 1)
+    inside = replace(inside, steps=dict(combine.steps))
+    lengths = [inside.length(dim) for dim in combine.space]
+    return _Lines(combine, lengths).over(inside, outer)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of elements that are combined, at any place of the other axes."""
+
+    combine: Combine
+    lengths: list[Register]
+
+    def over(self, context: Context, axes: list[int]) -> Results:
+        """Loops over the other axes, then the lines themselves."""
+        if not axes:
+            return self._combine_line(context)
+        if len(axes) == 1 and context.lanes.width > 1:
+            self._across(context, axes[0])
+            return {}
+
+        def one(position: Register) -> None:
+            self.over(context.at(axes[0], Strided(position, index(0))), axes[1:])
+
+        context.builder.count_up(self.lengths[axes[0]], one)
+        return {}
+
+    def _across(self, context: Context, axis: int) -> None:
+        """Lines side by side, one in each lane."""
+        builder, width, length = context.builder, context.lanes.width, self.lengths[axis]
+        end = builder.round_down(length, width)
+
+        def lanes_at(position: Register, mask: Register | None) -> None:
+            lanes = Lanes(width, mask)
+            self._combine_line(context.at(axis, Strided(position, index(1)), lanes))
+
+        builder.loop(index(0), end, index(width), lambda position, _: lanes_at(position, None))
+        if is_known_multiple(length, end):
+            return
+        rest = builder.subtract(length, end)
+        is_open = builder.compare("sgt", rest, index(0))
+        builder.if_else(is_open, lambda: lanes_at(end, builder.first_lanes(rest, width)))
+
+    def _combine_line(self, context: Context) -> Results:
+        builder, along = context.builder, self.combine.along
+        if along is None:
+            state = self._note(context, self._elements(context))
+        elif self.lengths[along].constant:
+            state = self._along(context, along)
+        else:
+            is_filled = builder.compare("sgt", self.lengths[along], index(0))
+            state = builder.if_else(
+                is_filled, lambda: self._along(context, along), lambda: self._nothing(context)
+            )
+        return {} if self.combine.is_scan else self._write_all(context, state)
+
+    def _along(self, context: Context, along: int) -> State:
+        """The combination of all elements, of which there is at least one."""
+        length = self.lengths[along]
+
+        def moved(position: Register) -> Context:
+            if self.combine.is_reversed:
+                last = context.builder.subtract(length, index(1))
+                position = context.builder.subtract(last, position)
+            return context.at(along, Strided(position, index(0)))
+
+        start = moved(index(0))
+        first = self._note(start, self._elements(start))
+
+        def step(position: Register, state: State) -> State:
+            return self._take(moved(position), state)
+
+        return context.builder.loop(index(1), length, index(1), step, first)
+
+    def _nothing(self, context: Context) -> State:
+        pairs = zip(self.combine.others, self.combine.values)
+        return tuple(_spread(context, constant(context, x, v.dtype)) for x, v in pairs)
+
+    def _elements(self, context: Context) -> State:
+        return tuple(_spread(context, register(context, x)) for x in self.combine.values)
+
+    def _take(self, context: Context, state: State) -> State:
+        given = zip(self.combine.args, (*state, *self._elements(context)))
+        inside = context.with_scalars(dict(given))
+        new = tuple(_spread(inside, _scalar(inside, yielded)) for yielded in self.combine.yielded)
+        return self._note(inside, new)
+
+    def _note(self, context: Context, state: State) -> State:
+        if self.combine.is_scan:
+            self._write_all(context, state)
+        return state
+
+    def _write_all(self, context: Context, state: State) -> Results:
+        scalars: dict[Variable, Register] = {}
+        for result, value in zip(self.combine.results, state):
+            if isinstance(result, Variable):
+                scalars[result] = value
+            elif isinstance(result, TilePlace):
+                write_tile(context, result, value, tile_position(context, result))
+        return scalars
+
+
+def _scalar(context: Context, variable: Variable) -> Register:
+    known = context.scalars.get(variable)
+    return register(context, context.steps[variable]) if known is None else known
+
+
+def _spread(context: Context, x: Register) -> Register:
+    return context.builder.splat(x, context.lanes.width)
+
+
+def emit_sort(context: Context, sort: SortLines) -> None:
+    """Sort all lines of a tile."""
+    builder, buffer = context.builder, context.function.buffers[sort.tile]
+    shape = sort.tile.shape
+    name = _require_sort(builder.module, buffer.dtype)
+    length = context.length(shape[sort.axis])
+
+    def over(axes: list[int], position: Register) -> None:
+        if not axes:
+            line = builder.offset(buffer.pointer, position, buffer.element)
+            builder.call_void(name, line, length, buffer.strides[sort.axis])
+            return
+
+        def step(count: Register) -> None:
+            moved = builder.multiply(count, buffer.strides[axes[0]])
+            over(axes[1:], builder.add(position, moved))
+
+        builder.count_up(context.length(shape[axes[0]]), step)
+
+    over([axis for axis in range(len(shape)) if axis != sort.axis], index(0))
+
+
+def _require_sort(module: Module, dtype: DType) -> str:
+    is_signed = dtype.kind is ElementKind.SIGNED
+    name = f"sort_{'i' if is_signed else 'u'}{dtype.bits}"
+    if not module.has(name):
+        builder = Builder(module, name, parameters(("line", "length", "stride"), ("line",)))
+        _Line(builder, LType(f"i{dtype.bits}"), "sgt" if is_signed else "ugt").sort()
+        module.add(builder)
+    return name
+
+
+class _Line:
+    """The elements of one line. Elements far apart are put in order first, then nearer ones."""
+
+    def __init__(self, builder: Builder, kind: LType, greater: str) -> None:
+        self._builder = builder
+        self._kind = kind
+        self._greater = greater
+        self._start, self._length, self._stride = builder.parameters
+
+    def sort(self) -> None:
+        """One pass for each distance, the last one with neighbours."""
+        compare = self._builder.compare
+        self._builder.repeat(
+            lambda state: compare("sgt", state[0], index(1)), self._pass, (self._length,)
+        )
+
+    def _pass(self, state: tuple[Register, ...]) -> list[Register]:
+        # Each distance 5/11 of the one before: about n^1.25 comparisons for any input met so far.
+        builder = self._builder
+        scaled = builder.subtract(builder.multiply(state[0], index(5)), index(1))
+        distance = builder.intrinsic("smax", builder.binary("sdiv", scaled, index(11)), index(1))
+
+        builder.loop(distance, self._length, index(1), lambda at, _: self._insert(at, distance))
+        return [distance]
+
+    def _insert(self, position: Register, distance: Register) -> None:
+        """Move an element down past the greater ones at that distance."""
+        builder = self._builder
+        x = self._read(position)
+
+        def is_out_of_order(state: tuple[Register, ...]) -> Register:
+            before = builder.subtract(state[0], distance)
+            inside = builder.compare("sge", before, index(0))
+            other = self._read(builder.intrinsic("smax", before, index(0)))
+            return builder.binary("and", inside, builder.compare(self._greater, other, x))
+
+        def move(state: tuple[Register, ...]) -> list[Register]:
+            before = builder.subtract(state[0], distance)
+            builder.store(self._read(before), self._address(state[0]))
+            return [before]
+
+        (place,) = builder.repeat(is_out_of_order, move, (position,))
+        builder.store(x, self._address(place))
+
+    def _address(self, position: Register) -> Register:
+        scaled = self._builder.multiply(position, self._stride)
+        return self._builder.offset(self._start, scaled, self._kind.element)
+
+    def _read(self, position: Register) -> Register:
+        return self._builder.load(self._address(position), self._kind)
+
+
+def emit_print(context: Context, item: Print) -> None:
+    """Print the valid elements of all values, in row-major order."""
+    for number, (element, shape) in enumerate(item.values):
+        label = f"{item.prefix} ({number})" if len(item.values) > 1 else item.prefix
+        _over(context.nest(1), element, shape, label, ())
+    if not item.values:
+        program = _program(context)
+        text = item.prefix.replace("%", "%%")
+        context.builder.print_formatted(f"at ({_places(program)}) {text}\n", program)
+    context.builder.call("fflush", LType("i32"), NULL)
+
+
+def _over(
+    context: Context, element: Element, shape: Shape, label: str, at: tuple[Register, ...]
+) -> None:
+    """Loops over the dimensions of a tile from the one after ``at`` on, then a line."""
+    dim = shape[len(at)] if len(at) < len(shape) else None
+    if dim is None:
+        _line(context, element, label, at)
+    elif dim.is_one:
+        _over(context, element, shape, label, (*at, index(0)))
+    else:
+        loop = len(context.loops)
+
+        def step(position: Register) -> None:
+            inside = context.at(loop, Strided(position, index(0)))
+            _over(inside, element, shape, label, (*at, position))
+
+        context.builder.count_up(context.length(dim), step)
+
+
+def _line(context: Context, element: Element, label: str, at: tuple[Register, ...]) -> None:
+    dtype = element.dtype
+    x = register(context, element)
+    where = f"idx ({_places(at)}) " if at else ""
+    program = _program(context)
+    # C's spelling, with enough digits to tell any two floats apart.
+    form = "%llu" if dtype.kind is ElementKind.UNSIGNED else "%lld"
+    if dtype.is_float:
+        form = "%.17g" if dtype.bits == 64 else "%.9g"
+    text = label.replace("%", "%%")
+    line = f"at ({_places(program)}) {where}{text}: {form}\n"
+    printed = cast(context.builder, dtype, F64 if dtype.is_float else I64, x)
+    context.builder.print_formatted(line, [*program, *at, printed])
+
+
+def _program(context: Context) -> list[Register]:
+    return [context.index_of(variable) for variable in context.function.indices]
+
+
+def _places(indices: Sequence[Register]) -> str:
+    return ", ".join(["%lld"] * len(indices))
