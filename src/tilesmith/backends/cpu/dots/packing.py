@@ -33,7 +33,9 @@ def pack(builder: Builder, packing: Packing, order: Order | None, panels: Panels
     if order is not None:
         name = f"pack_{order.value}_{packing.stem}"
         if not builder.module.has(name):
-            inside = Builder(builder.module, name, parameters(Panels._fields, _POINTERS))
+            inside = Builder(
+                builder.module, name, parameters((*Panels._fields[:-1], "count"), _POINTERS)
+            )
             packer = _TilePacker if packing.keeps_rows else _PanelPacker
             packer(inside, packing, Panels(*inside.parameters)).emit(order)
             builder.module.add(inside)
@@ -154,7 +156,9 @@ class _Packer:
             return self.builder.convert("fpext", held, element)
         if held.type.bits > dtype.bits:
             return self.builder.convert("trunc", held, element)
-        return self.builder.convert("sext" if source.kind is ElementKind.SIGNED else "zext", held, element)
+        return self.builder.convert(
+            "sext" if source.kind is ElementKind.SIGNED else "zext", held, element
+        )
 
 
 @dataclass(frozen=True)
@@ -166,14 +170,14 @@ class _PanelPacker(_Packer):
             self._copy_panels()
             return
         write = _PanelPacker._transpose if order is Order.DEPTH else _PanelPacker._collect
-        self.builder.count_up(self.at.count, lambda i: write(self.panel(i)))
+        self.builder.count_up(self.at.num_panels, lambda i: write(self.panel(i)))
 
     def _copy_panels(self) -> None:
         """The major axis is contiguous: rows of all full panels are copied, memory in its order."""
         builder, packing, at = self.builder, self.packing, self.at
         spare = index(packing.width - packing.used)
         fitting = builder.binary("sdiv", builder.subtract(at.majors, spare), index(packing.used))
-        full, whole = builder.minimum(at.count, fitting), at.depth
+        full, whole = builder.minimum(at.num_panels, fitting), at.depth
         if packing.group > 1:
             whole = builder.binary("sdiv", at.depth, index(packing.group))
 
@@ -190,7 +194,7 @@ class _PanelPacker(_Packer):
             builder.loop(begin, steps, index(1), lambda k, _: panel.copy_row(k, masks))
 
         builder.count_up(whole, row)
-        builder.count_up(at.count, rest)
+        builder.count_up(at.num_panels, rest)
 
     def copy_row(self, step: Register, masks: Sequence[Register] | None = None) -> None:
         """One row of a panel; with masks where it or some of its columns may not exist."""
@@ -258,7 +262,7 @@ class _TilePacker(_Packer):
             Order.DEPTH: _TilePacker._copy,
             Order.NEITHER: _TilePacker._collect,
         }[order]
-        self.builder.count_up(self.at.count, lambda i: write(self.panel(i)))
+        self.builder.count_up(self.at.num_panels, lambda i: write(self.panel(i)))
 
     def _transpose(self) -> None:
         """The rows' axis is contiguous: square blocks of pairs are transposed."""

@@ -36,7 +36,7 @@ class Order(Enum):
 class Panels(NamedTuple):
     """Where the panels of an operand come from and go to, as packing functions take it.
 
-    ``majors`` elements are there along the major axis, which may be more than ``count`` panels.
+    ``majors`` elements are there along the major axis, which may be more than the panels hold.
     """
 
     source: Register
@@ -45,7 +45,7 @@ class Panels(NamedTuple):
     target: Register
     majors: Register
     depth: Register
-    count: Register
+    num_panels: Register
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,10 @@ def cast(builder: Builder, source: DType, target: DType, x: Register) -> Registe
         return round_to(builder, target, widened(term, source, target).register)
     if source.is_float:
         return _floats_to_integers(term, target).register
-    return _integers_to_integers(term, source, target).register
+    element = register_element(target)
+    if not source.is_bool and target.bits < source.bits:
+        return builder.convert("trunc", x, element)
+    return builder.convert("sext" if source.kind is ElementKind.SIGNED else "zext", x, element)
 
 
 def bitcast(builder: Builder, source: DType, target: DType, x: Register) -> Register:
@@ -59,36 +62,15 @@ def bitcast(builder: Builder, source: DType, target: DType, x: Register) -> Regi
     return to_register(builder, target, builder.convert("bitcast", stored, memory_element(target)))
 
 
-def _bf16_to_register(x: Term) -> Term:
-    return (x.convert("zext", "i32") << 16).floats()
-
-
-def _half_to_register(x: Term) -> Term:
-    return x.convert("fpext", "float")
-
-
-def _e5m2_to_register(x: Term) -> Term:
-    # The upper byte of a half.
-    return (x.convert("zext", "i16") << 8).convert("bitcast", "half").convert("fpext", "float")
-
-
 def _e4m3_to_register(x: Term) -> Term:
     # A half of another bias; the sign's copy above the exponent is cleared.
     placed = (x.convert("sext", "i16") << 7) & 0xBF80
-    value = placed.convert("bitcast", "half").convert("fpext", "float") * _E4M3_SCALE
+    value = _float_of_half(placed) * _E4M3_SCALE
     return ((x & 0x7F) == 0x7F).where(math.nan, value)
 
 
-def _bf16_to_memory(x: Term) -> Term:
-    return x.bits().logical_right(16).convert("trunc", "i16")
-
-
-def _half_to_memory(x: Term) -> Term:
-    return x.convert("fptrunc", "half")
-
-
-def _e5m2_to_memory(x: Term) -> Term:
-    return _half_bits(x).logical_right(8).convert("trunc", "i8")
+def _float_of_half(bits: Term) -> Term:
+    return bits.convert("bitcast", "half").convert("fpext", "float")
 
 
 def _e4m3_to_memory(x: Term) -> Term:
@@ -106,10 +88,6 @@ def _round_to_bf16(x: Term) -> Term:
     is_odd = bits.logical_right(16) & 1
     rounded = (bits + 0x7FFF + is_odd) & -0x10000
     return x.is_nan().where(math.nan, rounded.floats())
-
-
-def _round_to_half(x: Term) -> Term:
-    return _half_to_register(_half_to_memory(x))
 
 
 @dataclass(frozen=True)
@@ -196,31 +174,25 @@ def _truncate(x: Term, bits: int) -> Term:
     return inside.where(whole, whole.number(-(1 << (bits - 1))))
 
 
-def _integers_to_integers(x: Term, source: DType, target: DType) -> Term:
-    element = register_element(target)
-    if not source.is_bool and target.bits < source.bits:
-        return x.convert("trunc", element)
-    return x.convert("sext" if source.kind is ElementKind.SIGNED else "zext", element)
-
-
 _Rule = Callable[[Term], Term]
 _TO_REGISTER: dict[DType, _Rule] = {
     BOOL: lambda x: x != 0,
-    BF16: _bf16_to_register,
-    F16: _half_to_register,
-    F8E5M2: _e5m2_to_register,
+    BF16: lambda x: (x.convert("zext", "i32") << 16).floats(),
+    F16: lambda x: x.convert("fpext", "float"),
+    # The upper byte of a half.
+    F8E5M2: lambda x: _float_of_half(x.convert("zext", "i16") << 8),
     F8E4M3: _e4m3_to_register,
 }
 _TO_MEMORY: dict[DType, _Rule] = {
     BOOL: lambda x: x.convert("zext", "i8"),
-    BF16: _bf16_to_memory,
-    F16: _half_to_memory,
-    F8E5M2: _e5m2_to_memory,
+    BF16: lambda x: x.bits().logical_right(16).convert("trunc", "i16"),
+    F16: lambda x: x.convert("fptrunc", "half"),
+    F8E5M2: lambda x: _half_bits(x).logical_right(8).convert("trunc", "i8"),
     F8E4M3: _e4m3_to_memory,
 }
 _ROUND: dict[DType, _Rule] = {
     BF16: _round_to_bf16,
-    F16: _round_to_half,
+    F16: lambda x: x.convert("fptrunc", "half").convert("fpext", "float"),
     F8E5M2: _Narrow(3, 2.0**-14, 61439.998, math.inf),
     F8E4M3: _Narrow(4, 2.0**-6, 464.0, 448.0),
 }

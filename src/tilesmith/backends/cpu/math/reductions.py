@@ -42,15 +42,11 @@ class Accumulation:
             return F32 if self.result.is_low_precision_float else self.result
         return self.source
 
-    @property
-    def _is_arg(self) -> bool:
-        return self.kind.is_arg
-
     def start(self, lanes: int) -> State:
         """Nothing taken in yet."""
         identity = self.kind.identity(self.dtype)
         state = [number(register_element(self.dtype), identity, lanes)]
-        return [*state, number(INDEX, 0, lanes)] if self._is_arg else state
+        return [*state, number(INDEX, 0, lanes)] if self.kind.is_arg else state
 
     def take(
         self, builder: Builder, state: State, x: Register, position: Register, mask: Register | None
@@ -58,8 +54,11 @@ class Accumulation:
         """With one more element per lane, where the mask holds."""
         lanes = state[0].lanes
         x = builder.splat(cast(builder, self.source, self.dtype, x), lanes)
-        if self._is_arg:
-            return self._take_position(builder, state, x, builder.splat(position, lanes), mask)
+        if self.kind.is_arg:
+            position, better = builder.splat(position, lanes), self._is_better(builder, x, state[0])
+            if mask is not None:
+                better = builder.binary("and", better, mask)
+            return [builder.select(better, x, state[0]), builder.select(better, position, state[1])]
         if mask is not None:
             x = builder.select(mask, x, self.start(lanes)[0])
         return [self._combine(builder, state[0], x)]
@@ -67,14 +66,6 @@ class Accumulation:
     def _combine(self, builder: Builder, x: Register, y: Register) -> Register:
         dtype = F32 if self.dtype.is_low_precision_float else self.dtype
         return apply(builder, _FUNCTIONS[self.kind], dtype, [x, y])
-
-    def _take_position(
-        self, builder: Builder, state: State, x: Register, position: Register, mask: Register | None
-    ) -> State:
-        better = self._is_better(builder, x, state[0])
-        if mask is not None:
-            better = builder.binary("and", better, mask)
-        return [builder.select(better, x, state[0]), builder.select(better, position, state[1])]
 
     def _is_better(self, builder: Builder, x: Register, y: Register) -> Register:
         """Whether ``x`` beats ``y``; NaN beats numbers."""
@@ -87,7 +78,7 @@ class Accumulation:
 
     def merge(self, builder: Builder, x: State, y: State) -> State:
         """Two accumulators as one."""
-        if not self._is_arg:
+        if not self.kind.is_arg:
             return [self._combine(builder, x[0], y[0])]
         better = self._is_better(builder, y[0], x[0])
         worse = self._is_better(builder, x[0], y[0])
@@ -108,7 +99,7 @@ class Accumulation:
 
     def finish(self, builder: Builder, state: State) -> Register:
         """The result in its own type."""
-        if self._is_arg:
+        if self.kind.is_arg:
             return cast(builder, I64, self.result, state[1])
         if self.result.is_low_precision_float and self.result == self.source:
             return round_to(builder, self.result, state[0])

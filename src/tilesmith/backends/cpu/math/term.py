@@ -6,13 +6,28 @@ instruction, in the order written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from typing_extensions import override
 
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number
+
+
+def _operator(of_floats: str, of_integers: str = "") -> Callable[[Term, Term | float], Term]:
+    def emit(x: Term, y: Term | float) -> Term:
+        op = of_floats if not of_integers or x.register.type.is_float else of_integers
+        return Term(x.builder, x.builder.binary(op, x.register, x.of_this_type(y).register))
+
+    return emit
+
+
+def _comparison(of_floats: str, of_integers: str) -> Callable[[Term, Term | float], Term]:
+    def emit(x: Term, y: Term | float) -> Term:
+        predicate = of_floats if x.register.type.is_float else of_integers
+        other = x.of_this_type(y).register
+        return Term(x.builder, x.builder.compare(predicate, x.register, other))
+
+    return emit
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,20 +42,26 @@ class Term:
         kind = self.register.type
         return Term(self.builder, number(kind.element, value, kind.lanes))
 
-    def __add__(self, other: Term | float) -> Term:
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other: Term | float) -> Term:
-        return self._arithmetic("sub", other)
+    __add__ = _operator("fadd", "add")
+    __sub__ = _operator("fsub", "sub")
+    __mul__ = _operator("fmul", "mul")
+    __truediv__ = _operator("fdiv")
+    __and__ = _operator("and")
+    __or__ = _operator("or")
+    __xor__ = _operator("xor")
+    __lshift__ = _operator("shl")
+    __rshift__ = _operator("ashr")  # fills with the sign
+    logical_right = _operator("lshr")  # fills with zeros
+    __lt__ = _comparison("olt", "slt")
+    __le__ = _comparison("ole", "sle")
+    __gt__ = _comparison("ogt", "sgt")
+    __ge__ = _comparison("oge", "sge")
+    __eq__ = _comparison("oeq", "eq")  # type: ignore[assignment]
+    __ne__ = _comparison("une", "ne")  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
 
     def __rsub__(self, other: float) -> Term:
         return self.number(other) - self
-
-    def __mul__(self, other: Term | float) -> Term:
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other: Term | float) -> Term:
-        return self._binary("fdiv", other)
 
     def __rtruediv__(self, other: float) -> Term:
         return self.number(other) / self
@@ -50,50 +71,8 @@ class Term:
             return self.number(0) - self
         return Term(self.builder, self.builder.negate(self.register))
 
-    def __and__(self, other: Term | int) -> Term:
-        return self._binary("and", other)
-
-    def __or__(self, other: Term | int) -> Term:
-        return self._binary("or", other)
-
-    def __xor__(self, other: Term | int) -> Term:
-        return self._binary("xor", other)
-
     def __invert__(self) -> Term:
         return self ^ -1
-
-    def __lshift__(self, count: Term | int) -> Term:
-        return self._binary("shl", count)
-
-    def __rshift__(self, count: Term | int) -> Term:
-        """Shift right, filling with the sign."""
-        return self._binary("ashr", count)
-
-    def logical_right(self, count: Term | int) -> Term:
-        """Shift right, filling with zeros."""
-        return self._binary("lshr", count)
-
-    def __lt__(self, other: Term | float) -> Term:
-        return self._compare("olt", "slt", other)
-
-    def __le__(self, other: Term | float) -> Term:
-        return self._compare("ole", "sle", other)
-
-    def __gt__(self, other: Term | float) -> Term:
-        return self._compare("ogt", "sgt", other)
-
-    def __ge__(self, other: Term | float) -> Term:
-        return self._compare("oge", "sge", other)
-
-    @override
-    def __eq__(self, other: Term | float) -> Term:  # type: ignore[override]
-        return self._compare("oeq", "eq", other)
-
-    @override
-    def __ne__(self, other: Term | float) -> Term:  # type: ignore[override]
-        return self._compare("une", "ne", other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def is_nan(self) -> Term:
         """Where this is not a number."""
@@ -110,7 +89,7 @@ class Term:
 
     def intrinsic(self, name: str, *others: Term | float) -> Term:
         """An intrinsic of this type to itself."""
-        registers = [self._of_this_type(other).register for other in others]
+        registers = [self.of_this_type(other).register for other in others]
         return Term(self.builder, self.builder.intrinsic(name, self.register, *registers))
 
     def __abs__(self) -> Term:
@@ -150,26 +129,14 @@ class Term:
             total = total.fma(self, coefficient)
         return total
 
-    def _arithmetic(self, op: str, other: Term | float) -> Term:
-        return self._binary(f"f{op}" if self.register.type.is_float else op, other)
-
-    def _binary(self, op: str, other: Term | float) -> Term:
-        operand = self._of_this_type(other).register
-        return Term(self.builder, self.builder.binary(op, self.register, operand))
-
-    def _compare(self, of_floats: str, of_integers: str, other: Term | float) -> Term:
-        predicate = of_floats if self.register.type.is_float else of_integers
-        operand = self._of_this_type(other).register
-        return Term(self.builder, self.builder.compare(predicate, self.register, operand))
-
-    def _of_this_type(self, other: Term | float) -> Term:
+    def of_this_type(self, other: Term | float) -> Term:
+        """A number as a constant of this type; terms as they are."""
         return other if isinstance(other, Term) else self.number(other)
 
 
 def call_libm(name: str, *args: Term) -> Term:
     """``name`` as for doubles; single floats call ``<name>f``."""
-    builder = args[0].builder
-    registers = [arg.register for arg in args]
+    builder, registers = args[0].builder, [arg.register for arg in args]
     kind = registers[0].type
     spelled = name if kind.element == "double" else f"{name}f"
     if not kind.is_vector:

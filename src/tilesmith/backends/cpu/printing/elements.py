@@ -112,9 +112,9 @@ class ElementText:
             return self.letters[position.axis]
         if isinstance(position, ir.Indirect):
             return self.get(position.element)
-        if isinstance(position, ir.Digit):
-            return self._digit(position)
-        return number(position.position)
+        return (
+            self._digit(position) if isinstance(position, ir.Digit) else number(position.position)
+        )
 
     def _digit(self, digit: ir.Digit) -> Expr:
         lengths = [self.listing.length(dim) for dim in digit.source]
@@ -181,21 +181,9 @@ def _convert(text: ElementText, item: ir.Convert) -> Expr:
     return call("bitcast", item.dtype, x) if item.is_bitcast else call(item.dtype.name, x)
 
 
-def _number(text: ElementText, item: ir.Number) -> Expr:
-    return number(item.value, item.dtype)
-
-
 def _position(text: ElementText, item: ir.PositionOf) -> Expr:
     position = text.position(item.position)
     return add(text.get(item.x), position) if item.operands else position
-
-
-def _block_length(text: ElementText, item: ir.BlockLength) -> Expr:
-    return text.listing.block_size(item.block)
-
-
-def _same(text: ElementText, item: ir.View | ir.Gathered) -> Expr:
-    return text.get(item.x)
 
 
 def _joined(text: ElementText, item: ir.Joined) -> Expr:
@@ -206,29 +194,17 @@ def _joined(text: ElementText, item: ir.Joined) -> Expr:
     return function("where", [is_first, *sides])
 
 
-def _read_variable(text: ElementText, item: ir.ReadVariable) -> Expr:
-    return text.listing.scalar(item.variable)
-
-
-def _read_tile(text: ElementText, item: ir.ReadTile) -> Expr:
-    return text.stored(item.place)
-
-
-def _read_result(text: ElementText, item: ir.ReadResult) -> Expr:
-    return text.stored(item.access)
-
-
 ELEMENT_TEXTS: dict[type[ir.Element], Callable[[ElementText, Any], Expr]] = {
     ir.Apply: _apply,
-    ir.BlockLength: _block_length,
+    ir.BlockLength: lambda text, item: text.listing.block_size(item.block),
     ir.Convert: _convert,
-    ir.Gathered: _same,
+    ir.Gathered: lambda text, item: text.get(item.x),
     ir.Joined: _joined,
-    ir.Number: _number,
+    ir.Number: lambda _, item: number(item.value, item.dtype),
     ir.PositionOf: _position,
     ir.Read: _read,
-    ir.ReadResult: _read_result,
-    ir.ReadTile: _read_tile,
-    ir.ReadVariable: _read_variable,
-    ir.View: _same,
+    ir.ReadResult: lambda text, item: text.stored(item.access),
+    ir.ReadTile: lambda text, item: text.stored(item.place),
+    ir.ReadVariable: lambda text, item: text.listing.scalar(item.variable),
+    ir.View: lambda text, item: text.get(item.x),
 }

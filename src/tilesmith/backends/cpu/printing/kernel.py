@@ -10,15 +10,9 @@ from typing import Any
 
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
-from tilesmith.backends.cpu.loop_ir.elements import (
-    BlockLength,
-    Number,
-    ReadVariable,
-    Tensor,
-    Tile,
-    Variable,
-)
+from tilesmith.backends.cpu.loop_ir.elements import BlockLength, Number, Tensor, Tile, Variable
 from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
+from tilesmith.backends.cpu.printing import nests
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.expressions import (
     Expr,
@@ -29,29 +23,14 @@ from tilesmith.backends.cpu.printing.expressions import (
     subtract,
 )
 from tilesmith.backends.cpu.printing.listing import Listing
-from tilesmith.backends.cpu.printing.nests import print_nest, print_store, print_update
-from tilesmith.backends.cpu.printing.whole_tiles import (
-    print_combination,
-    print_print,
-    print_product,
-    print_scan,
-    print_sort,
-)
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.ir.types import TensorType
 
 _MAX_INLINE = 56
 
 
-def print_block(listing: Listing, block: statements.Block) -> None:
-    """Statements in order."""
+def _print_block(listing: Listing, block: statements.Block) -> None:
     for statement in block:
-        print_statement(listing, statement)
-
-
-def print_statement(listing: Listing, statement: statements.Statement) -> None:
-    """One statement."""
-    STATEMENT_TEXTS[type(statement)](listing, statement)
+        STATEMENT_TEXTS[type(statement)](listing, statement)
 
 
 def _lines_behind(
@@ -64,8 +43,7 @@ def _print_assign(listing: Listing, item: statements.Assign) -> None:
     """A line, or part of a later one."""
     text = ElementText(listing, (), item.value.operands)
     made = text.compute(item.value)
-    reads = [part.variable for part in item.value.operands if isinstance(part, ReadVariable)]
-    behind = _lines_behind(listing, reads, item.loc)
+    behind = [*listing.behind(item.value.operands), item.loc]
     if isinstance(item.value, (Number, BlockLength)) or _is_part_of_reader(item, made):
         listing.inline(item.variable, made, behind)
         return
@@ -88,7 +66,7 @@ def _is_part_of_reader(item: statements.Assign, made: Expr) -> bool:
 
 def _print_store(listing: Listing, item: StoreElement) -> None:
     text = _access_text(listing, item)
-    print_store(text, item)
+    nests.print_store(text, item)
     text.write(())
 
 
@@ -96,13 +74,12 @@ def _print_update(listing: Listing, item: UpdateElement) -> None:
     text, kept = _access_text(listing, item), None
     if isinstance(item.result, Variable):
         kept = Expr(listing.define(item.result))
-    print_update(text, item, kept)
+    nests.print_update(text, item, kept)
     text.write(())
 
 
 def _access_text(listing: Listing, item: StoreElement | UpdateElement) -> ElementText:
-    reads = [part.variable for part in item.operands if isinstance(part, ReadVariable)]
-    listing.lines.quote(_lines_behind(listing, reads, item.loc))
+    listing.lines.quote([*listing.behind(item.operands), item.loc])
     return ElementText(listing, (), ())
 
 
@@ -129,25 +106,25 @@ def _tile_length(listing: Listing, axis: statements.LoopAxis, name: str) -> str:
         return ""
     size = listing.block_size(axis.block)
     if not axis.is_partial or size.constant == 1:
-        listing.set_length(axis.block, size)
+        listing.lengths[axis.block] = size
         return ""
     length = listing.names.fresh(f"{name}_size")
-    listing.set_length(axis.block, Expr(length))
+    listing.lengths[axis.block] = Expr(length)
     return f"{length} = {call('min', size, subtract(listing.scalar(axis.end), Expr(name)))}"
 
 
 def _print_for(listing: Listing, loop: statements.For) -> None:
     names = _start(listing, loop.carried)
     reads = [variable for axis in loop.axes for variable in (axis.begin, axis.end, axis.step)]
-    reads = [variable for variable in reads if variable is not None]
     reads += [carried.start for carried in loop.carried]
-    listing.lines.quote(_lines_behind(listing, reads, loop.loc))
+    known = [variable for variable in reads if variable is not None]
+    listing.lines.quote(_lines_behind(listing, known, loop.loc))
     with listing.loop(), ExitStack() as blocks:
         for header, statement in enter_axes(listing, loop.axes):
             blocks.enter_context(listing.lines.block(f"for {header}"))
             if statement:
                 listing.lines.put(statement)
-        print_block(listing, loop.body)
+        _print_block(listing, loop.body)
         _assign_all(listing, names, [carried.following for carried in loop.carried])
 
 
@@ -158,11 +135,11 @@ def _print_while(listing: Listing, loop: statements.While) -> None:
         listing.define(carried.tested, name)
     listing.lines.quote([loop.loc])
     with listing.names.scope(), listing.lines.block("while True"):
-        print_block(listing, loop.condition)
+        _print_block(listing, loop.condition)
         condition = listing.scalar(loop.is_open)
         if not listing.lines.reword("while True", f"while {condition}"):
             listing.lines.put(f"if not ({condition}): break")
-        print_block(listing, loop.body)
+        _print_block(listing, loop.body)
         _assign_all(listing, names, [carried.following for carried in loop.carried])
 
 
@@ -182,7 +159,7 @@ def _print_arm(
     listing: Listing, block: statements.Block, names: list[str], yielded: Sequence[Variable]
 ) -> None:
     with listing.names.scope():
-        print_block(listing, block)
+        _print_block(listing, block)
         _assign_all(listing, names, yielded)
 
 
@@ -191,7 +168,7 @@ def _start(listing: Listing, carried: Sequence[statements.Carried]) -> list[str]
     found: list[str] = []
     for item in carried:
         first = listing.scalar(item.start)
-        is_last_use = item.is_last_use and listing.has_line(item.start)
+        is_last_use = item.is_last_use and item.start in listing.defined
         name = first.text if is_last_use else listing.names.of(item.inside)
         if not is_last_use:
             listing.lines.quote(listing.sources(item.start), is_new=True)
@@ -220,14 +197,14 @@ def _assign_all(listing: Listing, names: Sequence[str], values: Sequence[Variabl
 
 STATEMENT_TEXTS: dict[type[Any], Callable[[Listing, Any], None]] = {
     statements.Assign: _print_assign,
-    whole_tiles.Combine: print_combination,
+    whole_tiles.Combine: nests.print_combination,
     statements.For: _print_for,
     statements.If: _print_if,
-    Nest: print_nest,
-    whole_tiles.Print: print_print,
-    whole_tiles.Product: print_product,
-    whole_tiles.Scan: print_scan,
-    whole_tiles.SortLines: print_sort,
+    Nest: nests.print_nest,
+    whole_tiles.Print: nests.print_print,
+    whole_tiles.Product: nests.print_product,
+    whole_tiles.Scan: nests.print_scan,
+    whole_tiles.SortLines: nests.print_sort,
     StoreElement: _print_store,
     UpdateElement: _print_update,
     statements.While: _print_while,
@@ -243,7 +220,7 @@ def print_kernel(kernel: statements.Kernel) -> str:
             listing.lines.blank()
             _print_grid(listing, part)
         else:
-            print_statement(listing, part)
+            _print_block(listing, (part,))
     return listing.lines.text()
 
 
@@ -252,10 +229,8 @@ def _print_header(listing: Listing) -> None:
     target, options = kernel.target, kernel.options
     sizes = [f"{name}={size}" for name, size in kernel.block_sizes.items()]
     sizes = [f"block sizes: {', '.join(sizes)}"] if sizes else []
-    lanes = f"{target.vector_lanes} lanes"
-    listing.lines.remarks([f"{kernel.name} on {target}, {lanes}", *sizes])
-    threads = options.threads or "as many as torch uses"
-    parts = [f"threads: {threads}"]
+    listing.lines.remarks([f"{kernel.name} on {target}, {target.vector_lanes} lanes", *sizes])
+    parts = [f"threads: {options.threads or 'as many as torch uses'}"]
     if options.streaming_stores:
         parts.append("whole vectors are stored past the caches")
     listing.lines.remarks(parts)
@@ -268,17 +243,11 @@ def _parameter(listing: Listing, parameter: Tensor | Variable) -> str:
         return f"{name}: {parameter.dtype}"
     tensor = parameter.type
     text = f"{name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
-    if tensor.strides == _row_major(tensor):
-        return text
-    return f"{text}, strides [{', '.join(map(str, tensor.strides))}]"
-
-
-def _row_major(tensor: TensorType) -> tuple[int | str, ...]:
-    """The strides of a contiguous tensor of that shape; empty where they are not known."""
     sizes = [size for size in tensor.shape[1:] if isinstance(size, int)]
-    if len(sizes) != max(0, tensor.rank - 1):
-        return ()
-    return tuple(prod(sizes[axis:]) for axis in range(tensor.rank))
+    is_known = len(sizes) == max(0, tensor.rank - 1)
+    if is_known and tensor.strides == tuple(prod(sizes[n:]) for n in range(tensor.rank)):
+        return text  # contiguous
+    return f"{text}, strides [{', '.join(map(str, tensor.strides))}]"
 
 
 def _print_grid(listing: Listing, grid: statements.Grid) -> None:
@@ -294,7 +263,7 @@ def _print_grid(listing: Listing, grid: statements.Grid) -> None:
         for _, statement in axes:
             if statement:
                 listing.lines.put(statement)
-        print_block(listing, grid.body)
+        _print_block(listing, grid.body)
 
 
 def _packed(listing: Listing, source: whole_tiles.PackedTensor) -> str:

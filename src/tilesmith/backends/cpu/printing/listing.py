@@ -18,16 +18,20 @@ from tilesmith.ir.types import Dim
 
 
 class Listing:
-    """The text of one kernel."""
+    """The text of one kernel.
+
+    ``lengths`` are those of the blocks' tiles, until the present loop ends; ``defined`` are scalars
+    with a line of their own.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.names = Names(kernel.parameters)
         self.lines = Lines(has_origins=kernel.shows_lines)
-        self._lengths: dict[str, Expr] = {}
+        self.lengths: dict[str, Expr] = {}
         self._scalars: dict[ir.Variable, Expr] = {}
         self._sources: dict[ir.Variable, tuple[SourceLocation, ...]] = {}
-        self._own: set[ir.Variable] = set()
+        self.defined: set[ir.Variable] = set()
         for parameter in kernel.parameters:
             if isinstance(parameter, ir.Variable):
                 self._scalars[parameter] = Expr(self.names.of(parameter))
@@ -49,12 +53,8 @@ class Listing:
             self.names.share(variable, name)
         name = self.names.of(variable)
         self._scalars[variable] = Expr(name)
-        self._own.add(variable)
+        self.defined.add(variable)
         return name
-
-    def has_line(self, variable: ir.Variable) -> bool:
-        """Whether a scalar has a line of its own."""
-        return variable in self._own
 
     def sources(self, variable: ir.Variable) -> tuple[SourceLocation, ...]:
         """The user's lines behind a scalar that is part of other expressions."""
@@ -62,33 +62,31 @@ class Listing:
 
     def length(self, dim: Dim) -> Expr:
         """How many elements an axis has here."""
-        return self._product(dim, self._lengths)
+        return product([self._factor(factor, self.lengths) for factor in dim.factors])
 
     def full_length(self, dim: Dim) -> Expr:
         """How many elements an axis has at most."""
-        return self._product(dim, {})
+        return product([self._factor(factor, {}) for factor in dim.factors])
 
-    def _product(self, dim: Dim, known: Mapping[str, Expr]) -> Expr:
-        factors = [number(f) if isinstance(f, int) else known.get(f) for f in dim.factors]
-        symbols = map(str, dim.factors)
-        return product([f or self.block_size(symbol) for f, symbol in zip(factors, symbols)])
+    def _factor(self, factor: int | str, known: Mapping[str, Expr]) -> Expr:
+        return (
+            number(factor)
+            if isinstance(factor, int)
+            else known.get(factor) or self.block_size(factor)
+        )
 
     def block_size(self, name: str) -> Expr:
         """How long a whole tile is: a constant of the schedule, or a runtime size."""
         sizes = self.kernel.block_sizes
         return number(sizes[name]) if name in sizes else Expr(name)
 
-    def set_length(self, block: str, length: Expr) -> None:
-        """Say how long the tiles of a block are, until the present loop ends."""
-        self._lengths[block] = length
-
     @contextmanager
     def loop(self) -> Iterator[None]:
         """Names and lengths given inside are forgotten after."""
-        saved = dict(self._lengths)
+        saved = dict(self.lengths)
         with self.names.scope():
             yield
-        self._lengths = saved
+        self.lengths = saved
 
     def lines_behind(
         self, elements: Iterable[ir.Element], stop: Collection[ir.Element] = ()
@@ -98,9 +96,12 @@ class Listing:
         nodes: dict[ir.Element, None] = {}
         for element in elements:
             _collect(element, stop, leaves, nodes)
-        scalars = [leaf.variable for leaf in leaves if isinstance(leaf, ir.ReadVariable)]
-        found = [loc for variable in scalars for loc in self.sources(variable)]
-        return [*found, *(node.label.loc for node in nodes)]
+        return [*self.behind(leaves), *(node.label.loc for node in nodes)]
+
+    def behind(self, elements: Iterable[ir.Element]) -> list[SourceLocation]:
+        """The user's lines behind the scalars among some elements."""
+        scalars = [item.variable for item in elements if isinstance(item, ir.ReadVariable)]
+        return [loc for variable in scalars for loc in self.sources(variable)]
 
 
 def _collect(
@@ -263,9 +264,5 @@ def _wrap(line: str, indent: str) -> list[str]:
     if len(line) <= MAX_COLUMNS:
         return [line]
     return textwrap.wrap(
-        line,
-        MAX_COLUMNS,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        line, MAX_COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
