@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number
 
@@ -28,6 +30,9 @@ def _comparison(of_floats: str, of_integers: str) -> Callable[[Term, Term | floa
         return Term(x.builder, x.builder.compare(predicate, x.register, other))
 
     return emit
+
+
+_equal, _unequal = _comparison("oeq", "eq"), _comparison("une", "ne")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +61,15 @@ class Term:
     __le__ = _comparison("ole", "sle")
     __gt__ = _comparison("ogt", "sgt")
     __ge__ = _comparison("oge", "sge")
-    __eq__ = _comparison("oeq", "eq")  # type: ignore[assignment]
-    __ne__ = _comparison("une", "ne")  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
+
+    @override
+    def __eq__(self, other: Term | float) -> Term:  # type: ignore[override]
+        return _equal(self, other)
+
+    @override
+    def __ne__(self, other: Term | float) -> Term:  # type: ignore[override]
+        return _unequal(self, other)
 
     def __rsub__(self, other: float) -> Term:
         return self.number(other) - self
