@@ -230,3 +230,22 @@ class InternalError(WrappingError):
     fix = (
         "this is a bug in tilesmith, not in your kernel: please report it with the kernel's source"
     )
+
+
+class TypeInferenceError(BaseError):
+    """An operation that its operands' types do not have."""
+
+    message = "{problem}"
+
+
+class TorchOpTracingError(WrappingError):
+    """An exception raised by a torch function or a helper while the kernel was traced."""
+
+    message = "`{function}` raised {problem}"
+    note = "device code and helpers are run once, at compile time, with symbolic values"
+
+
+class BackendUnsupported(BaseError):
+    """An operation or form without a lowering on the backend."""
+
+    message = "{operation} is not supported by backend {backend}"

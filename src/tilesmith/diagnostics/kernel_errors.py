@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilesmith.diagnostics.catalogue import BaseError, WrappingError
-from tilesmith.diagnostics.statement_errors import NotAllowedOnDevice
 
 
 class NotAKernelFunction(BaseError, AssertionError):
@@ -166,12 +165,6 @@ class BackendImplementationMissing(BaseError):
     fix = 'choose another backend, e.g. backend="triton"'
 
 
-class BackendUnsupported(BaseError):
-    """An operation or form without a lowering on the backend."""
-
-    message = "{operation} is not supported by backend {backend}"
-
-
 class CuteBackendUnavailable(BaseError):
     """The CuTe backend was selected; it is not installed."""
 
@@ -279,23 +272,6 @@ class SpecializeArgType(BaseError):
     """``hl.specialize`` of something that is not an integer."""
 
     message = "hl.specialize takes sizes, strides and integers, not {type}"
-
-
-class HostAPIOnDevice(NotAllowedOnDevice):
-    """A host-only function in device code."""
-
-    message = "{function} works on the host only"
-    fix = "call it before the device loop"
-
-
-class RegisterOnDevice(HostAPIOnDevice):
-    """``hl.register_block_size`` or ``hl.register_tunable`` in device code."""
-
-
-class SpecializeOnDevice(HostAPIOnDevice):
-    """``hl.specialize`` in device code."""
-
-    message = "hl.specialize works on the host only"
 
 
 class AutotuneError(BaseError):

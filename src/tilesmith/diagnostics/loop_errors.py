@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.diagnostics.statement_errors import TorchOpTracingError, TypeInferenceError
+from tilesmith.diagnostics.catalogue import BaseError, TorchOpTracingError, TypeInferenceError
 
 
 class NoDeviceLoopsInKernel(BaseError):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.diagnostics.kernel_errors import BackendUnsupported
+from tilesmith.diagnostics.catalogue import BackendUnsupported, BaseError
 
 
 class ShapeMismatch(BaseError):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.diagnostics.catalogue import BaseError, WrappingError
+from tilesmith.diagnostics.catalogue import (
+    BaseError,
+    TorchOpTracingError,
+)
 
 STATEMENT_FIXES: Mapping[str, str] = {
     "break": "loop with `while <condition>:`, or mask the rest away with torch.where",
@@ -38,19 +41,36 @@ STATEMENT_FIXES: Mapping[str, str] = {
 """What to write instead, by the construct as the frontend names it, less its quotes."""
 
 
-class StatementNotSupported(BaseError):
-    """A Python construct that kernels do not have."""
-
-    message = "{statement} is not supported in device code"
-    fix = "move it to an ordinary function called before or after the kernel"
-    fixes = STATEMENT_FIXES
-
-
 class NotAllowedOnDevice(BaseError):
     """A statement or method that host code has, but device code does not."""
 
     message = "{statement} is not allowed in device code"
     fix = "move it out of the device loop"
+    fixes = STATEMENT_FIXES
+
+
+class HostAPIOnDevice(NotAllowedOnDevice):
+    """A host-only function in device code."""
+
+    message = "{function} works on the host only"
+    fix = "call it before the device loop"
+
+
+class SpecializeOnDevice(HostAPIOnDevice):
+    """``hl.specialize`` in device code."""
+
+    message = "hl.specialize works on the host only"
+
+
+class RegisterOnDevice(HostAPIOnDevice):
+    """``hl.register_block_size`` or ``hl.register_tunable`` in device code."""
+
+
+class StatementNotSupported(BaseError):
+    """A Python construct that kernels do not have."""
+
+    message = "{statement} is not supported in device code"
+    fix = "move it to an ordinary function called before or after the kernel"
     fixes = STATEMENT_FIXES
 
 
@@ -216,23 +236,10 @@ class FailedToUnpackTupleAssign(BaseError):
     message = "cannot unpack {given} values into {needed} names"
 
 
-class TypeInferenceError(BaseError):
-    """An operation that its operands' types do not have."""
-
-    message = "{problem}"
-
-
 class TracedArgNotSupported(BaseError):
     """A language function got an argument of a type that it does not take."""
 
     message = "{function} does not take {kind} as `{argument}`"
-
-
-class TorchOpTracingError(WrappingError):
-    """An exception raised by a torch function or a helper while the kernel was traced."""
-
-    message = "`{function}` raised {problem}"
-    note = "device code and helpers are run once, at compile time, with symbolic values"
 
 
 class RecursiveHelper(TorchOpTracingError):

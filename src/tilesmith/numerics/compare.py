@@ -112,7 +112,11 @@ def check_against(
             (``torch.float16`` stands for tf32 too: the significands are equally long).
     """
     report = measure_error(
-        actual, reference, reduction_length=reduction_length, dtype=dtype, intermediate=intermediate
+        actual,
+        reference,
+        reduction_length=reduction_length,
+        dtype=dtype,
+        intermediate=intermediate,
     )
     if not report.is_within_budget:
         raise AccuracyError(str(report))

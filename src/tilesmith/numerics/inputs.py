@@ -37,7 +37,11 @@ def random_tensor(
 
 
 def adversarial_tensor(
-    shape: Sequence[int], dtype: torch.dtype, *, seed: int = 0, device: torch.device | str = "cpu"
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> torch.Tensor:
     """Finite floats that strain rounding: many binades, zeros of both signs, subnormals.
 
@@ -67,7 +71,11 @@ def extreme_values(dtype: torch.dtype, device: torch.device | str = "cpu") -> to
 
 
 def cancelling_tensor(
-    shape: Sequence[int], dtype: torch.dtype, *, seed: int = 0, device: torch.device | str = "cpu"
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> torch.Tensor:
     """Rows (last axis) of large pairs that cancel, and small values that must survive the sum."""
     _require_float(dtype)
@@ -82,7 +90,11 @@ def cancelling_tensor(
 
 
 def nan_bearing_tensor(
-    shape: Sequence[int], dtype: torch.dtype, *, seed: int = 0, device: torch.device | str = "cpu"
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> torch.Tensor:
     """Random floats, one in sixteen NaN or an infinity; types without infinity get NaN only."""
     _require_float(dtype)

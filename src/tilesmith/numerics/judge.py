@@ -116,7 +116,11 @@ class _TensorJudge:
     """Judges one tensor: its written elements by a standard, the others by their bits."""
 
     def __init__(
-        self, name: str, tensor: ReferenceTensor, reference: Reference, tolerance: Tolerance | None
+        self,
+        name: str,
+        tensor: ReferenceTensor,
+        reference: Reference,
+        tolerance: Tolerance | None,
     ) -> None:
         self._name = name
         self._shape = tensor.native.shape

@@ -22,7 +22,6 @@ from tilesmith.frontend.functions.combine_functions import (
 )
 from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis
-from tilesmith.frontend.functions.special_functions import log_sum
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.tracing.emission import (
     Number,
@@ -319,10 +318,7 @@ def _reduce_by_kind(x: TileValue, axis: int, kind: ReduceKind) -> TileValue:
 
 
 def _emit(
-    cls: type[ReduceWith] | type[ScanWith],
-    found: Combination,
-    tiles: Tiles,
-    fields: dict[str, Any],
+    cls: type[ReduceWith] | type[ScanWith], found: Combination, tiles: Tiles, fields: dict[str, Any]
 ) -> Tiles:
     """One op over the tensors and what the combination reads from outside."""
     shape, axis, loc = tiles[0].tile.shape, fields["axis"], locate()
@@ -339,11 +335,8 @@ def _emit(
     )
 
 
-_log_of_sum = log_sum("exp", lambda x: apply("log1p", x))
-
-
 def _combine(left: TileValue, right: TileValue) -> TileValue:
-    return _log_of_sum(left, right)
+    return left.logaddexp(right)
 
 
 def logcumsumexp(x: TileValue, dim: Any) -> TileValue:

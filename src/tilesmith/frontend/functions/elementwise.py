@@ -39,10 +39,7 @@ _EXACT_UNARY = {
     "round": "round",
     "trunc": "trunc",
 }
-_EXACT_BINARY = {
-    "maximum": "maximum",
-    "minimum": "minimum",
-}
+_EXACT_BINARY = {"maximum": "maximum", "minimum": "minimum"}
 _ROUNDED_BINARY = {"remainder": "mod", "fmod": "fmod", "atan2": "atan2", "pow": "pow"}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BITWISE = {

@@ -8,12 +8,9 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.dtypes import DType
-from tilesmith.frontend.functions.elementwise import where
-from tilesmith.frontend.functions.norms import pairwise_distance
 from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype, float_dtype, widened
-from tilesmith.frontend.functions.reduction import mean, sum_
 from tilesmith.frontend.functions.special_functions import times_log
-from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, cast
+from tilesmith.frontend.tracing.emission import Rule, apply, cast, select, strong
 from tilesmith.frontend.tracing.values import TileValue
 
 Terms = Callable[..., TileValue]
@@ -21,17 +18,19 @@ _LOG_FLOOR = -100.0
 """Where eager cuts off the logarithms of ``binary_cross_entropy``."""
 
 
-def loss(name: str, terms: Terms, dtype_of: Callable[..., DType] = common_dtype) -> Rule:
-    """A loss of the terms of an input and a target."""
+def loss(
+    name: str, terms: Terms, dtype_of: Callable[..., DType] = common_dtype, num_operands: int = 2
+) -> Rule:
+    """A loss of the terms of an input and a target, or of several inputs."""
 
-    def rule(input: TileValue, target: Any, *args: Any, **options: Any) -> TileValue:
+    def rule(*args: Any, **options: Any) -> TileValue:
         reduction, options = _reduction(name, options)
-        dtype = dtype_of(input, target)
-        wide = compute_dtype(dtype)
+        dtype = dtype_of(*args[:num_operands])
+        wide = [strong(operand, compute_dtype(dtype)) for operand in args[:num_operands]]
         weight = options.pop("weight", None)
-        result = terms(as_tile(input, wide), as_tile(target, wide), *args, **options)
+        result = terms(*wide, *args[num_operands:], **options)
         if weight is not None:
-            result = apply("mul", result, as_tile(weight, result.tile.dtype))
+            result = result * strong(weight, result.tile.dtype)
         return cast(_reduced(name, result, reduction), dtype)
 
     return rule
@@ -52,97 +51,76 @@ def _reduced(name: str, terms: TileValue, reduction: str) -> TileValue:
     if reduction == "none":
         return terms
     if reduction == "mean":
-        return mean(terms)
+        return terms.mean()
     if reduction == "sum":
-        return sum_(terms)
+        return terms.sum()
     if reduction == "batchmean" and name == "kl_div":
-        return apply("div", sum_(terms), float(terms.shape[0]))
+        return terms.sum() / float(terms.shape[0])
     raise errors.UnsupportedTorchArgument(name=f"F.{name}", argument=f"reduction={reduction!r}")
 
 
-def _square(x: TileValue) -> TileValue:
-    return apply("mul", x, x)
-
-
 def _squared_error(x: TileValue, target: TileValue) -> TileValue:
-    return _square(apply("sub", x, target))
+    error = x - target
+    return error * error
 
 
 def _absolute_error(x: TileValue, target: TileValue) -> TileValue:
-    return apply("abs", apply("sub", x, target))
+    return abs(x - target)
 
 
 def _smooth_l1(x: TileValue, target: TileValue, beta: float = 1.0) -> TileValue:
-    if beta == 0:
-        return _absolute_error(x, target)
     error = _absolute_error(x, target)
-    curve = apply("div", apply("mul", _square(error), 0.5), beta)
-    return where(apply("lt", error, beta), curve, apply("sub", error, 0.5 * beta))
+    if beta == 0:
+        return error
+    curve = error * error * 0.5 / beta
+    return select(error < beta, curve, error - 0.5 * beta)
 
 
 def _huber(x: TileValue, target: TileValue, delta: float = 1.0) -> TileValue:
     error = _absolute_error(x, target)
-    line = apply("mul", apply("sub", error, 0.5 * delta), delta)
-    return where(apply("le", error, delta), apply("mul", _square(error), 0.5), line)
+    line = (error - 0.5 * delta) * delta
+    return select(error <= delta, error * error * 0.5, line)
 
 
 def _kl(x: TileValue, target: TileValue, log_target: bool = False) -> TileValue:
     if log_target:
-        return apply("mul", apply("exp", target), apply("sub", target, x))
-    return apply("sub", times_log("log")(target, target), apply("mul", target, x))
+        return target.exp() * (target - x)
+    return times_log("log")(target, target) - target * x
 
 
 def _cross_entropy(x: TileValue, target: TileValue) -> TileValue:
     """``-(t log x + (1 - t) log(1 - x))`` with the logarithms cut off."""
-    log = apply("maximum", apply("log", x), _LOG_FLOOR)
-    log_rest = apply("maximum", apply("log1p", apply("neg", x)), _LOG_FLOOR)
-    negative = apply("mul", apply("sub", target, 1.0), log_rest)
-    return apply("sub", negative, apply("mul", target, log))
+    log = apply("maximum", x.log(), _LOG_FLOOR)
+    log_rest = apply("maximum", (-x).log1p(), _LOG_FLOOR)
+    return (target - 1.0) * log_rest - target * log
 
 
 def _cross_entropy_of_logits(
     x: TileValue, target: TileValue, pos_weight: TileValue | None = None
 ) -> TileValue:
     """The same of ``sigmoid(x)``, without overflow."""
-    tail = apply("log1p", apply("exp", apply("neg", apply("abs", x))))
-    softplus = apply("add", tail, apply("maximum", apply("neg", x), 0.0))
-    rest = apply("mul", apply("sub", 1.0, target), x)
+    softplus = (-abs(x)).exp().log1p() + apply("maximum", -x, 0.0)
+    rest = (1.0 - target) * x
     if pos_weight is None:
-        return apply("add", rest, softplus)
-    wide = as_tile(pos_weight, x.tile.dtype)
-    factor = apply("add", apply("mul", apply("sub", wide, 1.0), target), 1.0)
-    return apply("add", rest, apply("mul", factor, softplus))
-
-
-def _soft_margin(x: TileValue, target: TileValue) -> TileValue:
-    return apply("log1p", apply("exp", apply("neg", apply("mul", x, target))))
+        return rest + softplus
+    factor = (strong(pos_weight, x.tile.dtype) - 1.0) * target + 1.0
+    return rest + factor * softplus
 
 
 def _hinge_embedding(x: TileValue, target: TileValue, margin: float = 1.0) -> TileValue:
-    far = apply("maximum", apply("sub", margin, x), 0.0)
-    return apply(
-        "add", where(apply("ne", target, 1.0), far, 0.0), where(apply("ne", target, -1.0), x, 0.0)
-    )
+    far = apply("maximum", margin - x, 0.0)
+    return select(target != 1.0, far, 0.0) + select(target != -1.0, x, 0.0)
 
 
 def _poisson(
-    x: TileValue,
-    target: TileValue,
-    log_input: bool = True,
-    full: bool = False,
-    eps: float = 1e-8,
+    x: TileValue, target: TileValue, log_input: bool = True, full: bool = False, eps: float = 1e-8
 ) -> TileValue:
-    if log_input:
-        result = apply("sub", apply("exp", x), apply("mul", target, x))
-    else:
-        result = apply("sub", x, apply("mul", target, apply("log", apply("add", x, eps))))
+    result = x.exp() - target * x if log_input else x - target * (x + eps).log()
     if not full:
         return result
-    stirling = apply("sub", apply("mul", target, apply("log", target)), target)
-    stirling = apply(
-        "add", stirling, apply("mul", apply("log", apply("mul", target, 2 * math.pi)), 0.5)
-    )
-    return apply("add", result, where(apply("le", target, 1.0), 0.0, stirling))
+    stirling = target * target.log() - target
+    stirling = stirling + (target * (2 * math.pi)).log() * 0.5
+    return result + select(target <= 1.0, 0.0, stirling)
 
 
 def gaussian_nll_loss(
@@ -160,22 +138,16 @@ def gaussian_nll_loss(
             name="F.gaussian_nll_loss", argument="a variance of lower rank"
         )
     variance = apply("maximum", variance, eps)
-    scaled = apply("div", _squared_error(x, wide_target), variance)
-    terms = apply("mul", apply("add", apply("log", variance), scaled), 0.5)
+    scaled = _squared_error(x, wide_target) / variance
+    terms = (variance.log() + scaled) * 0.5
     if full:
-        terms = apply("add", terms, 0.5 * math.log(2 * math.pi))
+        terms = terms + 0.5 * math.log(2 * math.pi)
     return cast(_reduced("gaussian_nll_loss", terms, reduction), dtype)
 
 
-def margin_ranking_loss(
-    input1: TileValue, input2: TileValue, target: TileValue, margin: float = 0.0, **options: Any
-) -> TileValue:
+def _margin_ranking(x: TileValue, y: TileValue, sign: TileValue, margin: float = 0.0) -> TileValue:
     """``max(0, -target * (input1 - input2) + margin)``."""
-    reduction, _ = _reduction("margin_ranking_loss", options)
-    dtype, (x, y, sign) = widened(input1, input2, target)
-    signed = apply("mul", apply("neg", sign), apply("sub", x, y))
-    terms = apply("maximum", apply("add", signed, margin), 0.0)
-    return cast(_reduced("margin_ranking_loss", terms, reduction), dtype)
+    return apply("maximum", -sign * (x - y) + margin, 0.0)
 
 
 def cosine_embedding_loss(
@@ -184,45 +156,35 @@ def cosine_embedding_loss(
     """Distance of directions for targets of 1, nearness beyond a margin for -1."""
     reduction, _ = _reduction("cosine_embedding_loss", options)
     dtype, (x, y) = widened(input1, input2)
-    lengths = [apply("add", sum_(_square(tile), -1), 1e-12) for tile in (x, y)]
-    nearness = apply("div", sum_(apply("mul", x, y), -1), apply("sqrt", apply("mul", *lengths)))
-    apart = apply("maximum", apply("sub", nearness, margin), 0.0)
-    terms = where(
-        apply("eq", target, 1),
-        apply("sub", 1.0, nearness),
-        where(apply("eq", target, -1), apart, 0.0),
-    )
+    lengths = [(tile * tile).sum(-1) + 1e-12 for tile in (x, y)]
+    nearness = (x * y).sum(-1) / (lengths[0] * lengths[1]).sqrt()
+    apart = apply("maximum", nearness - margin, 0.0)
+    terms = select(target == 1, 1.0 - nearness, select(target == -1, apart, 0.0))
     return cast(_reduced("cosine_embedding_loss", terms, reduction), dtype)
 
 
-def triplet_margin_loss(
-    anchor: TileValue,
-    positive: TileValue,
-    negative: TileValue,
-    margin: float = 1.0,
-    p: float = 2.0,
-    **options: Any,
+def _triplet_margin(
+    a: TileValue, b: TileValue, c: TileValue, margin: float = 1.0, p: float = 2.0, **options: Any
 ) -> TileValue:
     """Nearer to the positive than to the negative, by a margin."""
-    eps, swap = options.pop("eps", 1e-6), options.pop("swap", False)
-    reduction, _ = _reduction("triplet_margin_loss", options)
-    dtype, (a, b, c) = widened(anchor, positive, negative)
-    near, far = pairwise_distance(a, b, p, eps), pairwise_distance(a, c, p, eps)
+    eps, swap = options.get("eps", 1e-6), options.get("swap", False)
+    near, far = a.pairwise_distance(b, p, eps), a.pairwise_distance(c, p, eps)
     if swap:
-        far = apply("minimum", far, pairwise_distance(b, c, p, eps))
-    terms = apply("maximum", apply("add", apply("sub", near, far), margin), 0.0)
-    return cast(_reduced("triplet_margin_loss", terms, reduction), dtype)
+        far = apply("minimum", far, b.pairwise_distance(c, p, eps))
+    return apply("maximum", near - far + margin, 0.0)
 
 
 _TERMS: dict[str, Terms] = {
     "mse_loss": _squared_error, "l1_loss": _absolute_error, "smooth_l1_loss": _smooth_l1,
     "huber_loss": _huber, "kl_div": _kl, "binary_cross_entropy": _cross_entropy,
     "binary_cross_entropy_with_logits": _cross_entropy_of_logits,
-    "soft_margin_loss": _soft_margin, "hinge_embedding_loss": _hinge_embedding,
+    "soft_margin_loss": lambda x, target: (-(x * target)).exp().log1p(),
+    "hinge_embedding_loss": _hinge_embedding,
 }  # fmt: skip
 LOSSES: dict[str, Rule] = {
     **{name: loss(name, terms) for name, terms in _TERMS.items()},
     "poisson_nll_loss": loss("poisson_nll_loss", _poisson, float_dtype),
-    "gaussian_nll_loss": gaussian_nll_loss, "margin_ranking_loss": margin_ranking_loss,
-    "cosine_embedding_loss": cosine_embedding_loss, "triplet_margin_loss": triplet_margin_loss,
+    "margin_ranking_loss": loss("margin_ranking_loss", _margin_ranking, float_dtype, 3),
+    "triplet_margin_loss": loss("triplet_margin_loss", _triplet_margin, float_dtype, 3),
+    "gaussian_nll_loss": gaussian_nll_loss, "cosine_embedding_loss": cosine_embedding_loss,
 }  # fmt: skip

@@ -11,12 +11,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.language.jagged import keep_lanes, reset_lanes
-from tilesmith.frontend.tracing.emission import (
-    broadcast_to,
-    cast,
-    device_value,
-    unify_dims,
-)
+from tilesmith.frontend.tracing.emission import broadcast_to, cast, device_value, unify_dims
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.interpreter.torch_dtypes import from_torch

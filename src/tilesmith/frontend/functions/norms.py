@@ -8,119 +8,97 @@ from __future__ import annotations
 from typing import Any
 
 import tilesmith.exc as errors
-from tilesmith.frontend.functions.elementwise import divide, multiply, truth
-from tilesmith.frontend.functions.promotion import compute_dtype, widened
-from tilesmith.frontend.functions.reduction import extremum, mean, sum_, var_mean
+from tilesmith.frontend.functions.promotion import Composition, in_float_type, in_wide_type
 from tilesmith.frontend.tracing.emission import Rule, apply, cast, expand_dims
-from tilesmith.frontend.tracing.values import TileValue, dispatch
+from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.ops.reduction import ReduceKind
 
 INFINITY = float("inf")
 
 
-def vector_norm(
-    x: TileValue, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> TileValue:
+def _of_dtype(function: Composition) -> Rule:
+    """The norm in the type asked for, fp32 on the way for half types."""
+    rule = in_wide_type(function)
+
+    def typed(x: TileValue, *args: Any, dtype: Any = None, **kwargs: Any) -> TileValue:
+        return rule(x if dtype is None else cast(x, from_torch(dtype)), *args, **kwargs)
+
+    return typed
+
+
+def _length(x: TileValue, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> TileValue:
     """``torch.linalg.vector_norm`` of any order."""
-    x = x if dtype is None else cast(x, from_torch(dtype))
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    return cast(_length(wide, ord, dim, keepdim), x.tile.dtype)
+    if ord == 0:
+        return cast(x.bool(), x.tile.dtype).sum(dim, keepdim)
+    if ord == 2:
+        return (x * x).sum(dim, keepdim).sqrt()
+    magnitude = abs(x)
+    if ord == 1:
+        return magnitude.sum(dim, keepdim)
+    if abs(ord) == INFINITY:
+        return magnitude.amax(dim, keepdim) if ord > 0 else magnitude.amin(dim, keepdim)
+    total = apply("pow", magnitude, float(ord)).sum(dim, keepdim)
+    return apply("pow", total, 1 / ord)
 
 
-def _length(wide: TileValue, order: Any, dim: Any, keepdim: bool) -> TileValue:
-    if order == 0:
-        return sum_(cast(truth(wide), wide.tile.dtype), dim, keepdim)
-    if order == 2:
-        return apply("sqrt", sum_(multiply(wide, wide), dim, keepdim))
-    magnitude = apply("abs", wide)
-    if order == 1:
-        return sum_(magnitude, dim, keepdim)
-    if abs(order) == INFINITY:
-        kind = ReduceKind.MAX if order > 0 else ReduceKind.MIN
-        return extremum(kind)(magnitude, dim, keepdim)
-    total = sum_(apply("pow", magnitude, float(order)), dim, keepdim)
-    return apply("pow", total, 1 / order)
-
-
-def matrix_norm(
-    x: TileValue,
-    ord: Any = "fro",
-    dim: Any = (-2, -1),
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
+def _matrix_length(
+    x: TileValue, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False
 ) -> TileValue:
     """``torch.linalg.matrix_norm`` but for the norms of singular values."""
-    x = x if dtype is None else cast(x, from_torch(dtype))
-    wide = cast(x, compute_dtype(x.tile.dtype))
     if ord == "fro":
-        return cast(_length(wide, 2, dim, keepdim), x.tile.dtype)
+        return _length(x, 2, dim, keepdim)
     if ord not in (1, -1, INFINITY, -INFINITY):
         raise errors.UnsupportedTorchArgument(
             name="torch.linalg.matrix_norm", argument=f"ord={ord!r}"
         )
     summed, compared = (axis % x.tile.rank for axis in (dim if abs(ord) == 1 else dim[::-1]))
-    sums = sum_(apply("abs", wide), summed, keepdim=True)
-    kind = ReduceKind.MAX if ord > 0 else ReduceKind.MIN
-    result = extremum(kind)(sums, (summed, compared), keepdim)
-    return cast(result, x.tile.dtype)
+    sums, axes = abs(x).sum(summed, keepdim=True), (summed, compared)
+    return sums.amax(axes, keepdim) if ord > 0 else sums.amin(axes, keepdim)
 
 
-def linalg_norm(
-    x: TileValue, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> TileValue:
+def _any_length(x: TileValue, ord: Any = None, dim: Any = None, keepdim: bool = False) -> TileValue:
     """``torch.linalg.norm``: of vectors or matrices, as the arguments say."""
     axes = dim if isinstance(dim, (tuple, list)) else None if dim is None else (dim,)
     if ord is None:
-        return vector_norm(x, 2, axes, keepdim, dtype=dtype)
+        return _length(x, 2, axes, keepdim)
     if isinstance(ord, str) or (len(axes) if axes is not None else x.tile.rank) == 2:
-        return matrix_norm(x, ord, axes or (0, 1), keepdim, dtype=dtype)
-    return vector_norm(x, ord, axes, keepdim, dtype=dtype)
+        return _matrix_length(x, ord, axes or (0, 1), keepdim)
+    return _length(x, ord, axes, keepdim)
 
 
-def norm(
-    x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> TileValue:
+def _norm(x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False) -> TileValue:
     """``torch.norm`` but for the nuclear one."""
     if p == "nuc":
         raise errors.UnsupportedTorchArgument(name="torch.norm", argument="p='nuc'")
-    order = 2 if p in ("fro", None) else p
-    return vector_norm(x, order, dim, keepdim, dtype=dtype)
+    return _length(x, 2 if p in ("fro", None) else p, dim, keepdim)
 
 
 def normalize(x: TileValue, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> TileValue:
     """``F.normalize``: divided by the norm, which counts as ``eps`` at least."""
-    length = norm(cast(x, compute_dtype(x.tile.dtype)), p, dim, keepdim=True)
-    return cast(divide(cast(x, length.tile.dtype), apply("maximum", length, eps)), x.tile.dtype)
+    return x / apply("maximum", _norm(x, p, dim, keepdim=True), eps)
 
 
-def cosine_similarity(x1: TileValue, x2: TileValue, dim: int = 1, eps: float = 1e-8) -> TileValue:
+def cosine_similarity(x: TileValue, y: TileValue, dim: int = 1, eps: float = 1e-8) -> TileValue:
     """The cosine of the angle between two vectors."""
-    dtype, (x, y) = widened(x1, x2)
     left = apply("maximum", _length(x, 2, dim, True), eps)
     right = apply("maximum", _length(y, 2, dim, True), eps)
-    return cast(sum_(apply("mul", apply("div", x, left), apply("div", y, right)), dim), dtype)
+    return (x / left * (y / right)).sum(dim)
 
 
 def pairwise_distance(
-    x1: TileValue, x2: TileValue, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    x: TileValue, y: TileValue, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> TileValue:
     """The length of the difference along the last axis."""
-    dtype, (x, y) = widened(x1, x2)
-    return cast(_length(apply("add", apply("sub", x, y), eps), p, -1, keepdim), dtype)
-
-
-def dist(x1: TileValue, x2: TileValue, p: float = 2) -> TileValue:
-    """The length of the difference of all elements."""
-    dtype, (x, y) = widened(x1, x2)
-    return cast(_length(apply("sub", x, y), p, None, False), dtype)
+    return _length(x - y + eps, p, -1, keepdim)
 
 
 NORMS: dict[str, Rule] = {
-    "norm": norm, "normalize": normalize, "linalg_vector_norm": vector_norm,
-    "linalg_norm": linalg_norm, "linalg_matrix_norm": matrix_norm,
-    "cosine_similarity": cosine_similarity, "pairwise_distance": pairwise_distance, "dist": dist,
+    "norm": _of_dtype(_norm), "normalize": in_wide_type(normalize),
+    "linalg_vector_norm": _of_dtype(_length), "linalg_norm": _of_dtype(_any_length),
+    "linalg_matrix_norm": _of_dtype(_matrix_length),
+    "cosine_similarity": in_float_type(cosine_similarity, 2),
+    "pairwise_distance": in_float_type(pairwise_distance, 2),
+    "dist": in_float_type(lambda x, y, p=2: _length(x - y, p), 2),
 }  # fmt: skip
 
 
@@ -129,8 +107,7 @@ def layer_norm(
 ) -> TileValue:
     """``F.layer_norm`` over the trailing axes."""
     axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    return _affine(_normalized(wide, axes, eps), weight, bias, x)
+    return _affine(_normalized(x, axes, eps), weight, bias)
 
 
 def rms_norm(
@@ -138,21 +115,15 @@ def rms_norm(
 ) -> TileValue:
     """``F.rms_norm`` over the trailing axes."""
     axes = tuple(range(x.tile.rank - len(normalized_shape), x.tile.rank))
-    wide = cast(x, compute_dtype(x.tile.dtype))
     # Torch takes the machine epsilon of the type that it computes in.
-    epsilon = 2.0 ** (1 - wide.tile.dtype.precision) if eps is None else eps
-    mean_square = mean(multiply(wide, wide), axes, keepdim=True)
-    return _affine(
-        apply("mul", wide, apply("rsqrt", apply("add", mean_square, epsilon))), weight, None, x
-    )
+    epsilon = 2.0 ** (1 - x.tile.dtype.precision) if eps is None else eps
+    mean_square = (x * x).mean(axes, keepdim=True)
+    return _affine(x * (mean_square + epsilon).rsqrt(), weight, None)
 
 
-def _affine(y: TileValue, weight: Any, bias: Any, like: TileValue) -> TileValue:
-    if weight is not None:
-        y = apply("mul", y, weight)
-    if bias is not None:
-        y = apply("add", y, bias)
-    return cast(y, like.tile.dtype)
+def _affine(y: TileValue, weight: Any, bias: Any) -> TileValue:
+    y = y if weight is None else apply("mul", y, weight)
+    return y if bias is None else apply("add", y, bias)
 
 
 def batch_norm(
@@ -165,19 +136,17 @@ def batch_norm(
     **options: Any,
 ) -> TileValue:
     """``F.batch_norm`` by given statistics, or in training by its own if none are to be updated."""
-    wide = cast(x, compute_dtype(x.tile.dtype))
     if not training:
-        average, variance = (_per_channel(wide, given) for given in (running_mean, running_var))
+        average, variance = (_per_channel(x, given) for given in (running_mean, running_var))
     elif running_mean is None and running_var is None:
         axes = tuple(axis for axis in range(x.tile.rank) if axis != 1)
-        variance, average = var_mean(wide, axes, correction=0, keepdim=True)
+        variance, average = x.var_mean(axes, correction=0, keepdim=True)
     else:
         raise errors.UnsupportedTorchArgument(
             name="F.batch_norm", argument="training=True and running statistics"
         )
-    scale = apply("rsqrt", apply("add", variance, options.get("eps", 1e-5)))
-    centred = apply("mul", apply("sub", wide, average), scale)
-    return _affine(centred, _per_channel(wide, weight), _per_channel(wide, bias), x)
+    scale = (variance + options.get("eps", 1e-5)).rsqrt()
+    return _affine((x - average) * scale, _per_channel(x, weight), _per_channel(x, bias))
 
 
 def _per_channel(x: TileValue, values: Any) -> Any:
@@ -204,30 +173,28 @@ def instance_norm(
         raise errors.UnsupportedTorchArgument(
             name="F.instance_norm", argument="running statistics to update"
         )
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    centred = _normalized(wide, tuple(range(2, x.tile.rank)), options.get("eps", 1e-5))
-    return _affine(centred, _per_channel(wide, weight), _per_channel(wide, bias), x)
+    centred = _normalized(x, tuple(range(2, x.tile.rank)), options.get("eps", 1e-5))
+    return _affine(centred, _per_channel(x, weight), _per_channel(x, bias))
 
 
 def group_norm(
     x: TileValue, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> TileValue:
     """``F.group_norm``: the channels (axis 1) in groups."""
-    wide = cast(x, compute_dtype(x.tile.dtype))
     sizes = x.shape
-    grouped = dispatch("reshape", (wide, (sizes[0], num_groups, -1, *sizes[2:])), {})
-    centred = _normalized(grouped, tuple(range(2, grouped.tile.rank)), eps)
-    flat = dispatch("reshape", (centred, sizes), {})
-    return _affine(flat, _per_channel(wide, weight), _per_channel(wide, bias), x)
+    grouped = x.reshape(sizes[0], num_groups, -1, *sizes[2:])
+    flat = _normalized(grouped, tuple(range(2, grouped.tile.rank)), eps).reshape(sizes)
+    return _affine(flat, _per_channel(x, weight), _per_channel(x, bias))
 
 
-def _normalized(wide: TileValue, axes: tuple[int, ...], eps: float) -> TileValue:
-    variance, average = var_mean(wide, axes, correction=0, keepdim=True)
-    scale = apply("rsqrt", apply("add", variance, eps))
-    return apply("mul", apply("sub", wide, average), scale)
+def _normalized(x: TileValue, axes: tuple[int, ...], eps: float) -> Any:
+    variance, average = x.var_mean(axes, correction=0, keepdim=True)
+    scale = (variance + eps).rsqrt()
+    return (x - average) * scale
 
 
 NORMALIZATIONS: dict[str, Rule] = {
-    "layer_norm": layer_norm, "rms_norm": rms_norm, "batch_norm": batch_norm,
-    "instance_norm": instance_norm, "group_norm": group_norm,
+    "layer_norm": in_wide_type(layer_norm), "rms_norm": in_wide_type(rms_norm),
+    "batch_norm": in_wide_type(batch_norm), "instance_norm": in_wide_type(instance_norm),
+    "group_norm": in_wide_type(group_norm),
 }  # fmt: skip

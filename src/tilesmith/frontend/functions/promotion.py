@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tilesmith.dtypes import F32, DType
-from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, cast
+from tilesmith.frontend.tracing.emission import Rule, apply, cast, strong
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
@@ -87,7 +87,7 @@ def in_wide_type(function: Composition) -> Rule:
     """The type of the first operand, fp32 for half types."""
 
     def rule(input: TileValue, *args: Any, inplace: bool = False, **kwargs: Any) -> TileValue:
-        wide = cast(input, compute_dtype(input.tile.dtype))
+        wide = strong(input, compute_dtype(input.tile.dtype))
         return cast(function(wide, *args, **kwargs), input.tile.dtype)
 
     return rule
@@ -98,7 +98,7 @@ def in_common_type(function: Composition) -> Rule:
 
     def rule(*operands: Any, **kwargs: Any) -> TileValue:
         dtype = common_dtype(*operands)
-        wide = [as_tile(operand, compute_dtype(dtype)) for operand in operands]
+        wide = [strong(operand, compute_dtype(dtype)) for operand in operands]
         return cast(function(*wide, **kwargs), dtype)
 
     return rule
@@ -126,7 +126,7 @@ def float_dtype(*operands: Any) -> DType:
 def widened(*operands: Any) -> tuple[DType, list[TileValue]]:
     """The float type of a result, and its operands in the type that it is computed in."""
     dtype = float_dtype(*operands)
-    return dtype, [as_tile(operand, compute_dtype(dtype)) for operand in operands]
+    return dtype, [strong(operand, compute_dtype(dtype)) for operand in operands]
 
 
 def polynomial(x: TileValue, coefficients: tuple[float, ...]) -> TileValue:

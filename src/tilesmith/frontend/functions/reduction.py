@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tilesmith.exc as errors
-from tilesmith.dtypes import BOOL, F32, I64, DType
-from tilesmith.frontend.functions.elementwise import multiply, subtract, truth
+from tilesmith.dtypes import F32, I64, DType
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
 from tilesmith.frontend.tracing.emission import (
@@ -102,11 +101,7 @@ def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> A
             ones = full(1, F32, (dim,))
             mask = tracer.create(Mask, ones.tile, x=ones.value, fill=0.0, axes=(0,))
             size = reduce(TileValue(mask), 0, ReduceKind.SUM)
-        count = (
-            count * size
-            if isinstance(count, int) and isinstance(size, int)
-            else multiply(count, size)
-        )
+        count = count * size
     return count
 
 
@@ -201,8 +196,7 @@ def truth_reduction(kind: ReduceKind) -> Rule:
     """``any``/``all``: numbers count as whether they are not zero."""
 
     def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
-        tile = cast(truth(x), BOOL)
-        return _reduce_axes(tile, _axes(x, dim, kind.value), kind, keepdim)
+        return _reduce_axes(x.bool(), _axes(x, dim, kind.value), kind, keepdim)
 
     return rule
 
@@ -223,8 +217,8 @@ def var_mean(
     wide = cast(x, compute_dtype(x.tile.dtype))
     axes = _axes(x, dim, "var_mean")
     average = mean(wide, axes, keepdim=True)
-    centred = subtract(wide, average)
-    total = _reduce_axes(multiply(centred, centred), axes, ReduceKind.SUM, keepdim)
+    centred = wide - average
+    total = _reduce_axes(centred * centred, axes, ReduceKind.SUM, keepdim)
     variance = apply("div", total, _degrees(valid_count(x, axes, keepdim), correction, total))
     kept = average if keepdim else mean(wide, axes)
     return cast(variance, x.tile.dtype), cast(kept, x.tile.dtype)
@@ -234,7 +228,7 @@ def _degrees(count: Any, correction: float, total: TileValue) -> Any:
     """Degrees of freedom, never less than none."""
     if not isinstance(count, TileValue):
         return float(max(0, count - correction))
-    return apply("maximum", cast(subtract(count, correction), total.tile.dtype), 0.0)
+    return apply("maximum", cast(count - correction, total.tile.dtype), 0.0)
 
 
 def std_mean(x: TileValue, *args: Any, **kwargs: Any) -> tuple[TileValue, TileValue]:
@@ -326,7 +320,7 @@ REDUCTIONS: dict[str, Rule] = {
     "min": max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum"),
     "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),
     "any": truth_reduction(ReduceKind.ANY), "all": truth_reduction(ReduceKind.ALL),
-    "count_nonzero": lambda x, dim=None: sum_(cast(truth(x), I64), dim),
+    "count_nonzero": lambda x, dim=None: sum_(cast(x.bool(), I64), dim),
     "nansum": nansum, "nanmean": nanmean, "aminmax": aminmax,
     "var_mean": var_mean, "std_mean": std_mean,
     "var": lambda *args, **kwargs: var_mean(*args, **kwargs)[0],

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from tilesmith.dtypes import BOOL, F64, I16, I32, I64, DType
-from tilesmith.frontend.functions.elementwise import where
+from tilesmith.dtypes import BOOL, F64, I16, I32, I64
 from tilesmith.frontend.functions.promotion import (
     Composition,
     common_dtype,
@@ -28,6 +27,8 @@ from tilesmith.frontend.tracing.emission import (
     cast,
     full,
     reinterpret,
+    select,
+    strong,
 )
 from tilesmith.frontend.tracing.values import TileValue
 
@@ -54,20 +55,15 @@ def in_double(function: Composition) -> Composition:
     return composition
 
 
-def _select(condition: TileValue, then: Any, otherwise: Any) -> TileValue:
-    tile = then if isinstance(then, TileValue) else otherwise
-    return apply("where", condition, then, otherwise, dtype=tile.tile.dtype)
-
-
 def _signed_like(magnitude: TileValue, x: TileValue) -> TileValue:
-    return _select(apply("lt", x, 0.0), apply("neg", magnitude), magnitude)
+    return select(x < 0.0, -magnitude, magnitude)
 
 
 def erfinv(x: TileValue) -> TileValue:
     """The inverse of erf."""
-    y = apply("abs", x)
-    magnitude = _inverse_erf(y, apply("sub", 1.0, y))
-    return _select(apply("eq", x, 0.0), x, _signed_like(magnitude, x))
+    y = abs(x)
+    magnitude = _inverse_erf(y, 1.0 - y)
+    return select(x == 0.0, x, _signed_like(magnitude, x))
 
 
 def _inverse_erf(y: TileValue, rest: TileValue) -> TileValue:
@@ -76,35 +72,27 @@ def _inverse_erf(y: TileValue, rest: TileValue) -> TileValue:
     Winitzki's closed form, right to some thousandths, then two steps of Halley's method, each of
     which triples the digits; in the tail on erfc, where erf has lost them.
     """
-    log = apply("log", apply("mul", rest, apply("add", y, 1.0)))
+    log = (rest * (y + 1.0)).log()
     middle = apply("fma", log, 0.5, 2 / (math.pi * _WINITZKI))
-    root = apply("sqrt", apply("sub", apply("mul", middle, middle), apply("div", log, _WINITZKI)))
-    z = apply("sqrt", apply("maximum", apply("sub", root, middle), 0.0))
+    root = (middle * middle - log / _WINITZKI).sqrt()
+    z = apply("maximum", root - middle, 0.0).sqrt()
     for _ in range(2):
-        missing = _select(
-            apply("lt", y, 0.5),
-            apply("sub", apply("erf", z), y),
-            apply("sub", rest, apply("erfc", z)),
-        )
-        slope = apply("mul", apply("exp", apply("neg", apply("mul", z, z))), 2 / math.sqrt(math.pi))
-        step = apply("div", missing, slope)
-        z = apply("sub", z, apply("div", step, apply("fma", z, step, 1.0)))
-    return _select(apply("eq", rest, 0.0), INFINITY, z)
-
-
-def _sine_of_pi(x: TileValue) -> TileValue:
-    """``sin(pi x)`` up to its sign, from the distance to the nearest integer."""
-    return apply("sin", apply("mul", apply("sub", x, apply("round", x)), math.pi))
+        missing = select(y < 0.5, z.erf() - y, rest - z.erfc())
+        slope = (-(z * z)).exp() * (2 / math.sqrt(math.pi))
+        step = missing / slope
+        z = z - step / apply("fma", z, step, 1.0)
+    return select(rest == 0.0, INFINITY, z)
 
 
 def lgamma(x: TileValue) -> TileValue:
     """``log |gamma(x)|``, reflected for x < 1/2."""
-    is_reflected = apply("lt", x, 0.5)
-    direct = _lgamma_right(_select(is_reflected, apply("sub", 1.0, x), x))
-    sine = apply("abs", _sine_of_pi(x))
-    reflected = apply("sub", apply("sub", math.log(math.pi), apply("log", sine)), direct)
-    result = _select(is_reflected, reflected, direct)
-    return _select(apply("isinf", x), INFINITY, result)
+    is_reflected = x < 0.5
+    direct = _lgamma_right(select(is_reflected, 1.0 - x, x))
+    # sin(pi x) up to its sign, from the distance to the nearest integer.
+    sine = abs(((x - apply("round", x)) * math.pi).sin())
+    reflected = math.log(math.pi) - sine.log() - direct
+    result = select(is_reflected, reflected, direct)
+    return select(x.isinf(), INFINITY, result)
 
 
 def _lgamma_right(x: TileValue) -> TileValue:
@@ -113,25 +101,19 @@ def _lgamma_right(x: TileValue) -> TileValue:
     All that is added has one sign, but next to the root at 1, where log1p keeps the digits.
     """
     near = apply("minimum", x, _STIRLING_START)
-    steps = apply("floor", apply("sub", near, 1.5))
-    start = apply("sub", near, steps)
+    steps = (near - 1.5).floor()
+    start = near - steps
     # From 2, in an order that is exact next to the roots.
-    distance = apply("sub", apply("sub", near, 2.0), steps)
+    distance = near - 2.0 - steps
     product: Any = 1.0
     for place in range(int(_STIRLING_START - 1.5)):
-        factor = _select(apply("lt", float(place), steps), apply("add", start, float(place)), 1.0)
-        product = apply("mul", factor, product)
-    path = _select(
-        apply("lt", steps, 0.0),
-        apply("neg", apply("log1p", apply("sub", near, 1.0))),
-        apply("log", product),
-    )
+        product = select(apply("lt", float(place), steps), start + float(place), 1.0) * product
+    path = select(steps < 0.0, -(near - 1.0).log1p(), product.log())
     series = polynomial(distance, (*_around_two(), 0.0))
-    inverse = apply("div", 1.0, x)
-    tail = apply("mul", polynomial(apply("mul", inverse, inverse), _STIRLING), inverse)
-    power = apply("sub", apply("mul", apply("sub", x, 0.5), apply("log", x)), x)
-    far = apply("add", apply("add", power, 0.5 * math.log(2 * math.pi)), tail)
-    return _select(apply("lt", x, _STIRLING_START), apply("add", series, path), far)
+    inverse = 1.0 / x
+    tail = polynomial(inverse * inverse, _STIRLING) * inverse
+    far = (x - 0.5) * x.log() - x + 0.5 * math.log(2 * math.pi) + tail
+    return select(x < _STIRLING_START, series + path, far)
 
 
 def _around_two() -> tuple[float, ...]:
@@ -150,31 +132,29 @@ def _zeta_after_one(k: int) -> float:
 
 def digamma(x: TileValue) -> TileValue:
     """The derivative of lgamma: the asymptotic series ten further on, reflected for x < 0."""
-    is_reflected = apply("lt", x, 0.0)
-    z = _select(is_reflected, apply("sub", 1.0, x), x)
+    is_reflected = x < 0.0
+    z = select(is_reflected, 1.0 - x, x)
     below: Any = 0.0
     for place in range(_DIGAMMA_SHIFT):
-        below = apply("add", apply("div", 1.0, apply("add", z, float(place))), below)
-    far = apply("add", z, float(_DIGAMMA_SHIFT))
-    inverse = apply("div", 1.0, far)
-    square = apply("mul", inverse, inverse)
-    series = apply("mul", polynomial(square, _DIGAMMA_SERIES), square)
-    value = apply("sub", apply("log", far), apply("mul", inverse, 0.5))
-    direct = apply("sub", apply("add", value, series), below)
-    fraction = apply("mul", apply("sub", x, apply("round", x)), math.pi)
-    reflected = apply("sub", direct, apply("div", math.pi, apply("tan", fraction)))
-    result = _select(is_reflected, reflected, direct)
-    is_pole = apply("and", is_reflected, apply("eq", apply("floor", x), x))
-    result = _select(apply("eq", x, INFINITY), INFINITY, _select(is_pole, NAN, result))
+        below = 1.0 / (z + float(place)) + below
+    far = z + float(_DIGAMMA_SHIFT)
+    inverse = 1.0 / far
+    square = inverse * inverse
+    series = polynomial(square, _DIGAMMA_SERIES) * square
+    direct = far.log() - inverse * 0.5 + series - below
+    reflected = direct - math.pi / ((x - apply("round", x)) * math.pi).tan()
+    result = select(is_reflected, reflected, direct)
+    is_pole = is_reflected & (x.floor() == x)
+    result = select(x == INFINITY, INFINITY, select(is_pole, NAN, result))
     # The pole at zero has a sign, that of the zero.
-    return _select(apply("eq", x, 0.0), apply("div", -1.0, x), result)
+    return select(x == 0.0, -1.0 / x, result)
 
 
 def mvlgamma(x: TileValue, p: int) -> TileValue:
     """The multivariate log-gamma function: a sum of lgammas."""
     result: Any = math.log(math.pi) * p * (p - 1) / 4
     for place in range(p):
-        result = apply("add", lgamma(apply("sub", x, place / 2)), result)
+        result = lgamma(x - place / 2) + result
     return result
 
 
@@ -182,19 +162,19 @@ def bessel(order: int, *, is_scaled: bool) -> Composition:
     """The modified Bessel functions I0 and I1, times ``exp(-|x|)`` if scaled."""
 
     def composition(x: TileValue) -> TileValue:
-        y = apply("abs", x)
-        is_small = apply("le", y, _SERIES_END)
+        y = abs(x)
+        is_small = y <= _SERIES_END
         near = apply("minimum", y, _SERIES_END)
         series = _power_series(near, order)
-        far = apply("div", 1.0, apply("maximum", y, _SERIES_END))
-        rest = apply("mul", polynomial(far, _asymptotic(order)), apply("sqrt", far))
+        far = 1.0 / apply("maximum", y, _SERIES_END)
+        rest = polynomial(far, _asymptotic(order)) * far.sqrt()
         if is_scaled:
-            series = apply("mul", series, apply("exp", apply("neg", near)))
+            series = series * (-near).exp()
         else:
             # In two halves: the exponential alone would overflow before the result does.
-            half = apply("exp", apply("mul", y, 0.5))
-            rest = apply("mul", apply("mul", rest, half), half)
-        result = _select(is_small, series, rest)
+            half = (y * 0.5).exp()
+            rest = rest * half * half
+        result = select(is_small, series, rest)
         return _signed_like(result, x) if order else result
 
     return composition
@@ -202,11 +182,11 @@ def bessel(order: int, *, is_scaled: bool) -> Composition:
 
 def _power_series(y: TileValue, order: int) -> TileValue:
     """All terms are positive, so nothing cancels."""
-    quarter = apply("mul", apply("mul", y, 0.5), apply("mul", y, 0.5))
+    quarter = y * 0.5 * (y * 0.5)
     terms = range(44, -1, -1)
     coefficients = tuple(1 / (math.factorial(k) * math.factorial(k + order)) for k in terms)
     series = polynomial(quarter, coefficients)
-    return apply("mul", series, apply("mul", y, 0.5)) if order else series
+    return series * (y * 0.5) if order else series
 
 
 def _asymptotic(order: int) -> tuple[float, ...]:
@@ -221,44 +201,38 @@ def logit(x: TileValue, eps: float | None = None) -> TileValue:
     """``log(x / (1 - x))``, after a clamp to ``[eps, 1 - eps]``."""
     if eps is not None:
         x = apply("minimum", apply("maximum", x, eps), 1 - eps)
-    return apply("log", apply("div", x, apply("sub", 1.0, x)))
+    return (x / (1.0 - x)).log()
 
 
 def sinc(x: TileValue) -> TileValue:
     """``sin(pi x) / (pi x)``."""
-    scaled = apply("mul", x, math.pi)
-    return _select(apply("eq", x, 0.0), 1.0, apply("div", apply("sin", scaled), scaled))
+    scaled = x * math.pi
+    return select(x == 0.0, 1.0, scaled.sin() / scaled)
 
 
 def times_log(fn: str) -> Composition:
     """``x * log(y)``: zero where x is, but for a NaN in y."""
 
     def composition(x: TileValue, y: TileValue) -> TileValue:
-        product = apply("mul", x, apply(fn, y))
-        is_zero = apply("and", apply("eq", x, 0.0), apply("not", apply("isnan", y)))
-        return _select(is_zero, 0.0, product)
+        product = x * apply(fn, y)
+        return select((x == 0.0) & ~y.isnan(), 0.0, product)
 
     return composition
 
 
 def entr(x: TileValue) -> TileValue:
     """``-x log(x)``, the entropy of a probability; -inf below zero."""
-    product = apply("mul", apply("neg", x), apply("log", x))
-    product = _select(apply("eq", x, 0.0), 0.0, product)
-    return _select(apply("lt", x, 0.0), -INFINITY, product)
-
-
-def ndtr(x: TileValue) -> TileValue:
-    """The normal distribution function, with as many digits as eager's in the lower tail."""
-    return apply("mul", apply("add", apply("erf", apply("mul", x, math.sqrt(0.5))), 1.0), 0.5)
+    product = -x * x.log()
+    product = select(x == 0.0, 0.0, product)
+    return select(x < 0.0, -INFINITY, product)
 
 
 def ndtri(p: TileValue) -> TileValue:
     """The inverse of the normal distribution function."""
-    is_lower = apply("lt", p, 0.5)
-    tail = apply("mul", _select(is_lower, p, apply("sub", 1.0, p)), 2.0)
-    z = apply("mul", _inverse_erf(apply("sub", 1.0, tail), tail), math.sqrt(2))
-    return _select(is_lower, apply("neg", z), z)
+    is_lower = p < 0.5
+    tail = select(is_lower, p, 1.0 - p) * 2.0
+    z = _inverse_erf(1.0 - tail, tail) * math.sqrt(2)
+    return select(is_lower, -z, z)
 
 
 def log_sum(exp: str, log1p: Composition) -> Composition:
@@ -266,17 +240,11 @@ def log_sum(exp: str, log1p: Composition) -> Composition:
 
     def composition(x: TileValue, y: TileValue) -> TileValue:
         larger = apply("maximum", x, y)
-        distance = apply("neg", apply("abs", apply("sub", x, y)))
-        result = apply("add", larger, log1p(apply(exp, distance)))
+        result = larger + log1p(apply(exp, -abs(x - y)))
         # Two equal infinities have no distance.
-        is_same = apply("and", apply("isinf", x), apply("eq", x, y))
-        return _select(is_same, x, result)
+        return select(x.isinf() & (x == y), x, result)
 
     return composition
-
-
-def _log2_of_1p(x: TileValue) -> TileValue:
-    return apply("mul", apply("log1p", x), 1 / math.log(2))
 
 
 _FLOAT_UNARY: dict[str, Composition] = {
@@ -284,14 +252,15 @@ _FLOAT_UNARY: dict[str, Composition] = {
     "mvlgamma": in_double(mvlgamma), "logit": logit, "sinc": sinc,
     "i0": bessel(0, is_scaled=False), "special_i0e": bessel(0, is_scaled=True),
     "special_i1": bessel(1, is_scaled=False), "special_i1e": bessel(1, is_scaled=True),
-    "special_entr": entr, "special_ndtr": ndtr, "special_ndtri": ndtri,
-    "deg2rad": lambda x: apply("mul", x, math.pi / 180),
-    "rad2deg": lambda x: apply("mul", x, 180 / math.pi),
+    # As many digits as eager's in the lower tail.
+    "special_entr": entr, "special_ndtr": lambda x: ((x * math.sqrt(0.5)).erf() + 1.0) * 0.5,
+    "special_ndtri": ndtri,
+    "deg2rad": lambda x: x * (math.pi / 180), "rad2deg": lambda x: x * (180 / math.pi),
 }  # fmt: skip
 _FLOAT_BINARY: dict[str, Composition] = {
     "xlogy": times_log("log"), "special_xlog1py": times_log("log1p"),
-    "logaddexp": log_sum("exp", lambda x: apply("log1p", x)),
-    "logaddexp2": log_sum("exp2", _log2_of_1p),
+    "logaddexp": log_sum("exp", lambda x: x.log1p()),
+    "logaddexp2": log_sum("exp2", lambda x: x.log1p() * (1 / math.log(2))),
 }  # fmt: skip
 
 SPECIAL_FUNCTIONS: dict[str, Rule] = {
@@ -323,9 +292,9 @@ def signbit(x: TileValue) -> TileValue:
 def copysign(x: Operand, sign: Operand) -> TileValue:
     """The magnitude of one with the sign of the other."""
     dtype = result_dtype("copysign", x, sign)
-    magnitude = apply("abs", as_tile(x, dtype))
+    magnitude = abs(strong(x, dtype))
     source = as_tile(sign, None if isinstance(sign, TileValue) else dtype)
-    return apply("where", signbit(source), apply("neg", magnitude), magnitude, dtype=dtype)
+    return select(signbit(source), -magnitude, magnitude)
 
 
 def ldexp(x: Operand, exponent: Operand) -> TileValue:
@@ -338,44 +307,40 @@ def ldexp(x: Operand, exponent: Operand) -> TileValue:
 def frexp(x: TileValue) -> MantissaAndExponent:
     """A mantissa in [0.5, 1) and the exponent that goes with it."""
     dtype = x.tile.dtype
-    wide = cast(x, compute_dtype(dtype))
+    wide = strong(x, compute_dtype(dtype))
     fraction_bits = wide.tile.dtype.precision - 1
     # Subnormal numbers are scaled into the normal range first.
     scale = float(2 ** (fraction_bits + 1))
-    is_tiny = apply("lt", apply("abs", wide), _smallest_normal(wide.tile.dtype))
-    bits = _bits(where(is_tiny, apply("mul", wide, scale), wide))
+    smallest_normal = 2.0 ** (2 - 2 ** (wide.tile.dtype.bits - wide.tile.dtype.precision - 1))
+    is_tiny = abs(wide) < smallest_normal
+    bits = _bits(select(is_tiny, wide * scale, wide))
     field_mask = (1 << (wide.tile.dtype.bits - 1 - fraction_bits)) - 1
     field = apply("and", apply("shr", bits, fraction_bits), field_mask)
     half_field = (field_mask >> 1) - 1
     kept = apply("and", bits, ~(field_mask << fraction_bits))
     mantissa = reinterpret(apply("or", kept, half_field << fraction_bits), wide.tile.dtype)
     exponent = cast(apply("sub", field, half_field), I32)
-    shift = where(is_tiny, full(fraction_bits + 1, I32), full(0, I32))
+    shift = select(is_tiny, full(fraction_bits + 1, I32), full(0, I32))
     is_plain = apply("or", apply("eq", wide, 0), apply("eq", field, field_mask))
     return MantissaAndExponent(
-        cast(apply("where", is_plain, wide, mantissa, dtype=wide.tile.dtype), dtype),
-        apply("where", is_plain, 0, apply("sub", exponent, shift), dtype=I32),
+        cast(select(is_plain, wide, mantissa), dtype), select(is_plain, 0, exponent - shift)
     )
-
-
-def _smallest_normal(dtype: DType) -> float:
-    return 2.0 ** (2 - 2 ** (dtype.bits - dtype.precision - 1))
 
 
 def nextafter(x: TileValue, towards: TileValue) -> TileValue:
     """The neighbour of a float in the direction of another."""
     dtype = common_dtype(x, towards)
-    x, towards = cast(x, dtype), cast(towards, dtype)
+    x, towards = strong(x, dtype), strong(towards, dtype)
     bits = _bits(x)
-    grows = apply("eq", apply("lt", x, towards), apply("gt", x, 0))
+    grows = apply("eq", x < towards, x > 0)
     step = apply("where", grows, 1, -1, dtype=bits.tile.dtype)
-    neighbour = reinterpret(apply("add", bits, step), dtype)
+    neighbour = reinterpret(bits + step, dtype)
     smallest = reinterpret(full(1, bits.tile.dtype), dtype)
     from_zero = copysign(smallest, towards)
-    result = where(apply("eq", x, 0), from_zero, neighbour)
-    result = where(apply("eq", x, towards), towards, result)
+    result = select(x == 0, from_zero, neighbour)
+    result = select(x == towards, towards, result)
     is_nan = apply("or", apply("ne", x, x), apply("ne", towards, towards))
-    return where(is_nan, float("nan"), result)
+    return select(is_nan, NAN, result)
 
 
 FLOAT_PARTS: dict[str, Rule] = {

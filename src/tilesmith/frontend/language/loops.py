@@ -14,12 +14,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
-from tilesmith.frontend.tracing.emission import (
-    as_tile,
-    cast,
-    full,
-    reshape,
-)
+from tilesmith.frontend.tracing.emission import as_tile, cast, full, reshape
 from tilesmith.frontend.tracing.known_sizes import known_number
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile

@@ -58,6 +58,12 @@ def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:
     return cast(operand, dtype) if dtype is not None else operand
 
 
+def strong(operand: Operand, dtype: DType) -> TileValue:
+    """As ``as_tile``, of an operand that compositions may use like any tensor: never weak."""
+    tile = as_tile(operand, dtype)
+    return TileValue(tile.value) if tile.is_weak else tile
+
+
 def device_value(operand: Any, function: str) -> TileValue:
     """The operand of a function of the language that takes device values only."""
     if not isinstance(operand, TileValue):
@@ -241,6 +247,13 @@ def apply(fn: str, *operands: Operand, dtype: DType | None = None) -> TileValue:
     value = current_tracer(fn).create(Elementwise, TileType(result, shape), fn=fn, args=args)
     is_reduced = any(tile.is_reduced for tile in tiles if tile.tile.shape == shape)
     return TileValue(value, is_reduced=is_reduced)
+
+
+def select(condition: TileValue, then: Operand, otherwise: Operand) -> TileValue:
+    """``then`` where the condition holds; one of the two is a tile, which gives the type."""
+    tile = then if isinstance(then, TileValue) else otherwise
+    assert isinstance(tile, TileValue)
+    return apply("where", condition, then, otherwise, dtype=tile.tile.dtype)
 
 
 def reduce(operand: TileValue, axis: int, kind: ReduceKind) -> TileValue:

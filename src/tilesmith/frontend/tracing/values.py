@@ -20,6 +20,34 @@ from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.types import Dim, Shape, TileType, Value, scalar
 
+Operator = Callable[..., Any]
+ATTRIBUTES_THAT_ARE_CALLS = frozenset({"T", "mT", "real"})
+
+
+def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply the table's function of that name to device values."""
+    return current_tracer(name).dispatch(name, args, kwargs)
+
+
+def _forward(name: str) -> Operator:
+    return lambda *operands: dispatch(name, operands, {})
+
+
+def _backward(name: str) -> Operator:
+    return lambda self, other: dispatch(name, (other, self), {})
+
+
+def _rounding(name: str) -> Operator:
+    """What Python's rounding functions ask of a number."""
+
+    def rounded(self: TileValue, *digits: Any) -> Any:
+        if digits and digits[0] is not None:
+            return dispatch(name, (self,), {"decimals": digits[0]})
+        is_whole = not self.tile.dtype.is_float
+        return self if is_whole else dispatch(name, (self,), {}).to(torch.int32)
+
+    return rounded
+
 
 class TorchOperand:
     """What torch functions accept in device code: their calls go to the table of rules."""
@@ -127,6 +155,33 @@ class TileValue(TorchOperand):
     def __setitem__(self, index: Any, value: Any) -> None:
         raise errors.DeviceTensorSubscriptAssignmentNotAllowed(name=self._value.name or "the value")
 
+    __add__, __radd__ = _forward("add"), _backward("add")
+    __sub__, __rsub__ = _forward("sub"), _backward("sub")
+    __mul__, __rmul__ = _forward("mul"), _backward("mul")
+    __truediv__, __rtruediv__ = _forward("true_divide"), _backward("true_divide")
+    __floordiv__, __rfloordiv__ = _forward("floor_divide"), _backward("floor_divide")
+    __mod__, __rmod__ = _forward("remainder"), _backward("remainder")
+    __pow__, __rpow__ = _forward("pow"), _backward("pow")
+    __matmul__, __rmatmul__ = _forward("matmul"), _backward("matmul")
+    __and__, __rand__ = _forward("bitwise_and"), _backward("bitwise_and")
+    __or__, __ror__ = _forward("bitwise_or"), _backward("bitwise_or")
+    __xor__, __rxor__ = _forward("bitwise_xor"), _backward("bitwise_xor")
+    __lshift__, __rlshift__ = _forward("bitwise_left_shift"), _backward("bitwise_left_shift")
+    __rshift__, __rrshift__ = _forward("bitwise_right_shift"), _backward("bitwise_right_shift")
+    __eq__: Operator = _forward("eq")
+    __ne__: Operator = _forward("ne")
+    __lt__, __le__, __gt__, __ge__ = _forward("lt"), _forward("le"), _forward("gt"), _forward("ge")
+    __neg__, __pos__, __invert__ = _forward("neg"), _forward("clone"), _forward("bitwise_not")
+    __abs__, __getitem__ = _forward("abs"), _forward("subscript")
+    __floor__, __ceil__ = _rounding("floor"), _rounding("ceil")
+    __trunc__, __round__ = _rounding("trunc"), _rounding("round")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __hash__(self) -> int:
         # Equality is elementwise: identity is all that is left for sets and dicts.
         return id(self)
@@ -184,14 +239,6 @@ class Scalar(TileValue):
         return True
 
 
-ATTRIBUTES_THAT_ARE_CALLS = frozenset({"T", "mT", "real"})
-
-
-def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Apply the table's function of that name to device values."""
-    return current_tracer(name).dispatch(name, args, kwargs)
-
-
 def size_of_dim(dim: Dim) -> Any:
     """A dimension as a Python value: an int, or a symbolic scalar usable as a size."""
     constant = dim.constant
@@ -216,57 +263,3 @@ def size_of_dim(dim: Dim) -> Any:
 def shape_text(shape: Shape) -> str:
     """A shape for messages."""
     return "[" + ", ".join(map(str, shape)) + "]"
-
-
-def _install_operators() -> None:
-    """Python operators are table entries like any torch function: ``a + b`` is ``add(a, b)``."""
-    binary = {
-        "add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide",
-        "floordiv": "floor_divide",
-        "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and",
-        "or": "bitwise_or",
-        "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
-    }  # fmt: skip
-    comparisons = ("eq", "ne", "lt", "le", "gt", "ge")
-
-    def forward(table_name: str) -> Callable[[TileValue, Any], Any]:
-        return lambda self, other: dispatch(table_name, (self, other), {})
-
-    def backward(table_name: str) -> Callable[[TileValue, Any], Any]:
-        return lambda self, other: dispatch(table_name, (other, self), {})
-
-    def unary(table_name: str) -> Callable[[TileValue], Any]:
-        return lambda self: dispatch(table_name, (self,), {})
-
-    for name, table_name in binary.items():
-        setattr(TileValue, f"__{name}__", forward(table_name))
-        setattr(TileValue, f"__r{name}__", backward(table_name))
-    for name in comparisons:
-        setattr(TileValue, f"__{name}__", forward(name))
-    for name, table_name in (
-        ("neg", "neg"),
-        ("abs", "abs"),
-        ("invert", "bitwise_not"),
-        ("pos", "clone"),
-    ):
-        setattr(TileValue, f"__{name}__", unary(table_name))
-    TileValue.__getitem__ = forward("subscript")  # type: ignore[attr-defined]
-    for name in ("floor", "ceil", "trunc", "round"):
-        setattr(TileValue, f"__{name}__", _to_integer(name))
-    TileValue.__divmod__ = lambda a, b: (a // b, a % b)  # type: ignore[attr-defined, operator]
-    TileValue.__rdivmod__ = lambda b, a: (a // b, a % b)  # type: ignore[attr-defined, operator]
-
-
-def _to_integer(name: str) -> Callable[..., Any]:
-    """What Python's rounding functions ask of a number."""
-
-    def rounded(self: TileValue, *digits: Any) -> Any:
-        if digits and digits[0] is not None:
-            return dispatch(name, (self,), {"decimals": digits[0]})
-        is_whole = not self.tile.dtype.is_float
-        return self if is_whole else dispatch(name, (self,), {}).to(torch.int32)
-
-    return rounded
-
-
-_install_operators()

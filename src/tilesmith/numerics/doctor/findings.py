@@ -16,7 +16,10 @@ import torch
 from tilesmith.interpreter.run import Argument
 from tilesmith.ir.function import Function
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.numerics.oracle import OracleOptions, Reference
+from tilesmith.numerics.oracle import (
+    OracleOptions,
+    Reference,
+)
 from tilesmith.schedule.config import Config
 
 OURS = "kernel"

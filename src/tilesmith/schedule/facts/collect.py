@@ -24,10 +24,9 @@ from tilesmith.schedule.facts.fact_set import (
     shape_class,
 )
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.facts.products import (
+from tilesmith.schedule.facts.products import MatmulCollector, MatmulFact
+from tilesmith.schedule.facts.reductions import (
     AccumulatorFact,
-    MatmulCollector,
-    MatmulFact,
     ReductionFact,
     collect_accumulators,
     collect_reductions,
