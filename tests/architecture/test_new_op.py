@@ -43,7 +43,7 @@ from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.facts.reductions import reductions_by_dim
+from tilesmith.schedule.facts.products import reductions_by_dim
 from tilesmith.schedule.facts.work import Counter, collect_work
 
 

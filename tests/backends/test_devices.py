@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilesmith.backends.table import BACKENDS
-from tilesmith.schedule.model.device import Device
+from tilesmith.schedule.model.estimates import Device
 from tilesmith.targets import CPU, Target, parse_target
 
 GPUS = ("cuda:80", "cuda:86", "cuda:89", "cuda:90", "cuda:100", "cuda:120", "hip:gfx942",

@@ -1,6 +1,7 @@
 """What a backend is: one value that answers every question about it.
 
 Nothing else in the package asks what kind of device a target is: it asks the backend of the target.
+``launch_parameter`` says what a launcher must know of a parameter of the IR.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilesmith.artifacts import Artifact
-from tilesmith.ir.function import Function
+from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.dtypes import F16, F32, F64
+from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
+from tilesmith.ir.types import TensorType
 from tilesmith.schedule.rules import ScheduleRules
 from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import Target
@@ -93,3 +96,33 @@ class BackendTable:
     def with_backend(self, backend: Backend) -> BackendTable:
         """The same with one more, which comes before those that serve the same targets."""
         return BackendTable((backend, *self.backends))
+
+
+_PARTS_OF_COMPLEX = (F16, F32, F64)
+
+
+def launch_parameter(parameter: Parameter, name: str = "") -> LaunchParameter:
+    """The launcher's view of a parameter; ``name`` is what emitted code calls it."""
+    kind = parameter.value.type
+    is_tensor = isinstance(kind, TensorType)
+    return LaunchParameter(
+        name or parameter.value.name,
+        parameter.source,
+        is_tensor,
+        kind.dtype.name,
+        may_be_negated=is_tensor and _may_be_negated(kind),
+    )
+
+
+def _may_be_negated(tensor: TensorType) -> bool:
+    """Whether it may be the imaginary part of a conjugate, whose sign torch flips lazily.
+
+    Parts of complex numbers lie two apart, so no stride of theirs is odd, but for axes of one
+    element. (Runtime sizes are neither 0 nor 1: these are part of the specialization. Only
+    ``as_strided`` could make such a view; asking every tensor at every launch costs too much.)
+    """
+    has_odd_stride = any(
+        isinstance(stride, int) and stride % 2 and not (isinstance(size, int) and size <= 1)
+        for size, stride in zip(tensor.shape, tensor.strides)
+    )
+    return tensor.dtype in _PARTS_OF_COMPLEX and not has_odd_stride

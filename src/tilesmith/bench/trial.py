@@ -37,7 +37,7 @@ from tilesmith.frontend.containers import tensors_in
 from tilesmith.lab.failures import one_line
 from tilesmith.measure.timer import Work
 from tilesmith.runtime.device import target_of
-from tilesmith.schedule.model.device import Device
+from tilesmith.schedule.model.estimates import Device
 
 NO_TRITON_DRIVER = "active drivers"
 """From what Triton says where there is no GPU."""

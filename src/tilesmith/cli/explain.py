@@ -15,8 +15,7 @@ from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
 from tilesmith.ir.printer import print_function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.ranking import RankedConfig
-from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
 
 
@@ -101,7 +100,7 @@ def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
 
 
 def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
-    predicted, roofline_ms = ranked.predicted, spec.roofline_ms()
+    predicted, roofline_ms = ranked.predicted, spec.model.roofline_ms()
     share = ""
     if roofline_ms > 0.0:
         found = percent_text(roofline_ms / predicted.total_ms)

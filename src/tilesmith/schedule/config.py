@@ -27,7 +27,7 @@ class Specification(Protocol):
         """The same choice with every key in full."""
         ...
 
-    def fill(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def settle(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values that a Config with only these stands for."""
         ...
 
@@ -195,7 +195,7 @@ class Config(Mapping[str, Any]):
         """Leave out every key that the kernel's specification would fill in by itself."""
         full = spec.normalize(self)
         needed = {name: full[name] for name in ("block_sizes", STRUCTURE) if name in full}
-        defaults = spec.fill(needed)
+        defaults = spec.settle(needed)
         kept = {
             name: value
             for name, value in full.items()

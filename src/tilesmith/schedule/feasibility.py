@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from math import inf
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Shape, Value
-from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import KernelModel, TargetedKernel, Values
 from tilesmith.schedule.space.sizes import power_of_2_floor
-
-MAX_STEPS = 200
-
-
-class FittingSpec(Protocol):
-    """What fitting needs of a ConfigSpec."""
-
-    kernel: TargetedKernel
-    model: KernelModel
-
-    def settle(self, values: Mapping[str, Any]) -> Values:
-        """Every value checked and settled, tiles of any size allowed."""
-        ...
-
-    def normalize(self, config: Config | Mapping[str, Any]) -> Config:
-        """The Config in full, or an error that says what is wrong with it."""
-        ...
 
 
 def check_tiles(model: KernelModel, values: Mapping[str, Any]) -> None:
@@ -84,36 +65,16 @@ def _tile_text(kernel: TargetedKernel, values: Mapping[str, Any], value: Value) 
     return f"{name or 'a tile'}[{', '.join(str(sizes.size(dim)) for dim in value.tile.shape)}]"
 
 
-def fit(spec: FittingSpec, values: Mapping[str, Any], most_elements: float = inf) -> Config:
-    """The nearest smaller Config that fits; the smallest one reached when none does.
-
-    ``most_elements`` is for a search that has no use for larger tiles, legal as they are.
-    """
-    current = spec.settle(values)
-    for _ in range(MAX_STEPS):
-        use = spec.model.resources(current)
-        if use.fits and use.tile_elements <= most_elements:
-            break
-        smaller = _shrink(spec.kernel, current, use, most_elements)
-        if smaller is None:
-            break
-        current = spec.settle(smaller)
-    return spec.normalize(current)
-
-
-def _shrink(
+def shrink(
     kernel: TargetedKernel, values: Values, use: ResourceUse, most_elements: float
 ) -> Values | None:
+    """Values that need less of what there is too little of; None where there are none."""
     is_tile_too_large = not use.has_legal_tiles or use.tile_elements > most_elements
-    attempts: Iterable[Values | None] = kernel.rules.lighten(kernel, values, use)
-    if is_tile_too_large and use.largest_tile is not None:
-        attempts = _smaller_tiles(kernel, values, use.largest_tile.tile.shape)
-    return next((smaller for smaller in attempts if smaller is not None), None)
-
-
-def _smaller_tiles(kernel: TargetedKernel, values: Values, shape: Shape) -> Iterable[Values | None]:
-    yield halve_block(kernel, values, shape)
-    yield roll(kernel, values, shape)
+    if not is_tile_too_large or use.largest_tile is None:
+        attempts = kernel.rules.lighten(kernel, values, use)
+        return next((smaller for smaller in attempts if smaller is not None), None)
+    shape = use.largest_tile.tile.shape
+    return halve_block(kernel, values, shape) or roll(kernel, values, shape)
 
 
 def halve_block(kernel: TargetedKernel, values: Values, dims: Shape) -> Values | None:

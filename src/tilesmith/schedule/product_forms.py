@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
-from math import prod
+from math import inf, prod
 from random import Random
 from typing import Any
 
@@ -21,24 +21,18 @@ from tilesmith.exc import InvalidConfigValue
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.model.estimates import Prediction, ResourceUse
-from tilesmith.schedule.ranking import RankedConfig
 from tilesmith.schedule.rules import ScheduleRules, Values
-from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.keys import STRUCTURE
-from tilesmith.schedule.space.sizes import TileSizes
-from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.schedule.spec import ConfigSpec, Given, RankedConfig
 
-TWO_PHASES, LAST_REDUCES, EXCHANGE = "two_phases", "last_reduces", "exchange"
-FORMS = (TWO_PHASES, LAST_REDUCES, EXCHANGE)
+TWO_PHASES, LAST_REDUCES, EXCHANGE = FORMS = ("two_phases", "last_reduces", "exchange")
 LEAST_GAIN = 1.35
 """How many times faster another form must promise to be: the model errs most between them."""
 MOST_SCRATCH = 4 << 30
 """Bytes that a kernel may take without being asked to."""
 OTHER_SHARE = 0.25
 """Of random Configs, those of other forms."""
-Given = Config | Mapping[str, Any]
 Split = Callable[[Function, str], Function | None]
 """Makes the form of a function that has this name; None where it has none."""
 
@@ -65,27 +59,22 @@ class MultiFormSpec(ConfigSpec):
     ) -> None:
         super().__init__(function, rules, tunables, allow_warp_specialize=allow_warp_specialize)
         self._split = split
-        self._allow_warp_specialize = allow_warp_specialize
 
     @cached_property
     def others(self) -> dict[str, ConfigSpec]:
         """The specifications of the function's other forms, by name."""
         if not self.rules.has_row_forms or self.facts.epilogue is None:
             return {}
-        split = {name: self._split(self.function, name) for name in FORMS if self._has_room(name)}
+        # Programs that wait must leave room for those they wait for.
+        has_room = self.target.num_sms >= LEAST_SMS_FOR_GROUPS
+        allowed = self.kernel.allow_warp_specialize
+        names = [name for name in FORMS if name != EXCHANGE or has_room]
+        split = {name: self._split(self.function, name) for name in names}
         return {
-            name: self._spec_of(function)
-            for name, function in split.items()
-            if function is not None
+            name: ConfigSpec(form, self.rules, self.tunables, allow_warp_specialize=allowed)
+            for name, form in split.items()
+            if form is not None
         }
-
-    def _spec_of(self, function: Function) -> ConfigSpec:
-        allowed = self._allow_warp_specialize
-        return ConfigSpec(function, self.rules, self.tunables, allow_warp_specialize=allowed)
-
-    def _has_room(self, name: str) -> bool:
-        """Whether programs that wait leave room for those they wait for."""
-        return name != EXCHANGE or self.target.num_sms >= LEAST_SMS_FOR_GROUPS
 
     @override
     def forms(self) -> dict[str, ConfigSpec]:
@@ -129,38 +118,11 @@ class MultiFormSpec(ConfigSpec):
         return {**other.settle(_plain(values)), STRUCTURE: values[STRUCTURE]}
 
     @override
-    def sizes(self, values: Given) -> TileSizes:
-        other = self._other(values)
-        return super().sizes(values) if other is None else other.sizes(values)
-
-    @override
-    def resources(self, values: Given) -> ResourceUse:
-        other = self._other(values)
-        return super().resources(values) if other is None else other.resources(values)
-
-    @override
-    def fit(self, values: Given) -> Config:
+    def fit(self, values: Given, most_elements: float = inf) -> Config:
         other = self._other(values)
         if other is None:
-            return super().fit(values)
-        return _marked(other.fit(_plain(values)), values[STRUCTURE])
-
-    @override
-    def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
-        other = self._other(config)
-        if other is None:
-            return super().active_dimensions(config)
-        return other.active_dimensions(_plain(config))
-
-    @override
-    def feasibility(self, config: Given) -> str | None:
-        other = self._other(config)
-        return super().feasibility(config) if other is None else other.feasibility(_plain(config))
-
-    @override
-    def predict(self, config: Given) -> Prediction:
-        other = self._other(config)
-        return super().predict(config) if other is None else other.predict(_plain(config))
+            return super().fit(values, most_elements)
+        return _marked(other.fit(_plain(values), most_elements), values[STRUCTURE])
 
     @override
     def seed_configs(self) -> tuple[Config, ...]:
@@ -176,8 +138,13 @@ class MultiFormSpec(ConfigSpec):
         default = self.default_config()
         lists = [super().ranked_configs(count)]
         for name, other in self.others.items():
-            ranked = other.ranked_configs(count)
-            lists.append(tuple(_marked_rank(item, name) for item in ranked))
+            suffix = f", {name.replace('_', ' ')}"
+            lists.append(
+                tuple(
+                    replace(item, config=_marked(item.config, name), reason=item.reason + suffix)
+                    for item in other.ranked_configs(count)
+                )
+            )
         # The first of each form comes early: between forms the model errs most.
         early = [item for ranked in lists for item in ranked[:1]]
         late = [item for ranked in lists for item in ranked[1:]]
@@ -212,11 +179,6 @@ class MultiFormSpec(ConfigSpec):
         return tuple(dict.fromkeys([self.default_config(), *super().fallback_configs()]))
 
     @override
-    def flatten(self, config: Config) -> dict[Dimension, Any]:
-        other = self._other(config)
-        return super().flatten(config) if other is None else other.flatten(_plain(config))
-
-    @override
     def random_config(self, rng: Random) -> Config:
         if not self.others or rng.random() >= OTHER_SHARE:
             return super().random_config(rng)
@@ -236,8 +198,3 @@ def _scratch_bytes(spec: ConfigSpec) -> int:
     """What a launch allocates besides what host code does."""
     made = [p.value.tensor for p in spec.function.parameters if p.source.startswith("torch.empty(")]
     return sum(tensor.dtype.itemsize * prod(map(int, tensor.shape)) for tensor in made)
-
-
-def _marked_rank(item: RankedConfig, name: str) -> RankedConfig:
-    reason = f"{item.reason}, {name.replace('_', ' ')}"
-    return replace(item, config=_marked(item.config, name), reason=reason)

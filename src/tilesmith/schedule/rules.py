@@ -16,17 +16,17 @@ from typing import Any, Protocol
 from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.model.device import Device
-from tilesmith.schedule.model.estimates import Limits, Prediction, ResourceUse
+from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import (
+    KernelSlots,
     SizeResolver,
     SizeRules,
     TileSizes,
     block_minimum,
+    common_lists,
     distinct_tiles,
 )
-from tilesmith.schedule.space.slot_table import KernelSlots, common_lists
 from tilesmith.schedule.space.slots import Entries, is_order_active, reset_orders
 from tilesmith.targets import Target
 

@@ -1,10 +1,19 @@
-"""ConfigSpec: what a Config may say about one function on one target, and what it stands for."""
+"""ConfigSpec: what a Config may say about one function on one target, and which are good.
+
+Configs are ranked without compiling any. Heuristics have measurements behind them: the first of
+theirs that fits is the default, whatever the model says (where it overruled them, it was wrong).
+The model orders the rest. What cannot be expected to build is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import islice
+from math import inf
 from random import Random
 from typing import Any
 
@@ -15,17 +24,9 @@ from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.feasibility import check_tiles, find_problem, fit
+from tilesmith.schedule.feasibility import check_tiles, find_problem, shrink
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
-from tilesmith.schedule.ranking import (
-    RankedConfig,
-    fallback_configs,
-    first_config,
-    rank_configs,
-    seed_configs,
-)
-from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
-from tilesmith.schedule.space.dimensions import Dimension, collect_dimensions, sample_values
+from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.keys import is_reserved
 from tilesmith.schedule.space.normalize import (
@@ -36,7 +37,31 @@ from tilesmith.schedule.space.normalize import (
     spell_out,
 )
 from tilesmith.schedule.space.sizes import TileSizes, useful_elements
-from tilesmith.schedule.space.slots import Slot, collect_entries
+from tilesmith.schedule.space.slots import (
+    Dimension,
+    Slot,
+    collect_dimensions,
+    collect_entries,
+)
+
+Given = Config | Mapping[str, Any]
+MAX_STEPS = 200
+"""Of a Config on its way to one that fits."""
+MAX_CANDIDATES = 400
+FALLBACKS = 4
+SAME_TILE = 2
+MODELLED = 20
+NUMBERED = 8
+"""Tiles that are also tried with other orders of programs."""
+
+
+@dataclass(frozen=True)
+class RankedConfig:
+    """A Config with its predicted time and why it is in the list."""
+
+    config: Config
+    predicted: Prediction
+    reason: str
 
 
 class ConfigSpec:
@@ -60,13 +85,12 @@ class ConfigSpec:
         self.tunables = dict(tunables or {})
         for name in filter(is_reserved, self.tunables):
             raise TunableNameConflict(name=name)
-        outline = FunctionOutline(function)
+        self.outline = outline = FunctionOutline(function)
         rollable = find_rollable_dims(function)
         self.facts = collect_facts(outline, rollable)
         flat_slots = find_flattenable(function)
         flattened = tuple(grid for grid in outline.grids if grid.slot in flat_slots)
         self.entries = collect_entries(outline, rollable, flattened)
-        self.outline = outline
         self.kernel = TargetedKernel(
             outline, self.facts, self.entries, rules, allow_warp_specialize
         )
@@ -86,11 +110,11 @@ class ConfigSpec:
         """All forms that the kernel has, by the name that a Config gives to them; "": as it is."""
         return {"": self}
 
-    def of(self, config: Config | Mapping[str, Any]) -> tuple[ConfigSpec, Config]:
+    def of(self, config: Given) -> tuple[ConfigSpec, Config]:
         """The specification of the form that a Config is about, and what it says about it."""
-        return self, Config.from_dict(dict(config))
+        return self, Config.from_dict(config)
 
-    def normalize(self, config: Config | Mapping[str, Any]) -> Config:
+    def normalize(self, config: Given) -> Config:
         """The same choice with every key in full; raises ``InvalidConfig`` when it does not fit.
 
         Keys that only other targets know are dropped, so that one Config serves several devices.
@@ -126,44 +150,53 @@ class ConfigSpec:
         settled["reduction_loops"] = resolver.settle_chunks(values["reduction_loops"])
         return settled
 
-    def sizes(self, values: Mapping[str, Any]) -> TileSizes:
+    def sizes(self, values: Given) -> TileSizes:
         """Physical sizes of all dimensions under a normalised Config."""
-        return self.kernel.sizes(values)
+        form, plain = self.of(values)
+        return form.kernel.sizes(plain)
 
-    def resources(self, values: Mapping[str, Any]) -> ResourceUse:
+    def resources(self, values: Given) -> ResourceUse:
         """An estimate of what a normalised Config needs of the device."""
-        return self.model.resources(values)
+        form, plain = self.of(values)
+        return form.model.resources(plain)
 
-    def fill(self, values: Mapping[str, Any]) -> Values:
-        """The values that a Config with only these stands for."""
-        return in_order(self.settle(values))
+    def fit(self, values: Given, most_elements: float = inf) -> Config:
+        """The nearest smaller Config that fits; the smallest one reached when none does.
 
-    def fit(self, values: Mapping[str, Any]) -> Config:
-        """The Config, with blocks and stages reduced until it can be expected to build."""
-        return fit(self, values)
-
-    def _defaults(self) -> Values:
-        return {key: [slot.default for slot in slots] for key, slots in self.lists.items()}
+        ``most_elements`` is for a search that has no use for larger tiles, legal as they are.
+        """
+        current = self.settle(values)
+        for _ in range(MAX_STEPS):
+            use = self.model.resources(current)
+            is_done = use.fits and use.tile_elements <= most_elements
+            smaller = None if is_done else shrink(self.kernel, current, use, most_elements)
+            if smaller is None:
+                break
+            current = self.settle(smaller)
+        return self.normalize(current)
 
     def base_config(self) -> Config:
         """A Config with the default of every key, block sizes included."""
-        return self.fit(self._defaults())
+        return self.unflatten({})
 
     @cached_property
     def _seeds(self) -> tuple[Config, ...]:
-        return seed_configs(self)
-
-    @cached_property
-    def _default(self) -> Config:
-        return first_config(self)
-
-    def default_config(self) -> Config:
-        """A sensible Config that builds, without any search."""
-        return self._default
+        configs = [self.fit(seed.values(self.kernel)) for seed in self.rules.seeds(self.kernel)[1]]
+        return tuple(dict.fromkeys([*configs, self.base_config()]))
 
     def seed_configs(self) -> tuple[Config, ...]:
         """Good Configs to start a search from, the default first."""
         return self._seeds
+
+    @cached_property
+    def _default(self) -> Config:
+        # Only the heuristics' Configs are looked at where one of them fits.
+        ranked = rank_configs(self, 1)
+        return ranked[0].config if ranked else self.seed_configs()[0]
+
+    def default_config(self) -> Config:
+        """A sensible Config that builds, without any search."""
+        return self._default
 
     @cached_property
     def _dimensions(self) -> tuple[Dimension, ...]:
@@ -175,35 +208,36 @@ class ConfigSpec:
 
     def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
         """The dimensions that change the code, given the other choices of the Config."""
-        values = dict(self.normalize(config))
+        form, plain = self.of(config)
+        values = dict(form.normalize(plain))
         return tuple(
             item
-            for item in self._dimensions
-            if self.rules.is_active(self.entries, values, item.key, item.index)
+            for item in form.dimensions()
+            if form.rules.is_active(form.entries, values, item.key, item.index)
         )
 
-    def feasibility(self, config: Config | Mapping[str, Any]) -> str | None:
+    def feasibility(self, config: Given) -> str | None:
         """Why the Config cannot be expected to build, in words; None when it can."""
-        return find_problem(self.model, self.settle(config))
+        form, plain = self.of(config)
+        return find_problem(form.model, form.settle(plain))
 
-    def predict(self, config: Config | Mapping[str, Any]) -> Prediction:
+    def predict(self, config: Given) -> Prediction:
         """The time of one launch with the Config, before compiling."""
-        return self.model.predict(self.settle(config))
-
-    def roofline_ms(self) -> float:
-        """What no Config can beat: all products at the best rate, every tensor moved once."""
-        return self.model.roofline_ms()
+        form, plain = self.of(config)
+        return form.model.predict(form.settle(plain))
 
     def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
         """Good Configs without a search, the default first."""
         return rank_configs(self, count)
 
     def fallback_configs(self) -> tuple[Config, ...]:
-        """The default, and what to take instead when it does not compile, in this order."""
-        return fallback_configs(self)
+        """The default, what the model and other heuristics say, then ever plainer Configs."""
+        ranked = [item.config for item in rank_configs(self, FALLBACKS)]
+        small = {"block_sizes": [1] * len(self.entries.blocks)}
+        return tuple(dict.fromkeys([*ranked, self.base_config(), self.fit(small)]))
 
     def _expand(self, choices: Mapping[Dimension, Any]) -> Values:
-        values = self._defaults()
+        values = {key: [slot.default for slot in slots] for key, slots in self.lists.items()}
         for dimension, value in choices.items():
             dimension.put(values, value)
         return values
@@ -214,15 +248,94 @@ class ConfigSpec:
 
     def flatten(self, config: Config) -> dict[Dimension, Any]:
         """The choices a Config makes along the dimensions."""
-        full = self.normalize(config)
-        return {dimension: dimension.get(full) for dimension in self._dimensions}
+        form, plain = self.of(config)
+        full = form.normalize(plain)
+        return {dimension: dimension.get(full) for dimension in form.dimensions()}
 
     def random_config(self, rng: Random) -> Config:
         """A random Config that can be expected to build."""
-        values = self._expand(sample_values(self._dimensions, rng))
-        return fit(self, values, useful_elements(self.outline))
+        choices = {item: item.fragment.random(rng) for item in self._dimensions}
+        return self.fit(self._expand(choices), useful_elements(self.outline))
 
     def fingerprint(self) -> str:
         """Changes whenever Configs of this kernel change their meaning: keys, lengths, choices."""
         lines = [f"{item} {item.fragment!r} {item.default!r}" for item in self._dimensions]
         return sha256("\n".join([str(self.target), *lines]).encode()).hexdigest()[:16]
+
+
+def rank_seeds(spec: ConfigSpec) -> list[RankedConfig]:
+    """The Configs that heuristics name, those that fit; none where no heuristic answers."""
+    name, named = spec.rules.seeds(spec.kernel)
+    ranked: list[RankedConfig] = []
+    for config in spec.seed_configs()[: len(named)]:
+        predicted = spec.model.predict_fitting(config)
+        if predicted is not None:
+            ranked.append(RankedConfig(config, predicted, f"heuristic: {name}"))
+    return ranked
+
+
+def rank_configs(spec: ConfigSpec, count: int) -> tuple[RankedConfig, ...]:
+    """The first ``count`` of all: those of heuristics and those the model finds."""
+    seeds = rank_seeds(spec)
+    if count <= 1 and seeds:
+        return tuple(seeds[:count])
+    known = {item.config for item in seeds}
+    found = [item for item in _modelled(spec, MODELLED + 2 * count) if item.config not in known]
+    if not seeds:
+        return tuple(found[:count])
+    first, *others = seeds
+    rest = sorted([*others, *found], key=lambda item: item.predicted.total_ms)
+    return (first, *_varied(rest)[: max(0, count - 1)])
+
+
+def _varied(ranked: list[RankedConfig]) -> list[RankedConfig]:
+    """At most two of each tile first: a list of small changes to one tile teaches little."""
+    seen: Counter[str] = Counter()
+    early: list[RankedConfig] = []
+    late: list[RankedConfig] = []
+    for item in ranked:
+        tile = f"{item.config.get('block_sizes')} {item.config.get('reduction_loops')}"
+        seen[tile] += 1
+        (early if seen[tile] <= SAME_TILE else late).append(item)
+    return early + late
+
+
+@dataclass(frozen=True)
+class _Trial:
+    predicted: Prediction
+    seed: Seed
+    values: Values
+
+
+def _try_all(spec: ConfigSpec, seeds: Iterable[Seed]) -> list[_Trial]:
+    """Seeds that fit the device, with their predicted times; the rest is as in the first seed."""
+    template = dict(spec.seed_configs()[0])
+    trials: list[_Trial] = []
+    for seed in seeds:
+        values = {**template, **seed.values(spec.kernel)}
+        predicted = spec.model.predict_fitting(values)
+        if predicted is not None:
+            trials.append(_Trial(predicted, seed, values))
+    return trials
+
+
+def _modelled(spec: ConfigSpec, count: int) -> list[RankedConfig]:
+    """Candidates of the model, the best first, as normalised Configs."""
+    kernel, rules = spec.kernel, spec.rules
+    if not kernel.entries.blocks and not kernel.entries.rolled:
+        return []
+    _, named = rules.seeds(kernel)
+    candidates = rules.candidates(kernel, next(iter(named), None))
+    trials = _try_all(spec, islice(candidates, MAX_CANDIDATES))
+    trials.sort(key=lambda trial: trial.predicted.total_ms)
+    tiles = [trial.seed for trial in trials[:NUMBERED]]
+    trials += _try_all(spec, (seed for tile in tiles for seed in rules.variants(kernel, tile)))
+    trials.sort(key=lambda trial: trial.predicted.total_ms)
+    unique: dict[Config, RankedConfig] = {}
+    for trial in trials:
+        config = spec.normalize(trial.values)
+        reason = f"model: {trial.predicted.limiter}"
+        unique.setdefault(config, RankedConfig(config, trial.predicted, reason))
+        if len(unique) >= count:
+            break
+    return list(unique.values())

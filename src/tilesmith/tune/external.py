@@ -23,8 +23,8 @@ from tilesmith.lab.workload.results import (
     time_calls,
 )
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.dimensions import Dimension, sample_values
 from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.space.slots import Dimension
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
@@ -282,5 +282,5 @@ class PlainSpace:
 
     def random_config(self, rng: Random) -> Config:
         """A random value for each."""
-        drawn = sample_values(self._dimensions, rng)
+        drawn = {item: item.fragment.random(rng) for item in self._dimensions}
         return self.fit({dimension.key: value for dimension, value in drawn.items()})

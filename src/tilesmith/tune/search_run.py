@@ -124,7 +124,7 @@ class _Run:
             find_dependence=self._find_dependence if plan.options.is_deterministic else None,
         )
         self._tuner = Tuner(self._search, context, plan.options, deadline, plan.listener)
-        self._tuner.roofline_ms = plan.spec.roofline_ms() if len(plan.cases) == 1 else None
+        self._tuner.roofline_ms = plan.spec.model.roofline_ms() if len(plan.cases) == 1 else None
 
     def run(self) -> TuneResult:
         """Search until something says stop."""

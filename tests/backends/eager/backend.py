@@ -13,8 +13,7 @@ from typing_extensions import override
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import Backend
-from tilesmith.backends.launch_parameters import launch_parameter
+from tilesmith.backends.interface import Backend, launch_parameter
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield
@@ -27,7 +26,7 @@ from tilesmith.ir.types import Value
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 from tilesmith.schedule.schedule import Schedule
 from tilesmith.schedule.space.fragments import BooleanFragment
-from tilesmith.schedule.space.slot_table import KernelSlots
+from tilesmith.schedule.space.sizes import KernelSlots
 from tilesmith.schedule.space.slots import Slot
 from tilesmith.targets import Target
 

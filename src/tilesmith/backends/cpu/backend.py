@@ -12,8 +12,7 @@ from tilesmith.backends.cpu.loop_ir.verifier import verify_kernel
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
 from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
-from tilesmith.backends.interface import Backend, TuningNeeds
-from tilesmith.backends.launch_parameters import launch_parameter
+from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.interpreter.foreign import refusal
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import Backend
-from tilesmith.backends.launch_parameters import launch_parameter
+from tilesmith.backends.interface import Backend, launch_parameter
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.schedule.rules import ScheduleRules

@@ -1,17 +1,31 @@
-"""A function and its schedule to a Triton module with its launch contract."""
+"""A function and its schedule to a Triton module with its launch contract.
+
+The launch grid and ``launch`` are Python over the names of parameters: device values that the grid
+needs are computed again on the host.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
-from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import Backend, TuningNeeds
-from tilesmith.backends.launch_parameters import launch_parameter
+from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.expressions import (
+    Expr,
+    add,
+    binary,
+    call,
+    literal,
+    multiply,
+    subtract,
+)
 from tilesmith.backends.triton.emission.launch_counters import (
     add_counters,
     find_counters,
@@ -19,15 +33,25 @@ from tilesmith.backends.triton.emission.launch_counters import (
 )
 from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
-from tilesmith.backends.triton.launch import HostExpressions, LaunchFunction, launch_grid
 from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
-from tilesmith.backends.triton.ops.program_ids import COOPERATIVE, emit_body
+from tilesmith.backends.triton.ops.program_ids import (
+    COOPERATIVE,
+    PERSISTENT,
+    emit_body,
+    grid_order,
+    is_xyz,
+    split_at_barriers,
+)
 from tilesmith.backends.triton.ops.rules import RULES
 from tilesmith.backends.triton.schedule_rules import TritonRules
-from tilesmith.dtypes import F64, I64
-from tilesmith.ir.function import Function, Parameter
-from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS
-from tilesmith.ir.types import TensorType
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full
+from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "triton"
@@ -49,24 +73,24 @@ def emit(
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
-    names = emitter.spelling.parameter_names
+    names, needs = emitter.spelling.parameter_names, emitter.spelling.needs
     host = HostExpressions(names, emitter.uses.defining, schedule.symbols)
     grid = launch_grid(function, schedule, host)
-    used = emitter.spelling.needs.parameters | host.used
+    used = needs.parameters | host.used
     parameters = [p for p in function.parameters if p.value in used]
-    module = _Module(emitter, parameters, grid, _options(emitter))
-    return Artifact(
-        name=module.name,
-        source=module.source(),
+    artifact = Artifact(
+        name=f"_{identifier(function.name).lstrip('_')}",
+        source="",
         parameters=tuple(launch_parameter(p, names[p.value]) for p in parameters),
-        constexprs=tuple(emitter.spelling.needs.constexprs.items()),
+        constexprs=tuple(needs.constexprs.items()),
         grid=grid,
-        options=module.options,
+        options=_options(emitter),
         target=schedule.target,
         backend=NAME,
-        descriptions=module.descriptions,
-        least_sms=module.least_sms,
+        descriptions=tuple(replace(item, name=name) for item, name in needs.descriptions.items()),
+        least_sms=LEAST_SMS_FOR_GROUPS if emitter.counters.tickets is not None else 0,
     )
+    return replace(artifact, source=_source(artifact, emitter))
 
 
 @lru_cache(maxsize=1)
@@ -81,8 +105,11 @@ def installed_version() -> tuple[int, int]:
 
 def _options(emitter: Emitter) -> dict[str, Any]:
     schedule = emitter.schedule
+    loops = (*schedule.loops.values(), schedule.persistent_loop)
+    # Specialised warps come in groups of four.
+    least_warps = 4 if any(loop.warp_specialize for loop in loops) else 1
     options: dict[str, Any] = {
-        "num_warps": _num_warps(schedule),
+        "num_warps": max(schedule.num_warps, least_warps),
         "num_stages": schedule.num_stages,
     }
     may_fuse = emitter.is_fast or not rounds_visibly(emitter.function)
@@ -98,92 +125,174 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     return options
 
 
-def _num_warps(schedule: Schedule) -> int:
-    """As many as asked for; specialised warps come in groups of four."""
-    loops = (*schedule.loops.values(), schedule.persistent_loop)
-    is_specialized = any(options.warp_specialize for options in loops)
-    return max(schedule.num_warps, 4) if is_specialized else schedule.num_warps
+def _source(artifact: Artifact, emitter: Emitter) -> str:
+    """The text of the module, from its imports to ``launch``."""
+    needs, writer, tail = emitter.spelling.needs, SourceWriter(), SourceWriter()
+    writer.line("import torch")
+    writer.line("import triton")
+    writer.line("import triton.language as tl")
+    if needs.has_libdevice or any(map(uses_libdevice, needs.helpers)):
+        writer.line("from triton.language.extra import libdevice")
+    if artifact.descriptions:
+        writer.line("from triton.tools.tensor_descriptor import TensorDescriptor")
+    if needs.constants:
+        writer.line("")
+    for name, value in needs.constants.items():
+        writer.line(f"{name} = tl.constexpr({value})")
+    for name in needs.helpers:
+        writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}")
+    for text in needs.definitions:
+        writer.line(f"\n\n{text.strip()}")
+    writer.line("\n\n@triton.jit")
+    device_parameters = [
+        *map(_device_parameter, artifact.parameters),
+        *(description.name for description in artifact.descriptions),
+        *(f"{name}: tl.constexpr" for name in needs.constexprs),
+    ]
+    writer.statement(f"def {artifact.name}", device_parameters, tail=":")
+    _write_launch(artifact, tail)
+    return f"{writer.text()}{emitter.writer.text()}\n\n{tail.text()}"
 
 
-class _Module:
-    """The emitted module, from its imports to ``launch``."""
+def _device_parameter(parameter: LaunchParameter) -> str:
+    dtype = DTYPES_BY_NAME[parameter.dtype]
+    # Triton would take a Python number for 32 bits wide where its value fits.
+    if parameter.is_tensor or dtype not in (I64, F64):
+        return parameter.name
+    return f'{parameter.name}: "{SIGNATURE_DTYPES[dtype]}"'
+
+
+def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
+    """``launch``: the plain Triton call that runs the kernel on torch tensors."""
+    names = [parameter.name for parameter in artifact.parameters]
+    arguments = [*names, *(description.name for description in artifact.descriptions)]
+    arguments += [f"{k}={in_module(v)}" for k, v in artifact.constexprs]
+    arguments += [f"{k}={v!r}" for k, v in artifact.options.items()]
+    least_sms = artifact.least_sms
+    with writer.block("def launch", names):
+        expressions = [*artifact.grid, *(value for _, value in artifact.constexprs)]
+        if least_sms or "num_sms" in " ".join(expressions):
+            tensor = next((p.name for p in artifact.parameters if p.is_tensor), "")
+            writer.line(f"device = torch.cuda.get_device_properties({tensor}.device)")
+            writer.line("num_sms = device.multi_processor_count")
+        if least_sms:
+            # The module may have been taken to a smaller device than it was made for.
+            with writer.block(f"if num_sms < {least_sms}"):
+                needs = f"its programs wait for each other: {least_sms} multiprocessors are needed"
+                writer.line(f'raise RuntimeError("{needs}")')
+        for description in artifact.descriptions:
+            writer.line(f"{description.name} = {description.call}")
+        trailing = "," if len(artifact.grid) == 1 else ""
+        writer.line(f"grid = ({', '.join(map(in_module, artifact.grid))}{trailing})")
+        writer.statement(f"{artifact.name}[grid]", arguments)
+
+
+_INFIX = {"floordiv": "//", "mod": "%"}
+_CALLS = {"maximum": "max", "minimum": "min"}
+_ARITHMETIC = {"add": add, "sub": subtract, "mul": multiply}
+
+
+class HostExpressions:
+    """Translates scalar values of one function."""
 
     def __init__(
         self,
-        emitter: Emitter,
-        parameters: list[Parameter],
-        grid: tuple[str, ...],
-        options: dict[str, Any],
+        parameter_names: Mapping[Value, str],
+        definitions: Mapping[Value, Operation],
+        symbols: Mapping[str, int],
     ) -> None:
-        self.name = f"_{identifier(emitter.function.name).lstrip('_')}"
-        self.options = options
-        self._needs = emitter.spelling.needs
-        self.descriptions = tuple(
-            replace(description, name=name)
-            for description, name in self._needs.descriptions.items()
+        self._names = parameter_names
+        self._definitions = definitions
+        self._symbols = symbols
+        self.used: set[Value] = set()
+        """Parameters that occur in what was translated."""
+
+    def is_known(self, value: Value) -> bool:
+        """Whether the value can be computed before the launch."""
+        op = self._definitions.get(value)
+        if value in self._names or isinstance(op, (Full, BlockSize)):
+            return True
+        is_arithmetic = isinstance(op, Cast) or (
+            isinstance(op, Elementwise) and op.fn in {*_ARITHMETIC, *_INFIX, *_CALLS}
         )
-        self._emitter = emitter
-        self.least_sms = LEAST_SMS_FOR_GROUPS if emitter.counters.tickets is not None else 0
-        self._parameters = parameters
-        self._grid = grid
+        return op is not None and is_arithmetic and all(map(self.is_known, op.operand_values()))
 
-    def source(self) -> str:
-        """The text of the module."""
-        writer = SourceWriter()
-        self._write_head(writer)
-        for name in self._needs.helpers:
-            writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}")
-        for text in self._needs.definitions:
-            writer.line(f"\n\n{text.strip()}")
-        writer.line("")
-        writer.line("")
-        writer.line("@triton.jit")
-        writer.statement(f"def {self.name}", self._device_parameters(), tail=":")
-        head = writer.text()
-        tail = SourceWriter()
-        self._write_launch(tail)
-        return f"{head}{self._emitter.writer.text()}\n\n{tail.text()}"
+    def scalar(self, value: Value) -> Expr:
+        """The value as an expression over parameters."""
+        if value in self._names:
+            self.used.add(value)
+            return Expr(self._names[value])
+        op = self._definitions.get(value)
+        if isinstance(op, Full):
+            return literal(op.value)
+        if isinstance(op, BlockSize):
+            return literal(self._symbols[op.block])
+        if isinstance(op, Cast):
+            return self.scalar(op.x)
+        if isinstance(op, Elementwise):
+            return self._elementwise(op)
+        raise InternalError(
+            loc=value.loc, problem="a grid bound known on the device only needs a persistent launch"
+        )
 
-    def _write_head(self, writer: SourceWriter) -> None:
-        needs = self._needs
-        writer.line("import torch")
-        writer.line("import triton")
-        writer.line("import triton.language as tl")
-        if needs.has_libdevice or any(map(uses_libdevice, needs.helpers)):
-            writer.line("from triton.language.extra import libdevice")
-        if self.descriptions:
-            writer.line("from triton.tools.tensor_descriptor import TensorDescriptor")
-        if needs.constants:
-            writer.line("")
-        for name, value in needs.constants.items():
-            writer.line(f"{name} = tl.constexpr({value})")
+    def _elementwise(self, op: Elementwise) -> Expr:
+        args = [self.scalar(arg) for arg in op.args]
+        if op.fn in _ARITHMETIC:
+            return _ARITHMETIC[op.fn](*args)
+        if op.fn in _INFIX:
+            return binary(_INFIX[op.fn], *args)
+        if op.fn in _CALLS:
+            return call(_CALLS[op.fn], *args)
+        raise InternalError(loc=op.loc, problem=f"{op.fn} in a grid bound")
 
-    def _device_parameters(self) -> list[str]:
-        return [
-            *map(self._device_parameter, self._parameters),
-            *(description.name for description in self.descriptions),
-            *(f"{name}: tl.constexpr" for name in self._needs.constexprs),
-        ]
 
-    def _device_parameter(self, parameter: Parameter) -> str:
-        value = parameter.value
-        name = self._emitter.spelling.parameter_names[value]
-        # Triton would take a Python number for 32 bits wide where its value fits.
-        if isinstance(value.type, TensorType) or value.type.dtype not in (I64, F64):
-            return name
-        return f'{name}: "{SIGNATURE_DTYPES[value.type.dtype]}"'
+def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -> tuple[str, ...]:
+    """The number of programs along each launch axis, as expressions over parameters."""
+    grids = [op for op in function.body.ops if isinstance(op, Grid)]
+    if is_xyz(schedule.pid_type, grids):
+        order = grid_order(grids[0], schedule.grids.get(grids[0].slot))
+        return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
+    if schedule.pid_type not in PERSISTENT:
+        return (str(_num_tiles(grids, schedule, host)),)
+    reserved = schedule.reserved_sms
+    sms = Expr(f"max(num_sms - {reserved}, 1)" if reserved else "num_sms")
+    programs = multiply(sms, literal(schedule.num_sm_multiplier))
+    if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
+        return (str(programs),)
+    # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.
+    phases = [
+        [op for op in phase if isinstance(op, Grid)]
+        for phase in split_at_barriers(function.body.ops)
+    ]
+    each = (str(_num_tiles(phase, schedule, host)) for phase in phases if phase)
+    counts = list(dict.fromkeys(each))
+    tiles = counts[0] if len(counts) == 1 else f"max({', '.join(counts)})"
+    return (f"min({programs}, {tiles})",)
 
-    def _write_launch(self, writer: SourceWriter) -> None:
-        names = [self._emitter.spelling.parameter_names[p.value] for p in self._parameters]
-        tensors = [
-            name
-            for name, parameter in zip(names, self._parameters)
-            if isinstance(parameter.value.type, TensorType)
-        ]
-        first = tensors[0] if tensors else ""
-        function = LaunchFunction(self.name, names, first, self.descriptions, self.least_sms)
-        constexprs = list(self._needs.constexprs.items())
-        function.write(writer, self._grid, constexprs, self.options)
+
+def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> Expr:
+    """Tiles of all grids together."""
+    total = literal(0)
+    for op in grids:
+        tiles = literal(1)
+        for axis in range(len(op.blocks)):
+            tiles = multiply(tiles, _axis_count(op, axis, schedule, host))
+        total = add(total, tiles)
+    return total
+
+
+def _axis_count(op: Grid, axis: int, schedule: Schedule, host: HostExpressions) -> Expr:
+    """``cdiv(extent, size)``, computed already where both are known."""
+    extent = subtract(host.scalar(op.ends[axis]), host.scalar(op.begins[axis]))
+    size = schedule.symbols[op.blocks[axis]] if op.blocks[axis] else 1
+    if isinstance(extent.constant, int):
+        return literal(max(-(-extent.constant // size), 0))
+    return extent if size == 1 else call("cdiv", extent, size)
+
+
+def in_module(expression: str) -> str:
+    """A launch expression with the names an emitted module has."""
+    return re.sub(r"\b(cdiv|next_power_of_2)\b", r"triton.\1", expression)
 
 
 TRITON_BACKEND = Backend(

@@ -1,34 +1,55 @@
-"""What the Triton backend decides about schedules: sizes, keys, resources, times, heuristics."""
+"""What the Triton backend decides about schedules: sizes, keys, resources, times, heuristics.
+
+Seeds around what a heuristic says vary tiles, warps and stages in steps of two. Which axes are
+stepped through depends on the facts; everything else stays as in the first seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product, zip_longest
+from math import prod
 from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.find import (
-    find_candidates,
-    find_heuristic,
-    find_variants,
+from tilesmith.backends.triton.heuristics.chained_matmul import (
+    attention_gradient_seeds,
+    attention_seeds,
+    reduction_epilogue_seeds,
+)
+from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
+from tilesmith.backends.triton.heuristics.memory_bound import (
+    pointwise_seeds,
+    reduction_seeds,
+    spread_elements,
+)
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
+from tilesmith.backends.triton.heuristics.several_grids import (
+    SeveralGridsSeed,
+    exchange_seeds,
+    panel_seeds,
+    several_grids_seeds,
+    two_phase_seeds,
 )
 from tilesmith.backends.triton.model.devices import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space import conditions
-from tilesmith.backends.triton.space.checks import (
-    check_combinations,
-    check_launch,
-    exceeds_launch,
-    exceeds_registers,
-)
-from tilesmith.backends.triton.space.fitting import lighten
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
+from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts.collect import Facts
-from tilesmith.schedule.model.device import Device
-from tilesmith.schedule.model.estimates import ResourceUse
+from tilesmith.schedule.facts.extents import Axis
+from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.model.estimates import Device, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
-from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK, SizeRules, power_of_2_floor
-from tilesmith.schedule.space.slot_table import KernelSlots
+from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.space.sizes import (
+    MAX_SEARCHED_BLOCK,
+    KernelSlots,
+    SizeRules,
+    power_of_2_floor,
+)
 from tilesmith.schedule.space.slots import Entries
 from tilesmith.targets import Target
 
@@ -36,6 +57,154 @@ MAX_TILE_ELEMENTS = 1 << 20
 """The most elements that Triton allows in one tile."""
 PROGRAMS_PER_SM = 64
 """More than these for each multiprocessor are far more than it can keep busy."""
+SIDES = (16, 32, 64, 128, 256)
+DEPTHS = (16, 32, 64, 128)
+MOST_TILE, LEAST_TILE = 256 * 256, 1024
+
+
+def _candidates(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
+    """Seeds around what the facts suggest, without repetitions of the kind of loop order."""
+    facts = kernel.facts
+    if facts.attention is not None:
+        scores = facts.attention.scores
+        yield from _tiled(kernel, seed, _axes(kernel, (scores.m, scores.n)), (1, 2, 3, 4))
+    elif facts.epilogue is not None:
+        matmul = facts.epilogue.matmul
+        warps = (4, 8, 16)
+        for tile in _tiled(kernel, seed, _axes(kernel, (matmul.m,)), (1, 2, 3, 4), warps):
+            yield from _with_depths(kernel, tile, matmul)
+    elif facts.matmuls:
+        matmul = main_product(facts.matmuls)
+        for tile in _tiled(kernel, seed, _axes(kernel, (matmul.m, matmul.n)), (2, 3, 4, 5)):
+            yield from _with_depths(kernel, tile, matmul)
+    elif facts.reductions:
+        yield from _reductions(kernel, seed)
+    else:
+        yield from _elementwise(kernel, seed)
+
+
+def _several_grids_candidates(seed: SeveralGridsSeed) -> Iterator[SeveralGridsSeed]:
+    """Seeds around that of each top-level loop, in turn, the other loops as they are."""
+    series = [
+        [seed.with_seed(i, found) for found in _candidates(part.kernel, part.seed)]
+        for i, part in enumerate(seed.parts)
+    ]
+    for found in zip_longest(*series):
+        yield from (one for one in found if one is not None)
+
+
+def _axes(kernel: TargetedKernel, axes: Sequence[Axis]) -> list[str]:
+    return [axis.block for axis in axes if axis.block in kernel.entries.blocks]
+
+
+def _sides(kernel: TargetedKernel, name: str) -> list[int]:
+    whole = max(16, kernel.whole(name))
+    return [size for size in SIDES if kernel.minimum(name) <= size <= whole] or [whole]
+
+
+def _warps(kernel: TargetedKernel, tile: int) -> tuple[int, ...]:
+    if kernel.target.kind == "hip":
+        return (4, 8)
+    if tile <= 4096:
+        return (2, 4)
+    has_words = any(fact.itemsize == 4 for fact in kernel.facts.matmuls)
+    return (2, 4, 8) if has_words else (4, 8)
+
+
+def _tiled(
+    kernel: TargetedKernel,
+    seed: GpuSeed,
+    names: list[str],
+    stages: Sequence[int],
+    warps: Sequence[int] = (),
+) -> Iterator[GpuSeed]:
+    """Sizes of the sides of a product, warps and stages."""
+    for sides in product(*(_sides(kernel, name) for name in names)):
+        tile = prod(sides)
+        if len(sides) > 1 and not LEAST_TILE <= tile <= MOST_TILE // 2:
+            continue
+        blocks = {**seed.blocks, **dict(zip(names, sides))}
+        for num_warps, num_stages in product(warps or _warps(kernel, tile), stages):
+            yield replace(seed, blocks=blocks, num_warps=num_warps, num_stages=num_stages)
+
+
+def _with_depths(kernel: TargetedKernel, seed: GpuSeed, matmul: MatmulFact) -> Iterator[GpuSeed]:
+    """The same tile with every K block; deep ones need few stages."""
+    name = matmul.k.block
+    if name is None or name not in kernel.entries.blocks:
+        yield seed
+        return
+    whole = kernel.whole(name)
+    for depth in DEPTHS:
+        if matmul.min_k <= depth <= whole and depth * seed.num_stages <= 512:
+            yield replace(seed, blocks={**seed.blocks, name: depth})
+
+
+def _reductions(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
+    """Rows of each program, chunks of a row, tiles of loops inside, and warps."""
+    grid = [n for n in kernel.entries.blocks if n in kernel.outline.grid_blocks][-1:]
+    inner = list(kernel.loop_blocks)[-1:]
+    names = [*grid, *inner]
+    choices = [
+        [1, 2, 4, 8, 16] if name in grid else [512, 1024, 2048, 4096, 8192] for name in names
+    ]
+    sizes = [
+        [min(size, kernel.whole(name)) for size in choice] for name, choice in zip(names, choices)
+    ]
+    for blocks in dict.fromkeys(product(*sizes)):
+        for chunk, num_warps in product(_chunks(kernel), (1, 2, 4, 8, 16, 32)):
+            chosen = {**seed.blocks, **dict(zip(names, blocks))}
+            yield replace(seed, blocks=chosen, num_warps=num_warps, chunks=chunk)
+
+
+def _chunks(kernel: TargetedKernel) -> list[dict[Dim, int]]:
+    rolled = kernel.entries.rolled
+    if not rolled:
+        return [{}]
+    longest_row = max(kernel.outline.extent(dim) or 1 for dim in rolled)
+    sizes = [size for size in (1024, 4096, 16384) if 2 * size <= next_power_of_2(longest_row)]
+    return [{}, *(dict.fromkeys(rolled, size) for size in sizes)]
+
+
+def _elementwise(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
+    for exponent, num_warps in product(range(7, 15), (1, 2, 4, 8)):
+        blocks = spread_elements(kernel, 1 << exponent)
+        yield replace(seed, blocks={**seed.blocks, **blocks}, num_warps=num_warps)
+
+
+def _variants(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
+    """A good tile with other orders of programs, and with descriptors for its operands."""
+    for grouping in (1, 2, 4, 8) if kernel.entries.grouped else (1,):
+        yield replace(seed, l2_grouping=grouping)
+    if kernel.target.has_tensor_descriptors:
+        by_copies = copied(kernel, lambda fact: fact.kind == "load")
+        if "tensor_descriptor" in by_copies["indexing"]:
+            yield replace(seed, options={**seed.options, **by_copies})
+
+
+HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...] = (
+    ("product whose programs exchange sums", exchange_seeds),
+    ("product of a panel, then its rows", panel_seeds),
+    ("matmul with reduction epilogue", reduction_epilogue_seeds),
+    ("attention with more products", attention_gradient_seeds),
+    ("attention", attention_seeds),
+    ("matmul", matmul_seeds),
+    ("reduction", reduction_seeds),
+    ("pointwise", pointwise_seeds),
+)
+"""The first that answers gives the default; more specific ones come first."""
+
+
+def _first_answer(kernel: TargetedKernel) -> tuple[str, Sequence[GpuSeed]]:
+    for name, heuristic in HEURISTICS:
+        seeds = heuristic(kernel)
+        if seeds:
+            return name, seeds
+    return "", []
+
+
+def _seeds_of_one(kernel: TargetedKernel) -> Sequence[GpuSeed]:
+    return _first_answer(kernel)[1]
 
 
 def _plain_block(num_blocks: int, slab: int) -> int:
@@ -82,17 +251,17 @@ class TritonRules(ScheduleRules):
 
     @override
     def check(self, values: Mapping[str, Any]) -> None:
-        check_combinations(values, self.target)
+        conditions.check_combinations(values, self.target)
 
     @override
     def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
-        check_launch(kernel, values)
+        conditions.check_launch(kernel, values)
 
     @override
     def relax(self, kernel: TargetedKernel, values: Values) -> Values:
-        if exceeds_registers(values, self.target):
+        if conditions.exceeds_registers(values, self.target):
             del values["maxnreg"]
-        if exceeds_launch(kernel, values):
+        if conditions.exceeds_launch(kernel, values):
             # Programs can be numbered along one axis wherever they can be along three.
             values["pid_type"] = "flat"
         return values
@@ -101,7 +270,7 @@ class TritonRules(ScheduleRules):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterable[Values | None]:
-        return lighten(kernel, values, use)
+        return conditions.lighten(kernel, values, use)
 
     @override
     def device(self) -> Device:
@@ -113,15 +282,22 @@ class TritonRules(ScheduleRules):
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
-        return find_heuristic(kernel)
+        if len(kernel.outline.grids) <= 1:
+            return _first_answer(kernel)
+        split = two_phase_seeds(kernel, _seeds_of_one)
+        if split:
+            return "product, then its rows", split
+        return "each loop", several_grids_seeds(kernel, _seeds_of_one)
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
-        return find_candidates(kernel, first)
+        if isinstance(first, SeveralGridsSeed):
+            return _several_grids_candidates(first)
+        return _candidates(kernel, first if isinstance(first, GpuSeed) else GpuSeed({}))
 
     @override
     def variants(self, kernel: TargetedKernel, seed: Seed) -> Iterable[Seed]:
-        return find_variants(kernel, seed)
+        return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
 
     @override
     def may_be_first_form(self, name: str, facts: Facts) -> bool:

@@ -23,7 +23,7 @@ from tilesmith.bench.row import (
 from tilesmith.bench.tables import COLUMNS, DISTURBED, speedup_text
 from tilesmith.diagnostics.wording import number_text
 from tilesmith.lab.pages import LIGHT, Theme, format_log_axis, legend, new_figure, png
-from tilesmith.schedule.model.device import Device
+from tilesmith.schedule.model.estimates import Device
 from tilesmith.targets import parse_target
 
 WIDTH = 9.6

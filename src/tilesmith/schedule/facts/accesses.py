@@ -19,15 +19,15 @@ from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim, Extent, Shape, Value
-from tilesmith.schedule.facts.dataflow import Dataflow
-from tilesmith.schedule.facts.extents import Extents
-from tilesmith.schedule.facts.index_patterns import (
+from tilesmith.schedule.facts.dataflow import (
     GATHER,
+    Dataflow,
     IndexPattern,
     access_text,
     classify_index,
     find_loop_axis,
 )
+from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import Access, FunctionOutline, Site
 from tilesmith.schedule.facts.work import NO_BLOCKS, UNCOUNTED, Count, Counter
 

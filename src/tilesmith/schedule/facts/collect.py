@@ -24,9 +24,10 @@ from tilesmith.schedule.facts.fact_set import (
     shape_class,
 )
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.facts.products import MatmulCollector, MatmulFact
-from tilesmith.schedule.facts.reductions import (
+from tilesmith.schedule.facts.products import (
     AccumulatorFact,
+    MatmulCollector,
+    MatmulFact,
     ReductionFact,
     collect_accumulators,
     collect_reductions,

@@ -19,8 +19,12 @@ from tilesmith.schedule.facts.accesses import AccessFact, Traffic, tensor_traffi
 from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Axis, Extents
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.facts.reductions import AccumulatorFact, ReductionFact, reductions_by_dim
+from tilesmith.schedule.facts.products import (
+    AccumulatorFact,
+    MatmulFact,
+    ReductionFact,
+    reductions_by_dim,
+)
 from tilesmith.schedule.facts.work import ELEMENTWISE, MATMUL, TRANSCENDENTAL, WorkFact
 from tilesmith.schedule.schedule import next_power_of_2
 

@@ -1,4 +1,4 @@
-"""Facts about matrix products: axes, element types, and the operands as the user writes them."""
+"""Facts about matrix products, reductions, scans and sorts, and about accumulators."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DType
+from tilesmith.ir.axis_roles import Along
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Value
-from tilesmith.schedule.facts.dataflow import Dataflow
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.types import Dim, Value
+from tilesmith.schedule.facts.dataflow import Dataflow, access_text
 from tilesmith.schedule.facts.extents import Axis, Extents
-from tilesmith.schedule.facts.index_patterns import access_text
-from tilesmith.schedule.facts.outline import Site
+from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.facts.work import UNCOUNTED, Count, Counter, rate_class
 
 
@@ -114,3 +115,123 @@ class MatmulCollector:
 def value_text(extents: Extents, flow: Dataflow, value: Value) -> str:
     """A computed tile by its name and shape; by its shape alone when it has no name."""
     return flow.name(value) + extents.shape_text(value.tile.shape)
+
+
+@dataclass(frozen=True)
+class ReductionFact:
+    """All reductions over one axis."""
+
+    axis: Axis
+    kind: str
+    """``rollable`` (whole or in chunks), ``persistent`` (only whole) or ``tile`` (over a block)."""
+    functions: tuple[str, ...]
+    dtype: DType
+    is_reread: bool
+    """Whether the row is used again after a reduction of it."""
+    loc: SourceLocation
+    text: str = ""
+    """What is reduced first: ``acc[tile_m, 400]``."""
+    num_ops: int = 1
+
+
+@dataclass(frozen=True)
+class AccumulatorFact:
+    """A tile that a sequential loop carries from one iteration to the next."""
+
+    name: str
+    """The user's variable; "" where it has none."""
+    axes: tuple[Axis, ...]
+    dtype: DType
+    loop: tuple[str, ...]
+    """The axes of the loop."""
+    slot: int
+    """The loop's number."""
+    loc: SourceLocation
+    text: str = ""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def blocks(self) -> tuple[str | None, ...]:
+        """The block of each axis."""
+        return tuple(axis.block for axis in self.axes)
+
+
+def reductions_by_dim(outline: FunctionOutline) -> dict[Dim, list[Operation]]:
+    """Ops whose lanes meet along an axis of more than one element, by the axis."""
+    found: dict[Dim, list[Operation]] = {}
+    # A scan holds its rows like a reduction that cannot be rolled.
+    for op in (site.op for site in outline.sites):
+        if isinstance(op.form, Along):
+            shape = op.form.numbered(op).tile.shape
+            found.setdefault(shape[op.form.axis(op)], []).append(op)
+    return {dim: ops for dim, ops in found.items() if not dim.is_one}
+
+
+def collect_reductions(
+    extents: Extents, flow: Dataflow, rollable: tuple[Dim, ...]
+) -> tuple[ReductionFact, ...]:
+    """One fact for each axis."""
+    by_dim = reductions_by_dim(extents.outline)
+    return tuple(_reduction_fact(extents, flow, dim, ops, rollable) for dim, ops in by_dim.items())
+
+
+def _function(op: Operation) -> str:
+    return str(op.attributes().get("kind", op.name))
+
+
+def _kind(outline: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> str:
+    if any(outline.function.is_block(symbol) for symbol in dim.symbols):
+        return "tile"
+    return "rollable" if dim in rollable else "persistent"
+
+
+def _reduction_fact(
+    extents: Extents,
+    flow: Dataflow,
+    dim: Dim,
+    ops: list[Operation],
+    rollable: tuple[Dim, ...],
+) -> ReductionFact:
+    outline, first = extents.outline, ops[0].form.numbered(ops[0])
+    stores = [op for op in outline.ops(Store) if dim in op.value.tile.shape]
+    return ReductionFact(
+        axis=extents.axis(dim),
+        kind=_kind(outline, dim, rollable),
+        functions=tuple(dict.fromkeys(_function(op) for op in ops)),
+        dtype=first.tile.dtype,
+        is_reread=len(ops) + len(stores) > 1,
+        loc=ops[0].loc,
+        text=tile_text(extents, flow, first),
+        num_ops=len(ops),
+    )
+
+
+def tile_text(extents: Extents, flow: Dataflow, value: Value) -> str:
+    """A tile by the name of its variable and its shape, else by the load it comes from."""
+    name = flow.name(value)
+    origin, _ = flow.origin(value)
+    if not name and isinstance(origin, Load):
+        return access_text(extents.outline, origin)
+    return (name or "tile") + extents.shape_text(value.tile.shape)
+
+
+def collect_accumulators(extents: Extents, flow: Dataflow) -> tuple[AccumulatorFact, ...]:
+    """One fact for each carried tile, loop by loop."""
+    return tuple(
+        AccumulatorFact(
+            name=flow.name(value),
+            axes=tuple(map(extents.axis, value.tile.shape)),
+            dtype=value.tile.dtype,
+            loop=tuple(block or "index" for block in loop.blocks),
+            slot=loop.slot,
+            loc=value.loc if value.loc.line else loop.loc,
+            text=tile_text(extents, flow, value),
+        )
+        for loop in extents.outline.loops
+        for value in loop.carried
+        if value.tile.rank
+    )

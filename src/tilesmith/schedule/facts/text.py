@@ -9,8 +9,7 @@ from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import FactSet, PointwiseFact
-from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.facts.reductions import AccumulatorFact, ReductionFact
+from tilesmith.schedule.facts.products import AccumulatorFact, MatmulFact, ReductionFact
 from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
 
 WIDTH_OF_WHAT = 100

@@ -1,7 +1,8 @@
 """Slots: one for each tunable thing of a function, in the order in which a Config lists them.
 
 ``Entries`` binds positions of a Config's lists to loops, axes and accesses; ``Slot`` says what
-values a position takes. A position may have no effect, given the values of others.
+values a position takes, and is a ``Dimension`` of the search where it has more than one choice. A
+position may have no effect, given the values of others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline, LoopAxis
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.fragments import Fragment
+from tilesmith.schedule.space.keys import KEYS
 
 MAX_STATIC_TRIPS = 8
 
@@ -205,3 +207,53 @@ def reset_orders(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
         for i, order in enumerate(values["loop_orders"])
     ]
     return {**values, "loop_orders": orders}
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One entry of a Config: a scalar key (``index`` is None) or a position of a list."""
+
+    key: str
+    index: int | None
+    label: str
+    fragment: Fragment
+    default: Any = None
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.index))
+
+    def put(self, values: dict[str, Any], value: Any) -> None:
+        """Write the entry into a dictionary of full lists."""
+        if self.index is None:
+            values[self.key] = value
+        else:
+            values[self.key][self.index] = value
+
+    def get(self, values: Mapping[str, Any]) -> Any:
+        """Read the entry; one that was left out is at its default."""
+        value = values.get(self.key)
+        if value is None:
+            return self.default
+        return value if self.index is None else value[self.index]
+
+    def __str__(self) -> str:
+        return self.key if self.index is None else f"{self.key}[{self.index}] ({self.label})"
+
+
+def collect_dimensions(
+    lists: Mapping[str, tuple[Slot, ...]], scalars: Mapping[str, Slot]
+) -> tuple[Dimension, ...]:
+    """All dimensions, in the order of the key table; the user's tunables come last."""
+    names = [key.name for key in KEYS if key.name in lists or key.name in scalars]
+    names += [name for name in scalars if name not in names]
+    entries: list[tuple[str, int | None, Slot]] = []
+    for name in names:
+        if name in scalars:
+            entries.append((name, None, scalars[name]))
+        else:
+            entries.extend((name, i, slot) for i, slot in enumerate(lists[name]))
+    return tuple(
+        Dimension(key, index, slot.label, slot.search, slot.default)
+        for key, index, slot in entries
+        if slot.search.cardinality > 1
+    )

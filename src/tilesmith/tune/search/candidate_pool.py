@@ -14,8 +14,8 @@ from typing import Any
 
 from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.schedule.space.keys import STRUCTURE
+from tilesmith.schedule.space.slots import Dimension
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.interface import SearchSpace
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.exc import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.dimensions import Dimension
+from tilesmith.schedule.space.slots import Dimension
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool, neighbours, structure_of
 from tilesmith.tune.search.interface import SearchSpace

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.dimensions import Dimension
 from tilesmith.schedule.space.fragments import BooleanFragment, EnumFragment
 from tilesmith.schedule.space.keys import KEYS_BY_NAME
+from tilesmith.schedule.space.slots import Dimension
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.search.candidate_pool import structure_of
 

@@ -94,7 +94,7 @@ def test_both_loops_of_attention_gradients_have_large_tiles():
     assert list(blocks_of(spec).values()) == [1, 128, 64, 1, 128, 64]
     config = spec.default_config()
     assert (config.num_warps, config.num_stages) == (8, 2)
-    assert spec.predict(config).total_ms < 3 * spec.roofline_ms()
+    assert spec.predict(config).total_ms < 3 * spec.model.roofline_ms()
 
 
 def test_wide_heads_have_shorter_attention_gradient_tiles():

@@ -20,11 +20,10 @@ from tilesmith.backends.cpu.schedule.reduction import reduction_seeds
 from tilesmith.backends.cpu.schedule.seed import CpuSeed, complete_blocks, longest
 from tilesmith.backends.cpu.schedule.slots import program_order, scalar_slots
 from tilesmith.backends.cpu.schedule.time_model import CpuModel, device_of
-from tilesmith.schedule.model.device import Device
+from tilesmith.schedule.model.estimates import Device
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel
 from tilesmith.schedule.space.fragments import BlockSizeFragment, is_int, is_power_of_two
-from tilesmith.schedule.space.sizes import SizeRules
-from tilesmith.schedule.space.slot_table import KernelSlots, common_lists
+from tilesmith.schedule.space.sizes import KernelSlots, SizeRules, common_lists
 
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MAX_AXES = 3

@@ -7,8 +7,8 @@ from math import prod
 from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import TensorType
+from tilesmith.schedule.facts.dataflow import classify_index
 from tilesmith.schedule.facts.fact_set import FactSet
-from tilesmith.schedule.facts.index_patterns import classify_index
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,

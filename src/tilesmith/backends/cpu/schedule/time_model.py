@@ -14,8 +14,7 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.schedule.facts.work import rate_class
-from tilesmith.schedule.model.device import Device, matrix_rates
-from tilesmith.schedule.model.estimates import Prediction, blend
+from tilesmith.schedule.model.estimates import Device, Prediction, blend, matrix_rates
 from tilesmith.schedule.model.program_work import (
     Access,
     GridWork,

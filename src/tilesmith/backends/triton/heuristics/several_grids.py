@@ -1,6 +1,8 @@
-"""Schedules of kernels with several top-level loops: each loop's own tiles, side by side.
+"""Schedules of kernels with several top-level loops, and of products whose rows others reduce.
 
-Warps and stages are the kernel's; the loop with the most work names them.
+Each loop has its own tiles; warps and stages are the kernel's, and the loop with the most work
+names them. A product that goes to scratch memory gets the tile that it would have alone; of the
+rows, a program takes as many at a time as keep all its threads busy.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilesmith.backends.triton.heuristics.pointwise import spread_elements
-from tilesmith.backends.triton.heuristics.seed import GpuSeed
-from tilesmith.schedule.facts.collect import collect_facts
-from tilesmith.schedule.facts.outline import AnyLoop, GridOutline
+from tilesmith.backends.triton.heuristics.matmul import is_long
+from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
+from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.collect import MatmulFact, collect_facts
+from tilesmith.schedule.facts.outline import AnyLoop, GridOutline, counted_loops
 from tilesmith.schedule.rules import TargetedKernel, least_ms
 from tilesmith.schedule.space.slots import collect_entries
 
@@ -117,3 +121,156 @@ def plain_seeds(seeds: Sequence[GpuSeed]) -> list[GpuSeed]:
 def _spread(kernel: TargetedKernel) -> GpuSeed:
     """For loops that no heuristic is about."""
     return GpuSeed(spread_elements(kernel, TILE_ELEMENTS))
+
+
+Tile = tuple[int, int, int, int, int]
+"""Rows, columns and depth of a product, warps and stages."""
+ELEMENTS_PER_THREAD = 64
+"""Of the rows that a program has at a time."""
+MOST_ROWS = 16
+LEAST_STAGES = 3
+WIDE, LARGE = (128, 128, 64, 4, 3), (128, 256, 64, 8, 4)
+SMALL, SHALLOW = (64, 128, 128, 4, 4), (64, 128, 64, 4, 3)
+"""Tiles that programs keep: usual ones, those for long contractions, and those for few rows.
+
+bf16 on an H200, ms: 131072x3072x2048 WIDE 2.74, LARGE 2.68; 1024x4096x1024 WIDE 0.041, SMALL
+0.0234, SHALLOW 0.036; 1024x512x2048 0.0150, 0.0178, 0.0142; 2048x512x1024 0.0155, 0.0184, 0.0149.
+"""
+DEEP, SHORT = 3072, 1024
+LOW_WORDS, LARGE_WORDS, NARROW_WORDS = (32, 128, 32, 4, 3), (64, 128, 64, 8, 3), (64, 64, 32, 4, 3)
+"""The same of words, whose programs should be many where contractions are short.
+
+fp32 on an H200, ms in this order: 1024^3 0.0642, 0.0637, 0.0615; 2048^3 0.52, 0.409, 0.413;
+131072x512x2048 6.44, 7.05, 6.56. The best of those whose operands went through the copy engine
+were 1 to 2% faster with Triton 3.6; 3.7 makes them spill.
+"""
+TILES: tuple[Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
+TILES_OF_WORDS: tuple[Tile, ...] = (NARROW_WORDS, LOW_WORDS)
+"""Of products whose panels are reduced by the last program.
+
+Two programs of the first share a multiprocessor: one multiplies while the other moves rows.
+"""
+PANELS_AT_A_TIME = 2
+"""Few, so that they are complete while their rows are still in the shared cache."""
+
+
+def two_phase_seeds(
+    kernel: TargetedKernel, heuristic: Callable[[TargetedKernel], Sequence[GpuSeed]]
+) -> list[SeveralGridsSeed]:
+    """All programs multiply, then all reduce; nothing for kernels of another kind."""
+    if not kernel.outline.has_barrier or len(kernel.outline.grids) != 2:
+        return []
+    product, rows = each_grid(kernel)
+    if len(product.facts.matmuls) != 1 or rows.facts.matmuls or not rows.facts.reductions:
+        return []
+    tiles = plain_seeds(heuristic(product))
+    if not tiles or len(rows.entries.blocks) != 1:
+        return []
+    (block,) = rows.entries.blocks
+    most = rows.extent(block) // (2 * rows.target.num_sms)
+    seeds: list[SeveralGridsSeed] = []
+    for tile in tiles[:2]:
+        deep = replace(tile, num_stages=max(LEAST_STAGES, tile.num_stages))
+        count = min(most, _num_rows(rows, tile.num_warps))
+        parts = [GridSeed(product, deep), GridSeed(rows, GpuSeed({block: max(1, count)}))]
+        seeds.append(SeveralGridsSeed.of(parts))
+    options = _copied_if_long(kernel, product.facts.matmuls[0])
+    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+
+
+def panel_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """A panel's rows are reduced by the last that multiplied some of it; nothing for others."""
+    facts, outline = kernel.facts, kernel.outline
+    if len(facts.matmuls) != 1 or not facts.reductions:
+        return []
+    (fact,) = facts.matmuls
+    m, n, k = fact.m.block, fact.n.block, fact.k.block
+    others = [block for block in kernel.loop_blocks if block not in (n, k)]
+    if m is None or n is None or k is None or len(others) != 1:
+        return []
+    (rows,) = others
+    if outline.outer_bounds.get(rows) != m or not counted_loops(outline):
+        return []
+    tiles = TILES_OF_WORDS if fact.itemsize > 2 else TILES
+    seeds = [
+        GpuSeed(
+            {m: bm, n: bn, k: depth, rows: _num_rows(kernel, warps)},
+            warps,
+            stages,
+            l2_grouping=PANELS_AT_A_TIME,
+        )
+        for bm, bn, depth, warps, stages in tiles
+    ]
+    options = _copied_if_long(kernel, fact)
+    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+
+
+def exchange_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Tiles stay in registers, and programs of a panel exchange sums; nothing for other kernels.
+
+    The programs of one multiprocessor should be of several panels: while one waits, another works.
+    """
+    facts = kernel.facts
+    if not kernel.outline.group_barriers or len(facts.matmuls) != 1:
+        return []
+    (fact,) = facts.matmuls
+    m, n, k = fact.m.block, fact.n.block, fact.k.block
+    if m is None or n is None or k is None:
+        return []
+    seeds = [
+        GpuSeed({m: bm, n: bn, k: depth}, warps, stages)
+        for bm, bn, depth, warps, stages in _tiles_to_keep(kernel, fact)
+    ]
+    if not fact.uses_tensor_cores:
+        return seeds
+    options = _copied_operands(kernel, with_results=_is_long_half(fact))
+    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+
+
+def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[Tile]:
+    """Tiles of an exchange, the one for this product first."""
+    is_short, num_sms = fact.k.extent_or(0) < SHORT, kernel.target.num_sms
+    num_tiles = -(-fact.m.extent_or(4096) // 64) * -(-fact.n.extent_or(4096) // 128)
+    if fact.itemsize > 2:
+        first = NARROW_WORDS if num_tiles <= 2 * num_sms else LARGE_WORDS
+        words = (LOW_WORDS, LARGE_WORDS, NARROW_WORDS)
+        return _with_first(LOW_WORDS if is_short else first, words)
+    first = LARGE if fact.k.extent_or(0) >= DEEP else WIDE
+    if num_tiles <= num_sms:
+        first = SMALL
+    elif num_tiles <= 2 * num_sms and is_short:
+        first = SHALLOW
+    return _with_first(first, (WIDE, LARGE, SMALL, SHALLOW))
+
+
+def _with_first(first: Tile, tiles: Sequence[Tile]) -> list[Tile]:
+    return [first, *(tile for tile in tiles if tile != first)]
+
+
+def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
+    """Rows at a time."""
+    length = max(fact.axis.extent_or(4096) for fact in kernel.facts.reductions)
+    elements = ELEMENTS_PER_THREAD * num_warps * kernel.target.warp_size
+    return max(1, min(MOST_ROWS, elements // length))
+
+
+def _is_long_half(fact: MatmulFact) -> bool:
+    return fact.itemsize == 2 and is_long(fact)
+
+
+def _copied_if_long(kernel: TargetedKernel, fact: MatmulFact) -> dict[str, Any]:
+    """Operands of long products of 16-bit types through the copy engine."""
+    return _copied_operands(kernel) if _is_long_half(fact) else {}
+
+
+def _copied_operands(kernel: TargetedKernel, *, with_results: bool = False) -> dict[str, Any]:
+    """The option that sends a product's operands, or all tiles, through the copy engine."""
+
+    def is_wanted(fact: AccessFact) -> bool:
+        is_operand = fact.kind == "load" and bool(fact.purpose.sides)
+        return is_operand or (with_results and fact.kind == "store")
+
+    if not kernel.target.has_tensor_descriptors:
+        return {}
+    options = copied(kernel, is_wanted)
+    return options if "tensor_descriptor" in options["indexing"] else {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.schedule.model.device import Device, matrix_rates
+from tilesmith.schedule.model.estimates import Device, matrix_rates
 from tilesmith.targets import Target
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -14,13 +14,17 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.model.costs import (
+    Numbering,
+    ProductModel,
+    grid_traffic,
+    sector_waste,
+)
 from tilesmith.backends.triton.model.launch import Launch, LoopUse, launch_of
-from tilesmith.backends.triton.model.product_time import ProductModel
 from tilesmith.backends.triton.model.resources import ResourceModel
-from tilesmith.backends.triton.model.traffic import Numbering, grid_traffic, sector_waste
-from tilesmith.schedule.model.device import Device
 from tilesmith.schedule.model.estimates import (
     SPILL_FROM,
+    Device,
     Prediction,
     RegisterPressure,
     ResourceUse,

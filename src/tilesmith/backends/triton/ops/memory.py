@@ -10,23 +10,21 @@ from tilesmith.backends.triton.emission.expressions import Expr, binary, call, l
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.accesses import (
     BlockAccess,
+    Descriptor,
     access_mask,
     block_pointer,
     boundary_check,
+    count_parts,
     cover,
     find_block_access,
+    find_descriptor,
+    from_descriptor,
     has_block_pointer,
     pointer,
     restore_ones,
-)  # fmt: skip
-from tilesmith.backends.triton.ops.tensor_descriptors import (
-    Descriptor,
-    count_parts,
-    find_descriptor,
-    from_descriptor,
     split_last,
     to_descriptor,
-)  # fmt: skip
+)  # fmt: skip  # fmt: skip
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.analysis.product_operands import has_loaded_bounds_inside
-from tilesmith.backends.triton.space.checks import PID_TYPES, find_disallowed
+from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowed
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import walk
@@ -22,7 +22,7 @@ from tilesmith.schedule.space.fragments import (
     NumWarpsFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.schedule.space.slot_table import common_lists, only
+from tilesmith.schedule.space.sizes import common_lists, only
 from tilesmith.schedule.space.slots import RangeEntry, Slot, label_of_access, label_of_loop
 from tilesmith.targets import Target
 
