@@ -69,7 +69,6 @@ def test_a_new_kernel_has_the_same_composed_fact_as_layernorm(facts_of):
 
 def test_mean_and_variance_over_one_axis_are_one_reduction(facts_of):
     (fact,) = facts_of(matmul_layernorm, *layernorm_operands(100, N, 64)).reductions
-    assert fact.num_ops == 2
     assert fact.is_reread
 
 

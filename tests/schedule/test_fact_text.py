@@ -13,7 +13,7 @@ from examples.matmul_layernorm import matmul_layernorm
 from examples.softmax import softmax
 from tests.backends.cpu.schedule.cpu_runs import CASES
 from tests.schedule.fact_kernels import dynamic_matmul, operands
-from tilesmith.schedule.facts.text import short_number, type_name
+from tilesmith.schedule.facts.fact_set import short_number, type_name
 
 
 def empty(*size, dtype=torch.bfloat16):

@@ -41,8 +41,6 @@ def test_operands_are_loaded_again_for_every_tile_of_the_other_side():
     assert x.bytes_moved(blocks) == 2 * m * k * ceil(n / 64)
     assert y.bytes_moved(blocks) == 2 * k * n * ceil(m / 32)
     assert out.bytes_moved(blocks) == 2 * m * n
-    num_programs = ceil(m / 32) * ceil(n / 64)
-    assert x.bytes_per_program(blocks) == 2 * m * k * ceil(n / 64) / num_programs
     assert x.bytes_moved() == x.distinct_bytes == 2 * m * k
     assert (x.reuse, y.reuse, out.reuse) == (n, m, 1)
 
@@ -50,7 +48,6 @@ def test_operands_are_loaded_again_for_every_tile_of_the_other_side():
 def test_loads_know_what_they_are_for():
     x, y, out = facts_of(matmul, *operands(64, 64, 64)).accesses
     assert (x.purpose.sides, y.purpose.sides, out.purpose.sides) == (("lhs",), ("rhs",), ())
-    assert [fact.eviction_slot for fact in (x, y, out)] == [0, 1, None]
     row, _ = facts_of(softmax, torch.empty(10, 20)).accesses
     assert len(row.purpose.reduced) == 2
     assert row.purpose.is_reread
@@ -82,7 +79,7 @@ def test_work_once_per_tile_depends_on_the_tile():
     facts = facts_of(attention, q, q, q)
     scores, rows = 3 * 128 * 128, 3 * 128
     # One exponential for each score, and one for each row and tile of keys.
-    assert facts.transcendental_ops == scores + rows
+    assert facts.work.total("transcendental") == scores + rows
     sized = facts.work.total("transcendental", {"tile_n": 48})
     assert sized == scores + rows * ceil(128 / 48)
 
@@ -107,7 +104,7 @@ def test_expanded_dimensions_take_no_memory():
 def test_a_length_that_is_loaded_is_unknown_until_given():
     offsets = torch.tensor([0, 3, 7, 9])
     facts = facts_of(jagged_mean, torch.empty(9, 40), offsets, torch.tensor([40, 20, 30]))
-    assert facts.elementwise_ops is None
+    assert facts.work.total("elementwise") is None
     assert facts.accesses[3].bytes_moved() is None
     # All of the values at most, whatever the lengths.
     assert facts.accesses[3].distinct == 9 * 40

@@ -24,7 +24,7 @@ from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.lookup import find_stored_config

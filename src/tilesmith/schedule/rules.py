@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Protocol
 
 from tilesmith.ir.types import Dim, Value
-from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
 from tilesmith.schedule.schedule import next_power_of_2

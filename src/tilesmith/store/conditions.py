@@ -22,7 +22,7 @@ from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device
-from tilesmith.schedule.facts.collect import Facts
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.key import StoreKey, digest_text

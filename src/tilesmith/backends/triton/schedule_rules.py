@@ -38,8 +38,8 @@ from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space import conditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.extents import Axis
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.model.estimates import Device, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values

@@ -27,7 +27,7 @@ from tilesmith.schedule.facts.dataflow import (
     classify_index,
     find_loop_axis,
 )
-from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.extents import Extents, known_product
 from tilesmith.schedule.facts.outline import Access, FunctionOutline, Site
 from tilesmith.schedule.facts.work import NO_BLOCKS, UNCOUNTED, Count, Counter
 
@@ -80,13 +80,10 @@ class AccessFact:
     """The access as the user would write it: ``x[tile_m, :]``."""
     moved: Count = UNCOUNTED
     """Elements, with repetitions."""
-    programs: Count = UNCOUNTED
     distinct: int | None = None
     """Different elements at most, where known."""
     tensor_elements: int | None = None
     purpose: Purpose = NO_PURPOSE
-    eviction_slot: int | None = None
-    """Its position in ``load_eviction_policies``."""
     is_exchanged: bool = False
     """Whether the kernel both reads and changes the memory, by plain accesses of it too."""
     loc: SourceLocation = UNKNOWN
@@ -104,24 +101,19 @@ class AccessFact:
     @property
     def contiguous_dim(self) -> Dim | None:
         """The tile axis along which the elements are neighbours in memory."""
-        pattern = self._contiguous
-        return None if pattern is None else pattern.dim
+        return None if self._contiguous is None else self._contiguous.dim
 
     @property
     def _contiguous(self) -> IndexPattern | None:
-        for stride, pattern in zip(self.strides, self.patterns):
-            if stride == 1 and pattern.kind in ("tile", "range"):
-                return pattern
-        return None
+        pairs = zip(self.strides, self.patterns)
+        return next((p for stride, p in pairs if stride == 1 and p.kind in ("tile", "range")), None)
 
     @property
     def contiguous_block(self) -> str | None:
         """The block of that axis, if it has one."""
         dim = self.contiguous_dim
-        for pattern in self.patterns:
-            if pattern.kind == "tile" and pattern.dim == dim:
-                return dim.symbol if dim is not None else None
-        return None
+        is_tile = any(pattern.kind == "tile" and pattern.dim == dim for pattern in self.patterns)
+        return dim.symbol if dim is not None and is_tile else None
 
     @property
     def is_aligned(self) -> bool:
@@ -164,11 +156,6 @@ class AccessFact:
         count = self.moved.at(blocks)
         return None if count is None else count * self.dtype.itemsize
 
-    def bytes_per_program(self, blocks: Mapping[str, int]) -> float | None:
-        """Bytes that an average program asks for."""
-        moved, programs = self.bytes_moved(blocks), self.programs.at(blocks)
-        return None if moved is None or not programs else moved / programs
-
     def untiled_elements(self, outline: FunctionOutline) -> int:
         """Elements per tiled element: the product of the axes that have no block."""
         is_block = outline.function.is_block
@@ -199,25 +186,21 @@ def tensor_traffic(accesses: Sequence[AccessFact]) -> Traffic:
 def _once_each(accesses: list[AccessFact]) -> int | None:
     regions: dict[str, dict[tuple[IndexPattern, ...], AccessFact]] = {}
     for fact in accesses:
-        known = regions.setdefault(fact.tensor, {})
-        known.setdefault(fact.patterns, fact)
-    total = 0
-    for parts in regions.values():
-        size = _of_one_tensor(list(parts.values()))
-        if size is None:
-            return None
-        total += size
-    return total
+        regions.setdefault(fact.tensor, {}).setdefault(fact.patterns, fact)
+    return _known_sum([_of_one_tensor(list(parts.values())) for parts in regions.values()])
+
+
+def _known_sum(sizes: list[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _of_one_tensor(parts: list[AccessFact]) -> int | None:
-    sizes = [fact.distinct_bytes for fact in parts]
-    known = [size for size in sizes if size is not None]
-    whole = parts[0].tensor_elements
-    most = None if whole is None else whole * parts[0].dtype.itemsize
-    if len(known) < len(sizes):
-        return most
-    return sum(known) if most is None else min(most, sum(known))
+    total, whole = _known_sum([fact.distinct_bytes for fact in parts]), parts[0].tensor_elements
+    if whole is None:
+        return total
+    most = whole * parts[0].dtype.itemsize
+    return most if total is None else min(most, total)
 
 
 class AccessCollector:
@@ -228,28 +211,20 @@ class AccessCollector:
         self._outline = extents.outline
         self._counter = counter
         self._flow = flow
-        loads = [op for op in self._outline.accesses if isinstance(op, Load) and not op.eviction]
         self._exchanged = exchanged_memory(self._outline.function)
-        self._eviction_slots = {id(op): position for position, op in enumerate(loads)}
 
     def collect(self) -> tuple[AccessFact, ...]:
         """Facts of all loads and stores by slot, then of all atomics."""
-        outline = self._outline
-        wanted = {id(op) for op in (*outline.accesses, *outline.atomics)}
-        facts = [
-            self._fact(site, site.op)
-            for site in outline.sites
-            if id(site.op) in wanted and isinstance(site.op, (Load, Store, Atomic))
-        ]
-        moves = sorted((f for f in facts if f.kind != Atomic.name), key=lambda fact: fact.slot)
-        atomics = sorted((f for f in facts if f.kind == Atomic.name), key=lambda fact: fact.slot)
-        return (*moves, *atomics)
+        sites = {id(site.op): site for site in self._outline.sites}
+        ops = (*self._outline.accesses, *self._outline.atomics)
+        return tuple(self._fact(sites[id(op)], op) for op in ops)
 
     def _fact(self, site: Site, op: Access) -> AccessFact:
         shape, tensor = _shape_of(op), op.tensor.tensor
-        patterns = tuple(classify_index(self._outline, index) for index in op.indices)
-        if is_elsewhere(op):
-            patterns = tuple(GATHER for _ in patterns)
+        is_far = is_elsewhere(op)
+        patterns = tuple(
+            GATHER if is_far else classify_index(self._outline, index) for index in op.indices
+        )
         return AccessFact(
             slot=op.slot,
             kind=op.name,
@@ -263,43 +238,33 @@ class AccessCollector:
             known_strides=tuple(self._extents.of_size(s).count for s in tensor.strides),
             text=access_text(self._outline, op),
             moved=self._counter.elements(site, shape),
-            programs=self._counter.programs(site),
             distinct=self._distinct(site, op, patterns),
-            tensor_elements=None if is_elsewhere(op) else self._tensor_elements(op.tensor),
+            tensor_elements=None if is_far else self._tensor_elements(op.tensor),
             purpose=find_purpose(self._flow, op.result) if isinstance(op, Load) else Purpose(),
-            eviction_slot=self._eviction_slots.get(id(op)),
             is_exchanged=not isinstance(op, Atomic) and alias_group(op.tensor) in self._exchanged,
             loc=op.loc,
         )
 
     def _reuse(self, site: Site, indices: tuple[Value, ...]) -> int:
         used = frozenset[Value]().union(*map(self._extents.positions_behind, indices))
-        absent = [
-            self._extents.of_loop(axis).count or 1
-            for loop in site.loops
-            for axis in self._outline.axes_of(loop)
-            if axis.index not in used
-        ]
-        return prod(absent)
+        axes = [axis for loop in site.loops for axis in self._outline.axes_of(loop)]
+        return prod(self._extents.of_loop(a).count or 1 for a in axes if a.index not in used)
 
     def _tensor_elements(self, tensor: Value) -> int | None:
         """Elements in memory: an expanded dimension counts once."""
         extents = zip(tensor.tensor.shape, tensor.tensor.strides)
-        counts = [self._extents.of_size(size).count for size, stride in extents if stride != 0]
-        known = [count for count in counts if count is not None]
-        return prod(known) if len(known) == len(counts) else None
+        return known_product(
+            self._extents.of_size(size).count for size, stride in extents if stride != 0
+        )
 
     def _distinct(self, site: Site, op: Access, patterns: tuple[IndexPattern, ...]) -> int | None:
         if is_elsewhere(op):
             count = self._counter.elements(site, _shape_of(op)).at()
             return None if count is None else int(count)
-        total = 1
-        for position, stride in enumerate(op.tensor.tensor.strides):
-            reach = 1 if stride == 0 else self._reach(site, op, position, patterns[position])
-            if reach is None:
-                return None
-            total *= reach
-        return total
+        return known_product(
+            1 if stride == 0 else self._reach(site, op, position, patterns[position])
+            for position, stride in enumerate(op.tensor.tensor.strides)
+        )
 
     def _reach(self, site: Site, op: Access, position: int, pattern: IndexPattern) -> int | None:
         """Positions of one tensor dimension that are accessed, at most its size."""
@@ -323,8 +288,7 @@ class AccessCollector:
             if (axis := find_loop_axis(self._outline, root)) is not None
             and not any(axis.block in dim.symbols for dim in index.tile.shape)
         ]
-        counts = [count for count in (*lanes, *loops) if count is not None]
-        return prod(counts) if len(counts) == len(lanes) + len(loops) else None
+        return known_product((*lanes, *loops))
 
 
 def _shape_of(op: Access) -> Shape:
@@ -334,7 +298,12 @@ def _shape_of(op: Access) -> Shape:
 def find_purpose(flow: Dataflow, value: Value) -> Purpose:
     """What a loaded tile is used for."""
     uses = list(flow.uses(value))
-    sides = [_side(op, used) for op, used in uses if isinstance(op, Dot)]
+    # The third operand of a product is what it adds to.
+    sides = [
+        "lhs" if used is op.lhs else "rhs" if used is op.rhs else "acc"
+        for op, used in uses
+        if isinstance(op, Dot)
+    ]
     reduced = [used.tile.shape[op.form.axis(op)] for op, used in uses if isinstance(op.form, Along)]
     stores = [op for op, used in uses if isinstance(op, (Store, Atomic)) and op.value is used]
     return Purpose(
@@ -343,10 +312,6 @@ def find_purpose(flow: Dataflow, value: Value) -> Purpose:
         num_stores=len(stores),
         is_index=any(_is_position(op, used) for op, used in uses),
     )
-
-
-def _side(dot: Dot, used: Value) -> str:
-    return "lhs" if used is dot.lhs else "rhs" if used is dot.rhs else "acc"
 
 
 def _is_position(op: Operation, used: Value) -> bool:

@@ -6,83 +6,32 @@ Heuristics and resource estimates read these, never op patterns. Composed facts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import ONE, Dim
 from tilesmith.schedule.facts.accesses import AccessCollector, AccessFact
 from tilesmith.schedule.facts.dataflow import Dataflow
-from tilesmith.schedule.facts.extents import Axis, Extents
+from tilesmith.schedule.facts.extents import Axis, Extents, known_product
 from tilesmith.schedule.facts.fact_set import (
     AttentionFact,
-    FactSet,
+    Facts,
     MatmulWithReductionEpilogueFact,
     PointwiseFact,
-    compose_attention,
-    compose_epilogue,
-    fingerprint,
-    pointwise_fact,
-    shape_class,
 )
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import (
-    AccumulatorFact,
     MatmulCollector,
     MatmulFact,
     ReductionFact,
     collect_accumulators,
     collect_reductions,
+    reductions_by_dim,
 )
-from tilesmith.schedule.facts.text import render_facts
 from tilesmith.schedule.facts.work import Counter, collect_work
 
-__all__ = [
-    "AccumulatorFact",
-    "AttentionFact",
-    "Axis",
-    "Facts",
-    "MatmulFact",
-    "MatmulWithReductionEpilogueFact",
-    "PointwiseFact",
-    "ReductionFact",
-    "collect_facts",
-]
-
-
-@dataclass(frozen=True)
-class FactSource:
-    """What facts were derived from; with other runtime sizes they are derived again."""
-
-    outline: FunctionOutline
-    rollable: tuple[Dim, ...]
-    sizes: Mapping[str, int]
-
-
-@dataclass(frozen=True, repr=False)
-class Facts(FactSet):
-    """Everything known about a function. ``print(facts)`` shows it in the user's names."""
-
-    source: FactSource | None = field(default=None, compare=False)
-
-    def with_sizes(self, sizes: Mapping[str, int]) -> Facts:
-        """The facts of a launch with these runtime sizes, by parameter name."""
-        source = self.source
-        if source is None or not any(source.sizes.get(k) != v for k, v in sizes.items()):
-            return self
-        merged = {**source.sizes, **sizes}
-        return collect_facts(source.outline, source.rollable, merged)
-
-    def shape_class(self) -> str:
-        """A short text that kernels of about the same shape share: extents as powers of two."""
-        return shape_class(self)
-
-    def fingerprint(self) -> str:
-        """Changes whenever a fact does; runtime sizes stand by their names."""
-        return fingerprint(self)
-
-    def __str__(self) -> str:
-        return render_facts(self)
-
-    __repr__ = __str__
+NO_SIZES: Mapping[str, int] = {}
 
 
 def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis, ...]:
@@ -99,10 +48,68 @@ def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis,
     return tuple(found.values())
 
 
-def collect_facts(
+def _compose_epilogue(
     outline: FunctionOutline,
-    rollable: tuple[Dim, ...] = (),
-    sizes: Mapping[str, int] | None = None,
+    flow: Dataflow,
+    matmuls: tuple[MatmulFact, ...],
+    reductions: tuple[ReductionFact, ...],
+) -> MatmulWithReductionEpilogueFact | None:
+    """The product and the reductions of its rows, if that is what the kernel is."""
+    if len(matmuls) != 1 or len(reductions) != 1:
+        return None
+    (matmul,), (reduction,) = matmuls, reductions
+    is_output_row = reduction.axis.dim == matmul.n.dim and matmul.n.block is None
+    if not is_output_row or matmul.m.block is None or matmul.n.extent is None:
+        return None
+    is_epilogue = _reduces_output(outline, flow, matmul)
+    return MatmulWithReductionEpilogueFact(matmul, reduction) if is_epilogue else None
+
+
+def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact) -> bool:
+    """Whether what is reduced over axes like N is the product, row by row, when it is complete."""
+    site = next(site for site in outline.sites if isinstance(site.op, Dot))
+    outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}
+    ops = reductions_by_dim(outline)[matmul.n.dim]
+    operands = [op.form.numbered(op) for op in ops]
+    if not all((id(op), operand) in outputs for op, operand in zip(ops, operands)):
+        return False
+    has_rows = all(matmul.m.dim in operand.tile.shape for operand in operands)
+    loop = site.innermost
+    is_partial = loop is not None and matmul.k.block in loop.blocks
+    around = [outline.loops_around(op) for op in ops]
+    return has_rows and not (is_partial and any(loop in loops for loops in around))
+
+
+def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
+    """Two products in a chain, if there are."""
+    for first in matmuls:
+        for second in matmuls:
+            is_chain = first is not second and first.n.block and first.n == second.k
+            if is_chain and first.m == second.m and second.is_looped:
+                return AttentionFact(first, second)
+    return None
+
+
+def _pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
+    """The fact of a kernel without products, reductions and atomics."""
+    outline = extents.outline
+    outermost = [b for b in outline.block_slots if b not in outline.outer_bounds]
+    total = known_product(extents.of_dim(Dim.of(block)).count for block in outermost)
+    stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
+    slab = max((fact.untiled_elements(outline) for fact in stores), default=1)
+    functions = [op.function for op in outline.ops(Elementwise)]
+    contiguous = [fact.contiguous_block for fact in accesses if fact.contiguous_block]
+    return PointwiseFact(
+        total=total,
+        slab=slab,
+        storage_bytes=sum(fact.dtype.itemsize for fact in accesses if not fact.is_scalar),
+        contiguous_blocks=tuple(dict.fromkeys(contiguous)),
+        num_transcendentals=sum(function.is_transcendental for function in functions),
+    )
+
+
+def collect_facts(
+    outline: FunctionOutline, rollable: tuple[Dim, ...] = (), sizes: Mapping[str, int] = NO_SIZES
 ) -> Facts:
     """All facts; ``rollable`` are the dimensions whose reductions may run in chunks.
 
@@ -119,12 +126,13 @@ def collect_facts(
         matmuls=matmuls,
         reductions=reductions,
         accesses=accesses,
-        pointwise=pointwise_fact(extents, accesses) if is_pointwise else None,
-        epilogue=compose_epilogue(outline, flow, matmuls, reductions),
-        attention=compose_attention(matmuls),
+        pointwise=_pointwise_fact(extents, accesses) if is_pointwise else None,
+        epilogue=_compose_epilogue(outline, flow, matmuls, reductions),
+        attention=_compose_attention(matmuls),
         accumulators=collect_accumulators(extents, flow),
         axes=_all_axes(extents, accesses),
         work=collect_work(extents, counter),
         name=outline.function.name,
-        source=FactSource(outline, rollable, dict(sizes or {})),
+        sizes=sizes,
+        recollect=partial(collect_facts, outline, rollable),
     )

@@ -6,9 +6,9 @@ the kernel was traced; ends that depend on where a program stands give the longe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.types import Dim, Extent, Shape, Value
@@ -37,6 +37,13 @@ class Length:
 
 
 UNKNOWN_LENGTH = Length(None, False)
+_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": lambda left, right: left // right if right else 0,
+    "maximum": max,
+}
 
 
 @dataclass(frozen=True)
@@ -61,14 +68,21 @@ class Axis:
         return self.length.name or str(self.dim)
 
 
+def known_product(counts: Iterable[int | None]) -> int | None:
+    """The product of numbers, None where one of them is not known."""
+    total = 1
+    for count in counts:
+        if count is None:
+            return None
+        total *= count
+    return total
+
+
 def _total(lengths: list[Length]) -> Length:
-    counts = [length.count for length in lengths if length.count is not None]
-    is_known = len(counts) == len(lengths)
+    count = known_product(length.count for length in lengths)
     is_exact = all(length.is_exact for length in lengths)
-    names = [length.name or str(length.count) for length in lengths]
-    name = "" if is_exact else "*".join(names)
-    is_most = any(length.is_most for length in lengths)
-    return Length(prod(counts) if is_known else None, is_exact, name, is_most=is_most)
+    name = "" if is_exact else "*".join(length.name or str(length.count) for length in lengths)
+    return Length(count, is_exact, name, is_most=any(length.is_most for length in lengths))
 
 
 class Extents:
@@ -88,10 +102,9 @@ class Extents:
 
     def axis(self, dim: Dim) -> Axis:
         """The axis of a dimension."""
-        symbol = dim.symbol
-        block = symbol if symbol is not None and self._is_block(symbol) else None
+        is_tiled = dim.symbol is not None and self._is_block(dim.symbol)
         length = self.of_dim(dim)
-        return Axis(dim, block, length.count, length)
+        return Axis(dim, dim.symbol if is_tiled else None, length.count, length)
 
     def of_dim(self, dim: Dim) -> Length:
         """How far a dimension ranges over all tiles of its loop."""
@@ -113,13 +126,12 @@ class Extents:
         return self._lengths[axis.index]
 
     def _of_loop(self, axis: LoopAxis) -> Length:
-        begin, end = axis.loop.begins[axis.position], axis.loop.ends[axis.position]
         bound = self.outline.find_length_bound(axis.loop, axis.position)
         if isinstance(bound, int):
             return Length(bound)
         if bound is not None:
             return Length(self._of_factor(bound).count, False, bound, is_most=True)
-        length = self._between(begin, end)
+        length = self._between(axis.loop.begins[axis.position], axis.loop.ends[axis.position])
         if length.count is None and axis.block and self._is_block(axis.block):
             known = self.outline.function.block(axis.block).extent
             return length if known is None else replace(length, count=known, is_most=True)
@@ -227,17 +239,7 @@ class Extents:
             return Length(self._sizes.get(value.name), False, self._name(value))
         if op.fn == "sub" and self._is_moving(op.args[1]):
             return Length(left.count, False, self._name(value))
-        count = _apply(op.fn, left.count, right.count)
+        function = _FUNCTIONS.get(op.fn)
+        count = None if function is None else function(left.count, right.count)
         is_exact = left.is_exact and right.is_exact and count is not None
         return Length(count, is_exact, self._name(value))
-
-
-def _apply(function: str, left: int, right: int) -> int | None:
-    results = {
-        "add": left + right,
-        "sub": left - right,
-        "mul": left * right,
-        "floordiv": left // right if right else 0,
-        "maximum": max(left, right),
-    }
-    return results.get(function)

@@ -1,4 +1,4 @@
-"""The facts of one function as data, those composed of simpler ones, and short names of them.
+"""The facts of one function as data, with short names of them, and as text in the user's names.
 
 ``fingerprint`` is the same for equal facts, ``shape_class`` for kernels of about the same shape.
 Lines of the source do not matter. In the fingerprint a runtime size stands by its name, since one
@@ -7,128 +7,22 @@ kernel serves all its values; the shape class has what it is known to be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from math import prod
 
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.types import Dim
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.schedule.facts.accesses import AccessFact, Traffic, tensor_traffic
-from tilesmith.schedule.facts.dataflow import Dataflow
-from tilesmith.schedule.facts.extents import Axis, Extents
-from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.facts.products import (
-    AccumulatorFact,
-    MatmulFact,
-    ReductionFact,
-    reductions_by_dim,
-)
-from tilesmith.schedule.facts.work import ELEMENTWISE, MATMUL, TRANSCENDENTAL, WorkFact
+from tilesmith.schedule.facts.extents import Axis
+from tilesmith.schedule.facts.products import AccumulatorFact, MatmulFact, ReductionFact
+from tilesmith.schedule.facts.work import ELEMENTWISE, MATMUL, REDUCTION, TRANSCENDENTAL, WorkFact
 from tilesmith.schedule.schedule import next_power_of_2
 
 NO_WORK = WorkFact(())
-
-
-@dataclass(frozen=True)
-class FactSet:
-    """Everything known about a function."""
-
-    matmuls: tuple[MatmulFact, ...]
-    reductions: tuple[ReductionFact, ...]
-    accesses: tuple[AccessFact, ...]
-    pointwise: PointwiseFact | None
-    epilogue: MatmulWithReductionEpilogueFact | None
-    attention: AttentionFact | None
-    accumulators: tuple[AccumulatorFact, ...] = ()
-    axes: tuple[Axis, ...] = ()
-    """All axes of loops and accesses, in the order in which they occur."""
-    work: WorkFact = NO_WORK
-    name: str = ""
-    """The function's."""
-
-    @property
-    def flops(self) -> dict[str, float] | None:
-        """Operations in matrix products by rate class (``bf16``, ``tf32``, ...), where known."""
-        return self.work.operations(MATMUL)
-
-    @property
-    def elementwise_ops(self) -> float | None:
-        """Elementwise operations of all types, the transcendental ones not counted."""
-        return self.work.total(ELEMENTWISE)
-
-    @property
-    def transcendental_ops(self) -> float | None:
-        """exp, log, tanh and the like."""
-        return self.work.total(TRANSCENDENTAL)
-
-    @cached_property
-    def traffic(self) -> Traffic:
-        """Bytes read and written at least."""
-        return tensor_traffic(self.accesses)
-
-    @property
-    def bytes(self) -> int | None:
-        """Bytes that must be moved: every tensor element that is used, once each way."""
-        return self.traffic.total
-
-
-def shape_class(facts: FactSet) -> str:
-    """Axes with their extents rounded up to powers of two, and tensors with their types.
-
-    Example:
-        ``tile_m=4096 tile_n=4096 tile_k=512; x:bf16 y:bf16 out:bf16``
-    """
-    axes = [f"{_label(axis)}={_rounded(axis)}" for axis in facts.axes]
-    return f"{' '.join(axes)}; {' '.join(_tensors(facts))}"
-
-
-def fingerprint(facts: FactSet) -> str:
-    """16 hexadecimal digits that equal facts share."""
-    axes = [f"axis {_label(axis)} {_exact(axis)}" for axis in facts.axes]
-    products = [
-        f"matmul {[str(axis.dim) for axis in fact.axes]} {fact.lhs_dtype} {fact.rhs_dtype}"
-        f" {fact.acc_dtype} {fact.precision} {fact.loop}"
-        for fact in facts.matmuls
-    ]
-    sums = [
-        f"reduction {fact.axis.dim} {fact.kind} {fact.functions} {fact.dtype} {fact.is_reread}"
-        for fact in facts.reductions
-    ]
-    carried = [
-        f"accumulator {[str(axis.dim) for axis in fact.axes]} {fact.dtype} {fact.loop}"
-        for fact in facts.accumulators
-    ]
-    accesses = [_access_line(fact) for fact in facts.accesses]
-    lines = [*axes, *products, *sums, *carried, *accesses]
-    return sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def _label(axis: Axis) -> str:
-    is_whole = axis.dim.constant is not None and not axis.dim.is_one
-    return ":" if is_whole else str(axis)
-
-
-def _rounded(axis: Axis) -> str:
-    return "?" if axis.extent is None else str(next_power_of_2(axis.extent) if axis.extent else 0)
-
-
-def _exact(axis: Axis) -> str:
-    return str(axis.extent) if axis.length.is_exact else axis.length.name
-
-
-def _tensors(facts: FactSet) -> list[str]:
-    return list(dict.fromkeys(f"{fact.tensor}:{fact.dtype}" for fact in facts.accesses))
-
-
-def _access_line(fact: AccessFact) -> str:
-    shape = [str(dim) for dim in fact.shape]
-    kinds = [(pattern.kind, str(pattern.dim)) for pattern in fact.patterns]
-    return (
-        f"{fact.kind} {fact.slot} {fact.tensor} {fact.dtype} {shape} {fact.strides} {kinds}"
-        f" {fact.has_mask}"
-    )
+WIDTH_OF_WHAT = 100
+"""Longer descriptions push their own line only, not all lines."""
+_ROW_FORMS = {"rollable": "whole or in chunks", "persistent": "whole", "tile": "tile by tile"}
 
 
 @dataclass(frozen=True)
@@ -162,62 +56,270 @@ class PointwiseFact:
     num_transcendentals: int
 
 
-def compose_epilogue(
-    outline: FunctionOutline,
-    flow: Dataflow,
-    matmuls: tuple[MatmulFact, ...],
-    reductions: tuple[ReductionFact, ...],
-) -> MatmulWithReductionEpilogueFact | None:
-    """The product and the reductions of its rows, if that is what the kernel is."""
-    if len(matmuls) != 1 or len(reductions) != 1:
-        return None
-    (matmul,), (reduction,) = matmuls, reductions
-    is_output_row = reduction.axis.dim == matmul.n.dim and matmul.n.block is None
-    if not is_output_row or matmul.m.block is None or matmul.n.extent is None:
-        return None
-    is_epilogue = _reduces_output(outline, flow, matmul)
-    return MatmulWithReductionEpilogueFact(matmul, reduction) if is_epilogue else None
+@dataclass(frozen=True, repr=False)
+class Facts:
+    """Everything known about a function. ``print(facts)`` shows it in the user's names."""
+
+    matmuls: tuple[MatmulFact, ...]
+    reductions: tuple[ReductionFact, ...]
+    accesses: tuple[AccessFact, ...]
+    pointwise: PointwiseFact | None
+    epilogue: MatmulWithReductionEpilogueFact | None
+    attention: AttentionFact | None
+    accumulators: tuple[AccumulatorFact, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    """All axes of loops and accesses, in the order in which they occur."""
+    work: WorkFact = NO_WORK
+    name: str = ""
+    """The function's."""
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
+    """Runtime sizes that were given, by parameter name."""
+    recollect: Callable[[Mapping[str, int]], Facts] | None = field(default=None, compare=False)
+    """Derives the facts again, for other runtime sizes."""
+
+    @property
+    def flops(self) -> dict[str, float] | None:
+        """Operations in matrix products by rate class (``bf16``, ``tf32``, ...), where known."""
+        return self.work.operations(MATMUL)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Bytes read and written at least."""
+        return tensor_traffic(self.accesses)
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes that must be moved: every tensor element that is used, once each way."""
+        return self.traffic.total
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Facts:
+        """The facts of a launch with these runtime sizes, by parameter name."""
+        if self.recollect is None or all(self.sizes.get(k) == v for k, v in sizes.items()):
+            return self
+        return self.recollect({**self.sizes, **sizes})
+
+    def shape_class(self) -> str:
+        """A short text that kernels of about the same shape share: extents as powers of two.
+
+        Example:
+            ``tile_m=4096 tile_n=4096 tile_k=512; x:bf16 y:bf16 out:bf16``
+        """
+        axes = [f"{_label(axis)}={_rounded(axis)}" for axis in self.axes]
+        tensors = dict.fromkeys(f"{fact.tensor}:{fact.dtype}" for fact in self.accesses)
+        return f"{' '.join(axes)}; {' '.join(tensors)}"
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that equal facts share; runtime sizes stand by their names."""
+        axes = [
+            f"axis {_label(axis)} {axis.extent if axis.length.is_exact else axis.length.name}"
+            for axis in self.axes
+        ]
+        products = [
+            f"matmul {[str(axis.dim) for axis in fact.axes]} {fact.lhs_dtype} {fact.rhs_dtype}"
+            f" {fact.acc_dtype} {fact.precision} {fact.loop}"
+            for fact in self.matmuls
+        ]
+        sums = [
+            f"reduction {fact.axis.dim} {fact.kind} {fact.functions} {fact.dtype} {fact.is_reread}"
+            for fact in self.reductions
+        ]
+        carried = [
+            f"accumulator {[str(axis.dim) for axis in fact.axes]} {fact.dtype} {fact.loop}"
+            for fact in self.accumulators
+        ]
+        accesses = [
+            f"{fact.kind} {fact.slot} {fact.tensor} {fact.dtype} {[str(dim) for dim in fact.shape]}"
+            f" {fact.strides} {[(index.kind, str(index.dim)) for index in fact.patterns]}"
+            f" {fact.has_mask}"
+            for fact in self.accesses
+        ]
+        lines = [*axes, *products, *sums, *carried, *accesses]
+        return sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return render_facts(self)
+
+    __repr__ = __str__
 
 
-def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact) -> bool:
-    """Whether what is reduced over axes like N is the product, row by row, when it is complete."""
-    site = next(site for site in outline.sites if isinstance(site.op, Dot))
-    outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}
-    ops = reductions_by_dim(outline)[matmul.n.dim]
-    operands = [op.form.numbered(op) for op in ops]
-    if not all((id(op), operand) in outputs for op, operand in zip(ops, operands)):
-        return False
-    has_rows = all(matmul.m.dim in operand.tile.shape for operand in operands)
-    loop = site.innermost
-    is_partial = loop is not None and matmul.k.block in loop.blocks
-    around = [outline.loops_around(op) for op in ops]
-    return has_rows and not (is_partial and any(loop in loops for loops in around))
+def _label(axis: Axis) -> str:
+    is_whole = axis.dim.constant is not None and not axis.dim.is_one
+    return ":" if is_whole else str(axis)
 
 
-def compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
-    """Two products in a chain, if there are."""
-    for first in matmuls:
-        for second in matmuls:
-            is_chain = first is not second and first.n.block and first.n == second.k
-            if is_chain and first.m == second.m and second.is_looped:
-                return AttentionFact(first, second)
-    return None
+def _rounded(axis: Axis) -> str:
+    return "?" if axis.extent is None else str(next_power_of_2(axis.extent) if axis.extent else 0)
 
 
-def pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
-    """The fact of a kernel without products, reductions and atomics."""
-    outline = extents.outline
-    outermost = [b for b in outline.block_slots if b not in outline.outer_bounds]
-    tiled = [extents.of_dim(Dim.of(block)).count for block in outermost]
-    known = [extent for extent in tiled if extent is not None]
-    stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
-    slab = max((fact.untiled_elements(outline) for fact in stores), default=1)
-    functions = [op.function for op in outline.ops(Elementwise)]
-    contiguous = [fact.contiguous_block for fact in accesses if fact.contiguous_block]
-    return PointwiseFact(
-        total=prod(known) if len(known) == len(tiled) else None,
-        slab=slab,
-        storage_bytes=sum(fact.dtype.itemsize for fact in accesses if not fact.is_scalar),
-        contiguous_blocks=tuple(dict.fromkeys(contiguous)),
-        num_transcendentals=sum(function.is_transcendental for function in functions),
+@dataclass(frozen=True)
+class _Row:
+    """One line: the kind of fact, what it is about, more about it, and where it stands."""
+
+    kind: str
+    what: str
+    details: tuple[str, ...]
+    loc: SourceLocation = UNKNOWN
+
+    @property
+    def about(self) -> str:
+        return ", ".join(filter(None, self.details))
+
+    @property
+    def place(self) -> str:
+        return f"({self.loc})" if self.loc.line else ""
+
+
+def render_facts(facts: Facts) -> str:
+    """The facts, one per line, in columns."""
+    rows = [
+        *map(_matmul, facts.matmuls),
+        *map(_reduction, facts.reductions),
+        *_composed(facts),
+        *_pointwise(facts.pointwise),
+        *map(_accumulator, facts.accumulators),
+        *map(_access, facts.accesses),
+    ]
+    kinds = max((len(row.kind) for row in rows), default=len("total"))
+    whats = max((len(row.what) for row in rows if len(row.what) <= WIDTH_OF_WHAT), default=0)
+    abouts = max((len(row.about) for row in rows if row.place), default=0)
+    lines = [
+        f"{row.kind:<{kinds}}  {row.what:<{whats}}  {row.about:<{abouts}}  {row.place}".rstrip()
+        for row in rows
+    ]
+    totals = [text for text in (_computed(facts), _moved(facts)) if text]
+    heads = ["total", *([""] * len(totals))]
+    lines += [f"{head:<{kinds}}  {text}" for head, text in zip(heads, totals)]
+    return "\n".join([f"facts of {facts.name}", *(f"  {line}" for line in lines)])
+
+
+def type_name(name: str) -> str:
+    """An element type as users of torch abbreviate it: ``fp16``, ``int32``."""
+    if name[0] in "fiu" and name[1].isdigit():
+        return {"f": "fp", "i": "int", "u": "uint"}[name[0]] + name[1:]
+    return name
+
+
+def short_number(number: float, unit: str = "") -> str:
+    """Three digits and a prefix: ``137 G``."""
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= scale:
+            return f"{number / scale:.3g} {prefix}{unit}"
+    return f"{number:.3g} {unit}".rstrip()
+
+
+def _over(loop: tuple[str, ...]) -> str:
+    return f"loop over {', '.join(loop)}" if loop else ""
+
+
+def _matmul(fact: MatmulFact) -> _Row:
+    types = f"{type_name(fact.lhs_dtype.name)} x {type_name(fact.rhs_dtype.name)}"
+    batch = "" if fact.batch is None else f"{fact.batch.length} of "
+    is_f32 = fact.rate_class in ("f32", "tf32", "tf32x3")
+    details = (
+        f"{types} -> {type_name(fact.acc_dtype.name)}",
+        fact.precision if is_f32 else "",
+        batch + " x ".join(str(axis.length) for axis in fact.axes),
+        _over(fact.loop),
     )
+    return _Row("matmul", fact.text, details, fact.loc)
+
+
+def _reduction(fact: ReductionFact) -> _Row:
+    details = (
+        type_name(fact.dtype.name),
+        f"length {fact.axis.length}",
+        _ROW_FORMS[fact.kind],
+        "used again" if fact.is_reread else "",
+    )
+    what = f"{', '.join(fact.functions)} over {fact.axis} of {fact.text}"
+    return _Row("reduction", what, details, fact.loc)
+
+
+def _composed(facts: Facts) -> list[_Row]:
+    rows: list[_Row] = []
+    if facts.epilogue is not None:
+        product, reduction = facts.epilogue.matmul, facts.epilogue.reduction
+        over = f"{', '.join(reduction.functions)} over all {reduction.axis.length} columns"
+        rows.append(_Row("composed", "matmul with reduction epilogue", (over,), product.loc))
+    if facts.attention is not None:
+        over = f"both products in the {_over(facts.attention.values.loop)}"
+        rows.append(_Row("composed", "attention", (over,), facts.attention.scores.loc))
+    return rows
+
+
+def _pointwise(fact: PointwiseFact | None) -> list[_Row]:
+    if fact is None:
+        return []
+    total = "unknown" if fact.total is None else fact.total * fact.slab
+    along = " and ".join(fact.contiguous_blocks)
+    details = (
+        f"{fact.storage_bytes} bytes moved for each",
+        f"{fact.num_transcendentals} transcendental" if fact.num_transcendentals else "",
+        f"contiguous along {along}" if along else "",
+    )
+    return [_Row("pointwise", f"{total} elements", details)]
+
+
+def _accumulator(fact: AccumulatorFact) -> _Row:
+    details = (type_name(fact.dtype.name), f"carried by the {_over(fact.loop)}")
+    return _Row("accumulator", fact.text, details, fact.loc)
+
+
+def _access(fact: AccessFact) -> _Row:
+    size = fact.distinct_bytes
+    details = (
+        type_name(fact.dtype.name),
+        "" if size is None else short_number(size, "B"),
+        _layout(fact),
+        f"reuse {fact.reuse}" if fact.reuse > 1 and fact.kind == "load" else "",
+        "masked" if fact.has_mask else "",
+        *_purposes(fact),
+    )
+    return _Row(fact.kind, fact.text or fact.tensor, details, fact.loc)
+
+
+def _layout(fact: AccessFact) -> str:
+    if fact.is_scalar:
+        return "one element"
+    if fact.contiguous_dim is None:
+        return "strided" if fact.is_rectangle else "gathered"
+    along = fact.contiguous_dim.symbol if fact.contiguous_block else "rows"
+    return f"vectors of {fact.vector_width} along {along}"
+
+
+def _purposes(fact: AccessFact) -> list[str]:
+    purpose = fact.purpose
+    found = [f"{side} of matmul" for side in purpose.sides]
+    if purpose.reduced:
+        times = len(purpose.reduced)
+        found.append("reduced" if times == 1 else f"reduced {times} times")
+    if purpose.num_stores and found:
+        found.append("also stored")
+    if purpose.is_index:
+        found.append("used as index")
+    return found
+
+
+def _computed(facts: Facts) -> str:
+    flops = facts.flops
+    parts = ["FLOP unknown"] if flops is None else []
+    parts += [f"{short_number(n, 'FLOP')} {type_name(name)}" for name, n in (flops or {}).items()]
+    for kind in (ELEMENTWISE, TRANSCENDENTAL, REDUCTION):
+        number = facts.work.total(kind)
+        if number is None:
+            parts.append(f"{kind} unknown")
+        elif number:
+            parts.append(f"{short_number(number)} {kind}")
+    return ", ".join(parts)
+
+
+def _moved(facts: Facts) -> str:
+    traffic, flops, total = facts.traffic, facts.flops, facts.bytes
+    if traffic.read is None or traffic.written is None:
+        return "bytes unknown"
+    text = f"{short_number(traffic.read, 'B')} read, {short_number(traffic.written, 'B')} written"
+    if not flops or not total:
+        return text
+    intensity = sum(flops.values()) / total
+    digits = f"{intensity:.0f}" if intensity >= 100 else f"{intensity:.3g}"
+    return f"{text}, {digits} flop/byte"

@@ -62,6 +62,10 @@ def _walk(region: Region, loops: tuple[AnyLoop, ...]) -> Iterator[Site]:
             yield from _walk(nested, inner)
 
 
+def _slot(op: Access) -> int:
+    return op.slot
+
+
 class FunctionOutline:
     """Loops, accesses and definitions of one function."""
 
@@ -103,19 +107,14 @@ class FunctionOutline:
     @cached_property
     def accesses(self) -> tuple[Load | Store, ...]:
         """Loads and stores, one for each slot (copies share their original's), by slot."""
-        by_slot: dict[int, Load | Store] = {}
-        for site in self.sites:
-            if isinstance(site.op, (Load, Store)):
-                by_slot.setdefault(site.op.slot, site.op)
-        return tuple(by_slot[slot] for slot in sorted(by_slot))
+        ops = [site.op for site in self.sites if isinstance(site.op, (Load, Store))]
+        return tuple(sorted({op.slot: op for op in reversed(ops)}.values(), key=_slot))
 
     @cached_property
     def atomics(self) -> tuple[Atomic, ...]:
         """Atomics, one for each slot."""
-        by_slot: dict[int, Atomic] = {}
-        for op in self.ops(Atomic):
-            by_slot.setdefault(op.slot, op)
-        return tuple(by_slot[slot] for slot in sorted(by_slot))
+        ops = reversed(self.ops(Atomic))
+        return tuple(sorted({op.slot: op for op in ops}.values(), key=_slot))
 
     def loops_around(self, op: Operation) -> tuple[AnyLoop, ...]:
         """The loops around an op, outermost first."""
@@ -124,27 +123,25 @@ class FunctionOutline:
     @cached_property
     def tile_values(self) -> tuple[Value, ...]:
         """Results and region arguments that are tiles of rank 1 or more."""
+        regions = [region for site in self.sites for region in site.op.regions()]
         values = [value for site in self.sites for value in site.op.results]
-        for site in self.sites:
-            values.extend(arg for region in site.op.regions() for arg in region.args)
-        return tuple(
-            value for value in values if isinstance(value.type, TileType) and value.type.rank
-        )
+        values += [arg for region in regions for arg in region.args]
+        return tuple(v for v in values if isinstance(v.type, TileType) and v.type.rank)
 
     @cached_property
     def axes(self) -> dict[int, tuple[LoopAxis, ...]]:
         """The axes of every loop, by the identity of the loop op."""
-        return {id(loop): self._axes_of(loop) for loop in self.all_loops}
+        return {
+            id(loop): tuple(
+                LoopAxis(loop, i, block, self._axis_extent(loop, i))
+                for i, block in enumerate(loop.blocks)
+            )
+            for loop in self.all_loops
+        }
 
     def axes_of(self, loop: AnyLoop) -> tuple[LoopAxis, ...]:
         """The axes of one loop."""
         return self.axes[id(loop)]
-
-    def _axes_of(self, loop: AnyLoop) -> tuple[LoopAxis, ...]:
-        return tuple(
-            LoopAxis(loop, i, block, self._axis_extent(loop, i))
-            for i, block in enumerate(loop.blocks)
-        )
 
     def _axis_extent(self, loop: AnyLoop, position: int) -> int | None:
         begin = self.find_constant(loop.begins[position])
@@ -188,13 +185,9 @@ class FunctionOutline:
             return next((length for length in found if length is not None), None)
         if op.fn == "add" and begin in op.args:
             other = next((arg for arg in op.args if arg is not begin), begin)
-            return self._length(other)
+            constant, size = self.find_constant(other), self.definitions.get(other)
+            return size.block if constant is None and isinstance(size, BlockSize) else constant
         return None
-
-    def _length(self, value: Value) -> int | str | None:
-        constant = self.find_constant(value)
-        op = self.definitions.get(value)
-        return op.block if constant is None and isinstance(op, BlockSize) else constant
 
     @cached_property
     def outer_bounds(self) -> dict[str, int | str]:
@@ -215,10 +208,8 @@ class FunctionOutline:
     @cached_property
     def block_slots(self) -> tuple[str, ...]:
         """For each entry of ``block_sizes`` the name of (the first of) its blocks."""
-        by_slot: dict[int, str] = {}
-        for block in self.function.blocks:
-            if block.slot is not None:
-                by_slot.setdefault(block.slot, block.name)
+        blocks = reversed(self.function.blocks)
+        by_slot = {block.slot: block.name for block in blocks if block.slot is not None}
         return tuple(by_slot[slot] for slot in sorted(by_slot))
 
     def extent(self, dim: Dim) -> int | None:
@@ -234,12 +225,8 @@ class FunctionOutline:
     def _symbol_extent(self, symbol: str) -> int | None:
         if not self.function.is_block(symbol):
             return self.function.hint(symbol)
-        extents = [
-            axis.extent
-            for loop in self.all_loops
-            for axis in self.axes_of(loop)
-            if axis.block == symbol and axis.extent is not None
-        ]
+        axes = [axis for axes in self.axes.values() for axis in axes if axis.block == symbol]
+        extents = [axis.extent for axis in axes if axis.extent is not None]
         return max(extents, default=self.function.block(symbol).extent)
 
     def roots(self, value: Value) -> frozenset[Value]:
@@ -288,7 +275,7 @@ def counted_loops(outline: FunctionOutline) -> dict[int, str]:
     for branch in outline.ops(If):
         block = _counted_block(outline, branch.condition)
         if block:
-            found.update((id(loop), block) for loop in _loops(branch.then))
+            found.update((id(op), block) for op in branch.then.ops if isinstance(op, Loop))
     return found
 
 
@@ -304,7 +291,3 @@ def _counted_block(outline: FunctionOutline, condition: Value) -> str:
         return ""
     size = outline.definitions.get(ends[0].args[1])
     return size.block if isinstance(size, BlockSize) else ""
-
-
-def _loops(region: Region) -> list[Loop]:
-    return [op for op in region.ops if isinstance(op, Loop)]

@@ -102,19 +102,14 @@ class MatmulCollector:
         sign = "=" if dot.acc is None else "+="
         name = self._flow.name(dot.result) or "product"
         shape = self._extents.shape_text(dot.result.tile.shape)
-        return f"{name}{shape} {sign} {self.operand(dot.lhs)} @ {self.operand(dot.rhs)}"
+        return f"{name}{shape} {sign} {self._operand(dot.lhs)} @ {self._operand(dot.rhs)}"
 
-    def operand(self, value: Value) -> str:
-        """An operand: the load it comes from, else its name and shape."""
+    def _operand(self, value: Value) -> str:
+        """The load it comes from; a computed tile's name, if it has one, and shape."""
         origin, is_permuted = self._flow.origin(value)
         if isinstance(origin, Load):
             return access_text(self._outline, origin) + (".T" if is_permuted else "")
-        return value_text(self._extents, self._flow, value)
-
-
-def value_text(extents: Extents, flow: Dataflow, value: Value) -> str:
-    """A computed tile by its name and shape; by its shape alone when it has no name."""
-    return flow.name(value) + extents.shape_text(value.tile.shape)
+        return self._flow.name(value) + self._extents.shape_text(value.tile.shape)
 
 
 @dataclass(frozen=True)
@@ -131,7 +126,6 @@ class ReductionFact:
     loc: SourceLocation
     text: str = ""
     """What is reduced first: ``acc[tile_m, 400]``."""
-    num_ops: int = 1
 
 
 @dataclass(frozen=True)
@@ -175,39 +169,24 @@ def collect_reductions(
     extents: Extents, flow: Dataflow, rollable: tuple[Dim, ...]
 ) -> tuple[ReductionFact, ...]:
     """One fact for each axis."""
-    by_dim = reductions_by_dim(extents.outline)
-    return tuple(_reduction_fact(extents, flow, dim, ops, rollable) for dim, ops in by_dim.items())
-
-
-def _function(op: Operation) -> str:
-    return str(op.attributes().get("kind", op.name))
-
-
-def _kind(outline: FunctionOutline, dim: Dim, rollable: tuple[Dim, ...]) -> str:
-    if any(outline.function.is_block(symbol) for symbol in dim.symbols):
-        return "tile"
-    return "rollable" if dim in rollable else "persistent"
-
-
-def _reduction_fact(
-    extents: Extents,
-    flow: Dataflow,
-    dim: Dim,
-    ops: list[Operation],
-    rollable: tuple[Dim, ...],
-) -> ReductionFact:
-    outline, first = extents.outline, ops[0].form.numbered(ops[0])
-    stores = [op for op in outline.ops(Store) if dim in op.value.tile.shape]
-    return ReductionFact(
-        axis=extents.axis(dim),
-        kind=_kind(outline, dim, rollable),
-        functions=tuple(dict.fromkeys(_function(op) for op in ops)),
-        dtype=first.tile.dtype,
-        is_reread=len(ops) + len(stores) > 1,
-        loc=ops[0].loc,
-        text=tile_text(extents, flow, first),
-        num_ops=len(ops),
-    )
+    outline, facts = extents.outline, list[ReductionFact]()
+    for dim, ops in reductions_by_dim(outline).items():
+        first = ops[0].form.numbered(ops[0])
+        stores = [op for op in outline.ops(Store) if dim in op.value.tile.shape]
+        is_tiled = any(map(outline.function.is_block, dim.symbols))
+        functions = [str(op.attributes().get("kind", op.name)) for op in ops]
+        facts.append(
+            ReductionFact(
+                axis=extents.axis(dim),
+                kind="tile" if is_tiled else "rollable" if dim in rollable else "persistent",
+                functions=tuple(dict.fromkeys(functions)),
+                dtype=first.tile.dtype,
+                is_reread=len(ops) + len(stores) > 1,
+                loc=ops[0].loc,
+                text=tile_text(extents, flow, first),
+            )
+        )
+    return tuple(facts)
 
 
 def tile_text(extents: Extents, flow: Dataflow, value: Value) -> str:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Along, Kept
 from tilesmith.ir.operation import Operation, Trait
-from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.types import Dim, Shape, Value
+from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import AnyLoop, LoopAxis, Site
 
@@ -101,11 +101,6 @@ class Counter:
                 tiles.append((block, extent))
         return Count(total.base, tuple(tiles), tuple(total.widths.items()))
 
-    def programs(self, site: Site) -> Count:
-        """Programs of the grid around a place."""
-        outermost = site.loops[:1] if site.loops and isinstance(site.loops[0], Grid) else ()
-        return self.elements(replace(site, loops=outermost), ())
-
     def _multiply_axis(self, total: _Product, axis: LoopAxis, symbols: set[str]) -> None:
         length = self._extents.of_loop(axis)
         if not axis.block:
@@ -141,11 +136,10 @@ class Counter:
         return function.block(block).fixed if function.is_block(block) else None
 
     def _step(self, axis: LoopAxis) -> int:
-        loop = axis.loop
-        if not isinstance(loop, Loop):
+        if not isinstance(axis.loop, Loop):
             return 1
-        position = sum(not block for block in loop.blocks[: axis.position])
-        return max(1, self._outline.find_constant(loop.steps[position]) or 1)
+        step = axis.loop.steps[sum(not block for block in axis.loop.blocks[: axis.position])]
+        return max(1, self._outline.find_constant(step) or 1)
 
 
 class _Product:
@@ -184,12 +178,11 @@ class WorkFact:
     ) -> dict[str, float] | None:
         """Operations of one kind by element type; None when an extent is not known."""
         found: dict[str, float] = {}
-        for term in self.terms:
-            number = term.count.at(blocks) if term.kind == kind else 0.0
+        for term in (term for term in self.terms if term.kind == kind):
+            number = term.count.at(blocks)
             if number is None:
                 return None
-            if term.kind == kind:
-                found[term.dtype] = found.get(term.dtype, 0.0) + number
+            found[term.dtype] = found.get(term.dtype, 0.0) + number
         return found
 
     def total(self, kind: str, blocks: Mapping[str, int] = NO_BLOCKS) -> float | None:
@@ -218,7 +211,8 @@ def _classify(site: Site) -> tuple[str, str, Shape, int] | None:
         return REDUCTION, first.dtype.name, first.shape, len(tuple(op.operand_values()))
     if is_arithmetic(op) and op.result.tile.rank:
         is_hard = isinstance(op, Elementwise) and op.function.is_transcendental
-        return _elementwise(op.result, is_hard)
+        tile = op.result.tile
+        return TRANSCENDENTAL if is_hard else ELEMENTWISE, tile.dtype.name, tile.shape, 1
     # All other forms move elements without computing any, or are the user's own code.
     return None
 
@@ -226,11 +220,6 @@ def _classify(site: Site) -> tuple[str, str, Shape, int] | None:
 def is_arithmetic(op: Operation) -> bool:
     """Whether an op computes each element of its result from one element of each operand."""
     return isinstance(op.form, Kept) and Trait.VIEW not in op.traits
-
-
-def _elementwise(result: Value, is_hard: bool) -> tuple[str, str, Shape, int]:
-    kind = TRANSCENDENTAL if is_hard else ELEMENTWISE
-    return kind, result.tile.dtype.name, result.tile.shape, 1
 
 
 def collect_work(extents: Extents, counter: Counter) -> WorkFact:
@@ -245,9 +234,5 @@ def collect_work(extents: Extents, counter: Counter) -> WorkFact:
         key = (kind, dtype, replace(count, base=0.0))
         before = sums.get(key, 0.0)
         sums[key] = None if before is None or count.base is None else before + count.base
-    return WorkFact(
-        tuple(
-            WorkTerm(kind, dtype, replace(count, base=base))
-            for (kind, dtype, count), base in sums.items()
-        )
-    )
+    terms = sums.items()
+    return WorkFact(tuple(WorkTerm(*key[:2], replace(key[2], base=base)) for key, base in terms))

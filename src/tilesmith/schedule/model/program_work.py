@@ -18,9 +18,9 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.collect import Facts
 from tilesmith.schedule.facts.dataflow import is_whole_view
 from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, Site, counted_loops
 from tilesmith.schedule.facts.work import is_arithmetic
 from tilesmith.schedule.space.sizes import TileSizes

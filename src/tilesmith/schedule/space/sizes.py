@@ -13,7 +13,7 @@ from typing import Any
 
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.types import Dim, Shape, Value
-from tilesmith.schedule.facts.fact_set import FactSet
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.schedule import next_power_of_2
@@ -154,13 +154,13 @@ def distinct_tiles(outline: FunctionOutline) -> tuple[Value, ...]:
     return tuple(sorted(by_shape.values(), key=lambda value: -value.tile.rank))
 
 
-def block_minimum(outline: FunctionOutline, facts: FactSet, rules: SizeRules, name: str) -> int:
+def block_minimum(outline: FunctionOutline, facts: Facts, rules: SizeRules, name: str) -> int:
     """The least size the block may have: declared in the source, or needed by a matrix product."""
     declared = max(b.low for b in outline.function.blocks if b.name == name)
     return max(declared, dot_minimums(facts.matmuls, rules).get(Dim.of(name), 1))
 
 
-def _block_maximum(outline: FunctionOutline, facts: FactSet, rules: SizeRules, name: str) -> int:
+def _block_maximum(outline: FunctionOutline, facts: Facts, rules: SizeRules, name: str) -> int:
     extent = outline.extent(Dim.of(name)) or UNKNOWN_EXTENT
     high = min(next_power_of_2(extent), rules.largest_block)
     if name in {axis.block for fact in facts.matmuls for axis in (fact.m, fact.n)}:
@@ -184,7 +184,7 @@ def _search_floor(outline: FunctionOutline, rules: SizeRules, name: str) -> int:
     return power_of_2_floor(extent / max(1.0, most_programs))
 
 
-def _plain_default(outline: FunctionOutline, facts: FactSet, rules: SizeRules) -> int:
+def _plain_default(outline: FunctionOutline, facts: Facts, rules: SizeRules) -> int:
     """A block size that suits no kernel especially: smaller the more untiled elements there are."""
     rows = [fact.axis.extent or 1 for fact in facts.reductions if fact.kind != "tile"]
     slab = prod(map(next_power_of_2, rows))
@@ -192,7 +192,7 @@ def _plain_default(outline: FunctionOutline, facts: FactSet, rules: SizeRules) -
 
 
 def block_fragment(
-    outline: FunctionOutline, facts: FactSet, rules: SizeRules, name: str
+    outline: FunctionOutline, facts: Facts, rules: SizeRules, name: str
 ) -> BlockSizeFragment:
     """Bounds and default of one entry of ``block_sizes``."""
     low = next_power_of_2(block_minimum(outline, facts, rules, name))
@@ -214,7 +214,7 @@ class SizeResolver:
     """From ``block_sizes`` and ``reduction_loops`` to the physical size of every dimension."""
 
     def __init__(
-        self, outline: FunctionOutline, facts: FactSet, entries: Entries, rules: SizeRules
+        self, outline: FunctionOutline, facts: Facts, entries: Entries, rules: SizeRules
     ) -> None:
         self._outline = outline
         self._entries = entries
@@ -302,10 +302,10 @@ def only(value: object) -> Fragment:
 
 def common_lists(
     outline: FunctionOutline,
-    facts: FactSet,
+    facts: Facts,
     entries: Entries,
     rules: SizeRules,
-    program_order: Callable[[Grid, FactSet], list[int]] | None = None,
+    program_order: Callable[[Grid, Facts], list[int]] | None = None,
 ) -> dict[str, tuple[Slot, ...]]:
     """One slot for each position; ``program_order`` is the default order of a grid's axes."""
     blocks = [

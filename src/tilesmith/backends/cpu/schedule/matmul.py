@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from tilesmith.backends.cpu.schedule.seed import PROGRAMS_PER_CORE, CpuSeed, longest
 from tilesmith.dtypes import BF16
-from tilesmith.schedule.facts.collect import AttentionFact, Axis, MatmulFact
+from tilesmith.schedule.facts.extents import Axis
+from tilesmith.schedule.facts.fact_set import AttentionFact
+from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor

@@ -19,7 +19,7 @@ from tilesmith.backends.cpu.schedule.seed import (
     spread,
     untiled_elements,
 )
-from tilesmith.schedule.facts.collect import ReductionFact
+from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
 

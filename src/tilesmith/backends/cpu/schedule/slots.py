@@ -8,7 +8,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import TensorType
 from tilesmith.schedule.facts.dataflow import classify_index
-from tilesmith.schedule.facts.fact_set import FactSet
+from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
@@ -24,7 +24,7 @@ STREAMED_BYTES = 64 << 20
 """Outputs from here on do not stay in any cache, so stores may as well bypass them."""
 
 
-def scalar_slots(outline: FunctionOutline, facts: FactSet) -> dict[str, Slot]:
+def scalar_slots(outline: FunctionOutline, facts: Facts) -> dict[str, Slot]:
     """One slot for each key."""
     is_uneven = has_uneven_programs(outline)
     is_streamed = largest_streamed_bytes(outline) >= STREAMED_BYTES
@@ -44,7 +44,7 @@ def scalar_slots(outline: FunctionOutline, facts: FactSet) -> dict[str, Slot]:
     }
 
 
-def program_order(grid: Grid, facts: FactSet) -> list[int]:
+def program_order(grid: Grid, facts: Facts) -> list[int]:
     """Axes from the fastest on: a thread's programs go along memory, or stay with one matrix."""
     sides = {axis.block for fact in facts.matmuls for axis in (fact.m, fact.n)}
     fast = [i for i, block in enumerate(grid.blocks) if block and block in sides]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.collect import AttentionFact, MatmulFact
+from tilesmith.schedule.facts.fact_set import AttentionFact
+from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor

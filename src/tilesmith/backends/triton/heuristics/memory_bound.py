@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.collect import PointwiseFact, ReductionFact
+from tilesmith.schedule.facts.fact_set import PointwiseFact
+from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor

@@ -15,8 +15,9 @@ from tilesmith.backends.triton.heuristics.matmul import is_long
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.collect import MatmulFact, collect_facts
+from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import AnyLoop, GridOutline, counted_loops
+from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel, least_ms
 from tilesmith.schedule.space.slots import collect_entries
 
@@ -86,15 +87,12 @@ class SeveralGridsSeed:
 
 def each_grid(kernel: TargetedKernel) -> list[TargetedKernel]:
     """The top-level loops, each as if it were alone."""
-    source = kernel.facts.source
-    sizes = {} if source is None else source.sizes
-    rolled = kernel.entries.rolled
     found: list[TargetedKernel] = []
     for grid in kernel.outline.grids:
         outline = GridOutline(kernel.outline, grid)
         present = {dim for value in outline.tile_values for dim in value.tile.shape}
-        own = tuple(dim for dim in rolled if dim in present)
-        facts = collect_facts(outline, own, sizes)
+        own = tuple(dim for dim in kernel.entries.rolled if dim in present)
+        facts = collect_facts(outline, own, kernel.facts.sizes)
         entries = collect_entries(outline, own, ())
         found.append(TargetedKernel(outline, facts, entries, kernel.rules))
     return found
