@@ -13,6 +13,7 @@ from tests.conformance.documented_kernels import DOCUMENTED
 from tests.conformance.helper_kernels import HELPERS
 from tests.conformance.indexing_kernels import INDEXING
 from tests.conformance.jagged_kernels import JAGGED
+from tests.conformance.jump_kernels import JUMPS
 from tests.conformance.literal_kernels import LITERALS
 from tests.conformance.loop_form_kernels import LOOP_FORMS
 from tests.conformance.masking_kernels import MASKING
@@ -36,6 +37,7 @@ CASES: tuple[Case, ...] = (
     *CONTROL_FLOW,
     *LOOP_FORMS,
     *HELPERS,
+    *JUMPS,
     *JAGGED,
     *BARRIERS,
     *MEMORY,

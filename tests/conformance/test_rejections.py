@@ -65,13 +65,33 @@ def tensor_as_condition(a: torch.Tensor) -> torch.Tensor:
 
 
 @helion.kernel
-def number_changed_in_a_branch(a: torch.Tensor, n: int) -> torch.Tensor:
+def number_or_tensor_by_branch(a: torch.Tensor, n: int) -> torch.Tensor:
     out = torch.empty_like(a)
     for t in hl.tile(a.size(0)):
         count = 0
         if n > 3:
-            count = 1
+            count = a
         out[t] = a[t] + count
+    return out
+
+
+@helion.kernel
+def break_of_the_grid(a: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(a)
+    for i in hl.grid(a.size(0)):
+        if a[i] > 3:
+            break
+        out[i] = a[i]
+    return out
+
+
+@helion.kernel
+def pattern_of_a_class(a: torch.Tensor, n: int) -> torch.Tensor:
+    out = torch.empty_like(a)
+    for t in hl.tile(a.size(0)):
+        match n:
+            case int():
+                out[t] = a[t]
     return out
 
 
@@ -103,7 +123,9 @@ REJECTED = (
     (stored_by_function_then_read, (randn(9),), exc.LoopDependencyError),
     (flipped, (randn(9),), exc.UnsupportedIndexRemapping),
     (tensor_as_condition, (randn(9),), exc.MultiElementCondition),
-    (number_changed_in_a_branch, (randn(9), 5), exc.NumberChangedInControlFlow),
+    (number_or_tensor_by_branch, (randn(9), 5), exc.CantCombineTypesInControlFlow),
+    (break_of_the_grid, (randn(9),), exc.UnsupportedPythonType),
+    (pattern_of_a_class, (randn(9), 5), exc.StatementNotSupported),
     (block_registered_on_the_device, (randn(9),), exc.RegisterOnDevice),
     (runtime_number_as_constant, (randn(9), 5), exc.ShapeSpecializingCall),
 )

@@ -124,6 +124,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "StackTensorExampleOnDevice": {},
     "IndexOutOfRange": {"tensor": "x", "dim": 0, "index": -11, "size": 10},
     "OutOfBoundsAccess": {"tensor": "x", "dim": 0, "index": 13, "size": 10},
+    "DeviceAssertionFailed": {"condition": "assert n > 0", "program": "(3)"},
     "RaceDetected": {"tensor": "out", "index": "(3,)", "conflict": "two programs store to it"},
     "DuplicateStoreIndicesError": {"tensor": "out", "index": "(3,)"},
     # Operations.

@@ -13,6 +13,7 @@ import tilesmith.language as hl
 from tests.frontend.traced import lines_of, trace_of
 from tilesmith import exc
 from tilesmith.frontend.device_forms import DeviceForms
+from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 
 LIMIT = 3
 
@@ -26,7 +27,7 @@ def twice(value: Any) -> Any:
 
 
 def test_helpers_run_over_device_forms_of_what_they_name() -> None:
-    forms = DeviceForms()
+    forms = DeviceForms(None)
     made = forms.of(twice)
     assert made.__code__ is twice.__code__
     assert made.__globals__["smaller"] is forms.of(smaller)
@@ -40,13 +41,13 @@ def factorial(n: int) -> int:
 
 
 def test_a_recursive_helper_has_one_form() -> None:
-    made = DeviceForms().of(factorial)
+    made = DeviceForms(RUNTIME_FUNCTIONS).of(factorial)
     assert made.__globals__["factorial"] is made
     assert made(5) == 120
 
 
 def test_partials_methods_and_short_lists_are_seen_through() -> None:
-    forms = DeviceForms()
+    forms = DeviceForms(None)
     assert forms.of(functools.partial(smaller, 9))() == 3
     assert forms.of([smaller, 1])[0] is forms.of(smaller)
     numbers = [1, 2]
@@ -56,7 +57,7 @@ def test_partials_methods_and_short_lists_are_seen_through() -> None:
 
 
 def test_math_of_plain_numbers_is_python_s() -> None:
-    form = DeviceForms().of(math)
+    form = DeviceForms(None).of(math)
     assert form.sqrt(4.0) == 2.0
     assert form.pi == math.pi
 

@@ -70,3 +70,29 @@ def test_code_is_shown_as_without_checks():
     x, positions = torch.randn(4), torch.tensor([1])
     checked = helion.kernel(gathered, check=True).bind((x, positions))
     assert checked.to_triton_code() == helion.kernel(gathered).bind((x, positions)).to_triton_code()
+
+
+def positive_sums(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0)])
+    for t in hl.tile(x.size(0)):
+        total = x[t, :].sum(1)
+        assert (total > 0).all(), "a sum is not positive"  # the assertion
+        out[t] = total
+    return out
+
+
+def test_an_assertion_is_checked_at_its_line():
+    good, bad = torch.ones(5, 3), torch.ones(5, 3)
+    bad[4] = -1
+    checked = helion.kernel(positive_sums, check=True, config=helion.Config(block_sizes=[2]))
+    assert torch.equal(checked(good), good.sum(1))
+    with pytest.raises(exc.DeviceAssertionFailed, match="a sum is not positive") as caught:
+        checked(bad)
+    assert isinstance(caught.value, AssertionError)
+    assert caught.value.loc is not None
+    assert caught.value.loc.line == line_of("the assertion")
+
+
+def test_compiled_kernels_leave_assertions_out():
+    bad = -torch.ones(5, 3)
+    assert torch.equal(helion.kernel(positive_sums)(bad), bad.sum(1))

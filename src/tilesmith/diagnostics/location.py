@@ -22,6 +22,11 @@ USER_DIRECTORIES = (
     STANDARD_LIBRARY + "site-packages" + os.sep,
     STANDARD_LIBRARY + "dist-packages" + os.sep,
 )
+CONTROL_FLOW = tuple(
+    os.path.join(PACKAGE_DIRECTORY, "frontend", file)
+    for file in ("control_flow.py", "device_loops.py", os.path.join("tracing", "merging.py"))
+)
+"""What runs the loops and branches of device code: their bodies are user code that we call."""
 GENERATED_CODE = ("<string>", "<frozen")
 """What dataclasses and the import system make; no user wrote it."""
 MAX_CALLERS = 8
@@ -154,10 +159,19 @@ def capture_location(*library_directories: str) -> SourceLocation:
     while frame is not None and not _is_user_frame(frame, skipped):
         frame = frame.f_back
     positions: list[Position] = []
-    while frame is not None and len(positions) <= MAX_CALLERS and _is_user_frame(frame, skipped):
-        positions.append((frame, frame.f_lineno, frame.f_lasti))
+    while frame is not None and len(positions) <= MAX_CALLERS:
+        if _is_user_frame(frame, skipped):
+            if not positions or not _is_part(positions[-1][0], frame):
+                positions.append((frame, frame.f_lineno, frame.f_lasti))
+        elif not frame.f_code.co_filename.startswith(CONTROL_FLOW):
+            break
         frame = frame.f_back
     return _innermost(positions[::-1])
+
+
+def _is_part(inner: FrameType, outer: FrameType) -> bool:
+    """Whether a frame is a loop or branch of the function of the other: no call of its own."""
+    return inner.f_code.co_name == outer.f_code.co_name and inner.f_code is not outer.f_code
 
 
 def location_of_traceback(
@@ -172,9 +186,12 @@ def location_of_traceback(
         is_user = _is_user_frame(frame, skipped)
         if is_user and is_after_library:
             positions = []
+        if is_user and positions and _is_part(frame, positions[-1][0]):
+            positions.pop()
         if is_user:
             # The frame itself may have moved on, into a handler.
             positions.append((frame, traceback.tb_lineno, traceback.tb_lasti))
-        is_after_library = not is_user
+        is_flow = frame.f_code.co_filename.startswith(CONTROL_FLOW)
+        is_after_library = not is_user and not is_flow
         traceback = traceback.tb_next
     return _innermost(positions)

@@ -172,12 +172,11 @@ class CantCombineTypesInControlFlow(BaseError):
 
 
 class NumberChangedInControlFlow(CantCombineTypesInControlFlow):
-    """A Python number is changed where only tensors can be."""
+    """A Python number becomes something of another kind in a runtime loop or branch."""
 
-    message = "the Python number `{name}` is changed inside a runtime loop or `if`"
-    expected = ""
-    note = "a Python number is a constant of the compiled code"
-    fix = "make it a 0-d tensor before the loop: `{name} = hl.zeros([], dtype=torch.int32)`"
+    message = "the Python number `{name}` is {before}, and {after} after a runtime loop or `if`"
+    expected = "one kind of number on all paths: bool, integer or float"
+    fix = "start with a number of the kind it becomes, e.g. `{name} = 0.0` for a float"
 
 
 class MultiElementCondition(TypeInferenceError):

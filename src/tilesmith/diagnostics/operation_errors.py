@@ -283,6 +283,13 @@ class OutOfBoundsAccess(IndexOutOfRange):
     fix = "loop over the smaller size, or pass extra_mask to hl.load / hl.store"
 
 
+class DeviceAssertionFailed(BaseError, AssertionError):
+    """The interpreter saw an ``assert`` of device code fail."""
+
+    message = "assertion failed: {condition}"
+    found = "a condition that is false in the program at {program}"
+
+
 class RaceDetected(BaseError):
     """The interpreter saw two programs use one element with no order between them."""
 

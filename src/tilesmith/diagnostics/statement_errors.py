@@ -10,12 +10,9 @@ from tilesmith.diagnostics.catalogue import (
 )
 
 STATEMENT_FIXES: Mapping[str, str] = {
-    "break": "loop with `while <condition>:`, or mask the rest away with torch.where",
-    "continue": "put the rest of the body under an `if`",
     "return": "store the result into a tensor, and return it after the device loop",
     "with": "enter the context around the call of the kernel",
     "try": "check for the exceptional case with `if`; device code raises nothing",
-    "assert": "assert on the host, before the device loop; device code raises nothing",
     "raise": "check on the host, before the device loop; device code raises nothing",
     "del": "leave it out: device values need no freeing",
     "import": "import at the top of the module",
@@ -24,7 +21,6 @@ STATEMENT_FIXES: Mapping[str, str] = {
     "lambda": "define the function at module level, or pass it to the kernel as an argument",
     "a nested def": "define it at module level",
     "a nested class": "define it at module level",
-    "match": "use if/elif",
     "yield": "store the results into a tensor, and return it",
     "yield from": "store the results into a tensor, and return it",
     "async def": "define an ordinary function at module level",

@@ -20,6 +20,8 @@ from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.functions.combine import language_form
 from tilesmith.frontend.language.debugging import breakpoint, print_builtin
 from tilesmith.frontend.language.loops import LoopRange, grid
+from tilesmith.frontend.source.functionalise import RUNTIME
+from tilesmith.frontend.source.helper_functions import rewritten_helper
 from tilesmith.frontend.source.names import is_library, nested_codes
 from tilesmith.frontend.tracing.emission import as_tile, cast
 from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
@@ -27,7 +29,11 @@ from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
 
 def device_range(*bounds: Any) -> LoopRange:
     """``range`` in device code is ``hl.grid``: a loop at run time."""
-    loop = grid(*bounds[:2], step=bounds[2]) if len(bounds) == 3 else grid(*bounds)
+    begin, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if all(isinstance(bound, int) for bound in (begin, end)) and isinstance(step, int) and step:
+        # As in Python, a range whose end lies behind its begin is empty.
+        end = end if range(begin, end, step) else begin
+    loop = grid(begin, end, step=step)
     return replace(loop, is_builtin_range=True)
 
 
@@ -84,8 +90,14 @@ class _Float(metaclass=_NumberType):
     plain, dtype = builtins.float, F32
 
 
-def _zip(*sequences: Any) -> list[tuple[Any, ...]]:
-    """``zip`` of sequences of one length."""
+def _helper_range(*bounds: Any) -> Any:
+    """``range`` in helper functions: Python's own where the bounds are known, else a loop."""
+    is_known = all(isinstance(bound, int) for bound in bounds)
+    return range(*bounds) if is_known else device_range(*bounds)
+
+
+def _zip(*sequences: Any, strict: bool = True) -> list[tuple[Any, ...]]:
+    """``zip`` of sequences of one length: ``strict`` changes nothing."""
     lists = [list(sequence) for sequence in sequences]
     lengths = sorted({len(items) for items in lists})
     if len(lengths) > 1:
@@ -102,8 +114,9 @@ HELPER_BUILTINS: dict[str, Any] = {
     "float": _Float,
     "print": print_builtin,
     "breakpoint": breakpoint,
+    "range": _helper_range,
 }
-"""In helper functions, whose loops are Python's."""
+"""In helper functions, whose loops are Python's where their bounds are known."""
 
 DEVICE_BUILTINS: dict[str, Any] = {**HELPER_BUILTINS, "range": device_range, "zip": _zip}
 
@@ -140,7 +153,8 @@ MAX_ITEMS = 64
 class DeviceForms:
     """Device forms for one trace: every function has one, however it is reached."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
         self._math = DeviceMath()
         self._functions: dict[FunctionType, FunctionType] = {}
 
@@ -171,15 +185,17 @@ class DeviceForms:
         return module if is_plain else _ModuleView(module, self)
 
     def _function(self, function: FunctionType) -> FunctionType:
-        names = dict.fromkeys(
-            name for code in nested_codes(function.__code__) for name in code.co_names
-        )
+        code = rewritten_helper(function.__code__) or function.__code__
+        names = dict.fromkeys(name for part in nested_codes(code) for name in part.co_names)
         scope: dict[str, Any] = {
             "__name__": function.__globals__.get("__name__", ""),
             "__builtins__": {**vars(builtins), **HELPER_BUILTINS},
+            RUNTIME: self._runtime,
         }
-        cells = tuple(map(self._cell, function.__closure__ or ()))
-        made = FunctionType(function.__code__, scope, function.__name__, None, cells)
+        captured = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        originals = [captured[name] for name in code.co_freevars]
+        cells = tuple(map(self._cell, originals))
+        made = FunctionType(code, scope, function.__name__, None, cells)
         made.__qualname__, made.__module__ = function.__qualname__, function.__module__
         # Known before what it calls is looked at: that may be the function itself.
         self._functions[function] = self._functions[made] = made
@@ -187,7 +203,7 @@ class DeviceForms:
         made.__kwdefaults__ = self.of(function.__kwdefaults__)
         module = function.__globals__
         scope.update({name: self.of(module[name]) for name in names if name in module})
-        for cell, original in zip(cells, function.__closure__ or ()):
+        for cell, original in zip(cells, originals):
             self._fill(cell, original)
         return made
 

@@ -19,8 +19,8 @@ from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.dtypes import I64, DType
 from tilesmith.frontend.captured import CapturedValues
 from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
-from tilesmith.frontend.control_flow import RUNTIME_FUNCTIONS
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
+from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
@@ -190,7 +190,7 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
     tracer.guards = GuardList(kernel.keyed)
     tracer.warnings = request.warnings
-    forms = DeviceForms()
+    forms = DeviceForms(RUNTIME_FUNCTIONS)
     overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
         captures = CapturedValues(tracer, forms, request.volatile)

@@ -9,7 +9,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.frame import Evaluators, Frame
-from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
 
 _FIX = (
@@ -38,6 +38,16 @@ def evaluate_breakpoint(op: Breakpoint, frame: Frame) -> None:
     """Call the debugger from a frame at the user's line, with the values as its variables."""
     values = [_tensor(value, frame) for value in op.values]
     _stop_at(op.loc, op.names)(*values)
+
+
+def evaluate_assert(op: Assert, frame: Frame) -> None:
+    """Raise at the user's line where the condition does not hold."""
+    if not frame.tensor(op.condition).item():
+        raise errors.DeviceAssertionFailed(
+            condition=op.message or op.loc.text or "the condition is false",
+            program=_position(frame),
+            loc=op.loc,
+        )
 
 
 def _tensor(value: Value, frame: Frame) -> Any:
@@ -72,6 +82,7 @@ def evaluate_inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
 EVALUATORS: Evaluators = {
     Print: evaluate_print,
     Breakpoint: evaluate_breakpoint,
+    Assert: evaluate_assert,
     InlineTriton: evaluate_inline,
     InlineAsm: evaluate_inline,
 }

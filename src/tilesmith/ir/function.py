@@ -134,6 +134,10 @@ class Builder:
         """Start collecting ops of a nested region."""
         self._stack.append([])
 
+    def drop_regions(self, depth: int) -> None:
+        """Forget the innermost regions, with their ops, until ``depth`` are open."""
+        del self._stack[depth:]
+
     def close_region(self, args: tuple[Value, ...] = ()) -> Region:
         """Stop collecting and hand over the region."""
         return Region(args, tuple(self._stack.pop()))

@@ -18,7 +18,7 @@ from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import Argument, run_prepared
 from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.foreign import Breakpoint, Print
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, Print
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import rewrite_function, walk_function
 from tilesmith.numerics.float_standard import ErrorTerms
@@ -201,7 +201,7 @@ def as_on_device(function: Function, arguments: Mapping[str, Argument]) -> Funct
 
 def _without_debugging(function: Function) -> Function:
     return rewrite_function(
-        function, lambda op: None if isinstance(op, (Print, Breakpoint)) else op
+        function, lambda op: None if isinstance(op, (Print, Breakpoint, Assert)) else op
     )
 
 

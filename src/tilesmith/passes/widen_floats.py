@@ -13,7 +13,7 @@ from tilesmith.dtypes import F64, DType
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk_function
@@ -108,7 +108,7 @@ class _Widener:
             raise CannotWidenError("it has code for one backend, which only that can run")
         if is_elsewhere(op):
             raise CannotWidenError("it goes to memory by address")
-        if isinstance(op, (Print, Breakpoint)):
+        if isinstance(op, (Print, Breakpoint, Assert)):
             return
         if isinstance(op, Cast):
             self._rewrite_cast(op)

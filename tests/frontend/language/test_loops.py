@@ -91,8 +91,13 @@ def tile_of_tile(x):
             x[u] = 0
 
 
-def downwards(x):
+def upwards_by_a_step_down(x):
     for i in hl.grid(0, 5, step=-1):
+        x[i] = 0
+
+
+def without_progress(x):
+    for i in hl.grid(0, 5, step=0):
         x[i] = 0
 
 
@@ -110,7 +115,8 @@ def nested_use(x):
         (odd_block, exc.InvalidBlockSize),
         (mixed_bounds, exc.IncorrectTileUsage),
         (tile_of_tile, exc.TileOfTile),
-        (downwards, exc.IncorrectTileUsage),
+        (upwards_by_a_step_down, exc.InvalidTileRange),
+        (without_progress, exc.IncorrectTileUsage),
         (nested_use, exc.NestedDeviceLoopsConflict),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from tests.frontend.traced import open_tracer
 from tilesmith import exc
 from tilesmith.dtypes import F32, I32
+from tilesmith.frontend.tracing.changed_numbers import NumberChangedError
 from tilesmith.frontend.tracing.emission import full
 from tilesmith.frontend.tracing.merging import (
     Unbound,
@@ -71,8 +72,13 @@ def test_carried_values_keep_their_type() -> None:
         assert spread_number.tile == before.tile
         with pytest.raises(exc.ControlFlowTensorMismatch):
             merge_carried(["a"], (before,), [before], (full(0, I32, (Dim.of("t"),)),))
-        with pytest.raises(exc.NumberChangedInControlFlow):
+        with pytest.raises(exc.CantCombineTypesInControlFlow):
+            merge_carried(["a"], (full(0, I32),), [None], (2.5,))
+        with pytest.raises(NumberChangedError) as changed:
             merge_carried(["n"], (1,), [1], (2,))
+        assert (changed.value.position, changed.value.now) == (0, 2)
+        with pytest.raises(exc.NumberChangedInControlFlow, match="start with a number"):
+            merge_carried(["n"], (True,), [True], (2,))
 
 
 def test_arms_merge_what_is_computed_and_refuse_what_differs() -> None:
@@ -84,7 +90,7 @@ def test_arms_merge_what_is_computed_and_refuse_what_differs() -> None:
         with pytest.raises(exc.ControlFlowTensorMismatch):
             merges_arms("a", left, whole)
         with pytest.raises(exc.NumberChangedInControlFlow):
-            merges_arms("a", 3, 4)
+            merges_arms("a", True, 4)
 
 
 def test_a_list_changed_by_a_call_is_refused() -> None:

@@ -16,12 +16,12 @@ from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.interpreter.foreign import refusal
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier
-from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton
 from tilesmith.ir.traversal import walk_function
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "cpu"
-REFUSED_OPS = (Breakpoint, GroupBarrier, InlineTriton, InlineAsm)
+REFUSED_OPS = (Assert, Breakpoint, GroupBarrier, InlineTriton, InlineAsm)
 """Ops that native code has an error for."""
 
 
@@ -50,6 +50,8 @@ def _refuse(function: Function) -> None:
     for op in walk_function(function):
         if isinstance(op, Breakpoint):
             raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
+        if isinstance(op, Assert):
+            raise errors.BackendUnsupported(operation="`assert`", backend=NAME, loc=op.loc)
         if isinstance(op, GroupBarrier):
             # Threads run one program after the other: one that waits keeps others from coming.
             operation = "a barrier of programs of one grid"

@@ -1,20 +1,20 @@
 """``hl.tile``, ``hl.grid``, ``hl.jagged_tile``: what the iterator of a device loop describes.
 
 Calling ``hl.tile(...)`` in device code gives a ``LoopRange``; the rewritten ``for``
-(``control_flow.py``) turns it into a loop op. Bounds are scalars or sequences of scalars, one per
+(``device_loops.py``) turns it into a loop op. Bounds are scalars or sequences of scalars, one per
 axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
-from tilesmith.frontend.tracing.emission import as_tile, cast, full, reshape
+from tilesmith.frontend.tracing.emission import as_tile, cast, full, integer, reshape
 from tilesmith.frontend.tracing.known_sizes import known_number
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
@@ -40,9 +40,31 @@ class Axis:
     """None: tuned; otherwise an int, a registered block size or a scalar with a block's
     dimension."""
     step: Any = None
-    """Set for index axes (``hl.grid``), which have no block."""
+    """Set for index axes (``hl.grid``), which have no block; below 0 where they run down."""
     lengths: TileValue | None = None
     """Set for ``hl.jagged_tile``: how far the axis reaches in each lane of enclosing tiles."""
+
+    @property
+    def is_down(self) -> bool:
+        """Whether indices get smaller from turn to turn."""
+        return isinstance(self.step, int) and self.step < 0
+
+    def turned(self) -> Axis:
+        """The same indices from the last to the first."""
+        begin, end = load_scalar(self.begin), load_scalar(self.end)
+        if not isinstance(self.step, int):
+            raise errors.IncorrectTileUsage(
+                problem="the step of a reversed loop is known only at run time",
+                fix="use a step that is known, or compute the index from a loop without one",
+            )
+        if isinstance(begin, int) and isinstance(end, int):
+            indices = range(begin, end, self.step)[::-1]
+            return Axis(indices.start, indices.stop, step=indices.step)
+        low, high = (end, begin) if self.is_down else (begin, end)
+        length = integer("add", integer("sub", high, low), abs(self.step) - 1)
+        count = integer("floordiv", length, abs(self.step))
+        last = integer("add", begin, integer("mul", integer("sub", count, 1), self.step))
+        return Axis(last, integer("sub", begin, 1 if self.step > 0 else -1), step=-self.step)
 
 
 @dataclass(frozen=True)
@@ -54,9 +76,28 @@ class LoopRange:
     """Whether the loop variable is a tuple (bounds were given as a sequence)."""
     function: str
     is_builtin_range: bool = False
+    is_reversed: bool = False
+    """Whether tiles come from the last to the first; index axes are turned round instead."""
+    stopped: str = ""
+    """The flag that a ``break`` in the loop sets."""
     user_name = "a loop"
 
+    @property
+    def can_end_early(self) -> bool:
+        """Whether a ``break`` ends it; in other loops the flag makes the other turns empty."""
+        return bool(self.stopped) and len(self.axes) == 1 and self.axes[0].step is not None
+
+    def __reversed__(self) -> LoopRange:
+        if any(axis.step is None for axis in self.axes):
+            return replace(self, is_reversed=not self.is_reversed)
+        return replace(self, axes=tuple(axis.turned() for axis in self.axes))
+
     def __iter__(self) -> Any:
+        # A comprehension, `zip`, `sum`, ...: plain Python, which takes a range that is known.
+        (axis, *_) = self.axes
+        bounds = (axis.begin, axis.end, axis.step)
+        if self.is_builtin_range and all(isinstance(bound, int) for bound in bounds):
+            return iter(range(*bounds))
         raise errors.LoopFunctionNotInFor(
             function="range" if self.is_builtin_range else f"hl.{self.function}"
         )
@@ -96,10 +137,12 @@ def _ranges(
             problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)}",
             fix="all must be scalars, or sequences of the same length",
         )
-    for low, high in zip(begins, ends):
+    for low, high, item in zip(begins, ends, extras):
         _check_bound(low, function)
         _check_bound(high, function)
-        if isinstance(low, int) and isinstance(high, int) and low > high:
+        is_known = isinstance(low, int) and isinstance(high, int)
+        is_down = isinstance(item, int) and item < 0 and function == "grid"
+        if is_known and (high > low if is_down else low > high):
             raise errors.InvalidTileRange(begin=low, end=high)
     return list(zip(begins, ends, extras)), is_tuple
 
@@ -124,10 +167,10 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
     current_tracer("hl.grid")
     ranges, is_tuple = _ranges(begin_or_end, end_or_none, step, "grid")
     for _, _, stride in ranges:
-        if isinstance(stride, int) and stride < 1:
+        if isinstance(stride, int) and stride == 0:
             raise errors.IncorrectTileUsage(
-                problem=f"the step of a loop is {stride}",
-                fix="loops run upwards: use a positive step and compute the index from it",
+                problem="the step of a loop is 0",
+                fix="use a step above 0, or below 0 to run down",
             )
     return LoopRange(
         tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
@@ -215,7 +258,7 @@ class BoundAxis:
 def bind_axis(axis: Axis, name: str) -> BoundAxis:
     """Emit the bounds of an axis and declare its block."""
     dtype = current_tracer("a loop").index_dtype
-    bounds = [_load_scalar(axis.begin), _load_scalar(axis.end)]
+    bounds = [load_scalar(axis.begin), load_scalar(axis.end)]
     for bound in bounds:
         is_wide_constant = isinstance(bound, int) and abs(bound) > WIDE_LIMIT
         if is_wide_constant or (
@@ -224,8 +267,8 @@ def bind_axis(axis: Axis, name: str) -> BoundAxis:
             dtype = I64
     begin, end = (as_tile(bound, dtype).value for bound in bounds)
     if axis.step is not None:
-        return BoundAxis(begin, end, "", as_tile(_load_scalar(axis.step), dtype).value)
-    block = _resolve_block(axis, name)
+        return BoundAxis(begin, end, "", as_tile(load_scalar(axis.step), dtype).value)
+    block = resolve_block(axis, name)
     if block is None:
         return BoundAxis(begin, end, "", full(1, dtype).value, is_unit_tile=True)
     return BoundAxis(begin, end, block, None, lengths=axis.lengths)
@@ -239,11 +282,12 @@ def _is_index(bound: TileValue) -> bool:
     return isinstance(bound, Scalar)
 
 
-def _load_scalar(bound: Any) -> Any:
+def load_scalar(bound: Any) -> Any:
+    """A bound that is a host tensor of one element, as the scalar in it."""
     return bound[()] if isinstance(bound, TensorRef) else bound
 
 
-def _resolve_block(axis: Axis, name: str) -> str | None:
+def resolve_block(axis: Axis, name: str) -> str | None:
     """The block symbol of an axis (None for a fixed size of 1)."""
     tracer = current_tracer("hl.tile")
     size = axis.block_size

@@ -18,6 +18,7 @@ from tilesmith.frontend.source.kernel_source import (
     KernelSource,
     is_barrier,
     is_language_call,
+    without_reversed,
 )
 from tilesmith.frontend.source.names import bound_names, is_library, nested_codes, read_names
 
@@ -28,10 +29,9 @@ _NOT_SUPPORTED = {
     ast.FunctionDef: "a nested `def`", ast.ClassDef: "a nested `class`", ast.Raise: "`raise`",
     ast.Global: "`global`", ast.Nonlocal: "`nonlocal`", ast.Delete: "`del`", ast.Import: "`import`",
     ast.ImportFrom: "`import`", ast.AsyncFor: "`async for`", ast.AsyncFunctionDef: "`async def`",
-    ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`", ast.Match: "`match`",
+    ast.Yield: "`yield`", ast.YieldFrom: "`yield from`", ast.Await: "`await`",
     ast.NamedExpr: "`:=`",
 }  # fmt: skip
-_NO_DEVICE_FORM = {ast.Break: "`break`", ast.Continue: "`continue`"}
 
 
 def check_device_code(source: KernelSource) -> None:
@@ -39,6 +39,7 @@ def check_device_code(source: KernelSource) -> None:
     for loop in source.loops:
         for node in ast.walk(loop):
             _check_node(node, source)
+        _check_breaks(loop, source)
     _check_loop_functions(source)
     _check_barriers(source)
     _check_globals(source)
@@ -54,10 +55,6 @@ def _check_node(node: ast.AST, source: KernelSource) -> None:
         raise errors.StatementNotSupported(
             statement=_NOT_SUPPORTED[kind], loc=source.location(node)
         )
-    if kind in _NO_DEVICE_FORM:
-        raise errors.UnsupportedPythonType(
-            construct=_NO_DEVICE_FORM[kind], loc=source.location(node)
-        )
     if isinstance(node, ast.While) and node.orelse:
         raise errors.StatementNotSupported(
             statement="`while ... else`", loc=source.location(node.orelse[0])
@@ -68,6 +65,21 @@ def _check_node(node: ast.AST, source: KernelSource) -> None:
         _check_targets(node, source)
 
 
+def _check_breaks(loop: ast.stmt, source: KernelSource) -> None:
+    """A loop whose turns run at the same time has no last one to stop after."""
+    waiting: list[ast.AST] = list(ast.iter_child_nodes(loop))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Break):
+            raise errors.UnsupportedPythonType(
+                construct="`break` out of the outermost loop",
+                fix="use `continue` to skip a tile: the tiles of this loop run at the same time",
+                loc=source.location(node),
+            )
+        if not isinstance(node, (ast.For, ast.While)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
 def _check_targets(node: ast.Assign, source: KernelSource) -> None:
     loc = source.location(node)
     if len(node.targets) > 1:
@@ -76,9 +88,8 @@ def _check_targets(node: ast.Assign, source: KernelSource) -> None:
     (target,) = node.targets
     parts = target.elts if isinstance(target, ast.Tuple) else [target]
     for part in parts:
-        if isinstance(part, ast.Starred):
-            raise errors.StarredArgsNotSupportedOnDevice(starred=ast.unparse(part), loc=loc)
-        if not isinstance(part, (ast.Name, ast.Subscript)):
+        is_list_of_rest = isinstance(part, ast.Starred) and isinstance(part.value, ast.Name)
+        if not is_list_of_rest and not isinstance(part, (ast.Name, ast.Subscript)):
             _invalid_assignment(part, source)
 
 
@@ -89,7 +100,8 @@ def _invalid_assignment(part: ast.AST, source: KernelSource) -> NoReturn:
 def _check_loop_functions(source: KernelSource) -> None:
     """``hl.tile`` and its kin mean something only after ``for ... in``."""
     nodes = list(ast.walk(source.tree))
-    iterators = {id(node.iter) for node in nodes if isinstance(node, (ast.For, ast.comprehension))}
+    loops = (node for node in nodes if isinstance(node, (ast.For, ast.comprehension)))
+    iterators = {id(without_reversed(node.iter)) for node in loops}
     for node in nodes:
         if id(node) in iterators or not isinstance(node, ast.Call):
             continue

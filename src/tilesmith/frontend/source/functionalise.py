@@ -55,7 +55,7 @@ def _function(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast
     return function
 
 
-def _place(tree: ast.AST, origin: ast.AST) -> None:
+def place(tree: ast.AST, origin: ast.AST) -> None:
     """Give nodes without a place the first line of ``origin``.
 
     Python reports a call over several lines at its last one, so made-up calls must not span lines.
@@ -73,9 +73,9 @@ def _place(tree: ast.AST, origin: ast.AST) -> None:
 class Functionaliser(ast.NodeTransformer):
     """One rewriting of a device function's body."""
 
-    def __init__(self, bound: Iterable[str]) -> None:
-        self._host = frozenset(bound)
-        self._bound = set(bound)
+    def __init__(self, host: Iterable[str], local: Iterable[str] = ()) -> None:
+        self._host = frozenset(host)
+        self._bound = {*host, *local}
         """Names that have been bound earlier in program order (possibly to the unbound marker)."""
         self._counter = 0
 
@@ -138,7 +138,7 @@ class Functionaliser(ast.NodeTransformer):
         for statement in statements:
             if isinstance(statement, ast.FunctionDef):
                 ast.copy_location(statement, node)
-            _place(statement, node)
+            place(statement, node)
         return list(statements)
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
@@ -265,7 +265,7 @@ class Functionaliser(ast.NodeTransformer):
         return self._expression(node, _runtime_call("replaced", node))
 
     def _expression(self, node: ast.expr, call: ast.expr) -> ast.expr:
-        _place(call, node)
+        place(call, node)
         return call
 
 

@@ -64,6 +64,14 @@ class KernelSource:
         """Where a node stands."""
         return location_of_node(node, self.function)
 
+    def refuse_pattern(self, pattern: ast.AST) -> errors.BaseError:
+        """The error for a pattern of ``match`` that branches cannot express."""
+        return errors.StatementNotSupported(
+            statement=f"the pattern `{ast.unparse(pattern)}`",
+            fix="match values, names, sequences of these, or alternatives; or use if/elif",
+            loc=self.location(pattern),
+        )
+
 
 def location_of_node(node: ast.AST, function: Callable[..., Any]) -> SourceLocation:
     """Where a node of a function's source stands."""
@@ -150,8 +158,17 @@ def is_barrier(node: ast.AST, function: Callable[..., Any]) -> bool:
 
 def _is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
     return isinstance(statement, ast.For) and is_language_call(
-        statement.iter, LOOP_FUNCTIONS, function
+        without_reversed(statement.iter), LOOP_FUNCTIONS, function
     )
+
+
+def without_reversed(iterator: ast.expr) -> ast.expr:
+    """What ``reversed(...)`` turns round; anything else as it is."""
+    match iterator:
+        case ast.Call(ast.Name("reversed"), [inner], []):
+            return inner
+        case _:
+            return iterator
 
 
 def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) -> None:

@@ -49,6 +49,11 @@ class _Collector(ast.NodeVisitor):
             self.loaded.setdefault(node.target.id, node.target)
         self.generic_visit(node)
 
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        if node.name is not None:
+            self.stored.setdefault(node.name, node)
+        self.generic_visit(node)
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.stored.setdefault(node.name, node)
         self._visit_scope(node, node.body)

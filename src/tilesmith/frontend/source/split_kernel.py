@@ -17,8 +17,10 @@ import torch
 from typing_extensions import override
 
 from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
+from tilesmith.frontend.source.jumps import without_jumps
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import bound_names, definitely_bound, read_names
+from tilesmith.frontend.source.patterns import without_match
 
 LAUNCH = "__launch"
 _DATA = (int, float, str, torch.Tensor, list, tuple, dict)
@@ -113,7 +115,8 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
 
 def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
     local = set(bound_names(source.loops)) - set(captured)
-    loops = rebind_updated_names(source.fresh().loops, local, RUNTIME)
+    loops = without_match(source.fresh().loops, source.refuse_pattern)
+    loops = rebind_updated_names(without_jumps(loops, RUNTIME), local, RUNTIME)
     body = Functionaliser(captured).block(loops)
     tree = _plain_function(source.tree, "__device", body)
     tree.args.args = [ast.arg(name) for name in captured]

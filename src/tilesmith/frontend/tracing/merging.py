@@ -18,7 +18,13 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
-from tilesmith.frontend.tracing.emission import cast, full
+from tilesmith.frontend.tracing.changed_numbers import (
+    NumberChangedError,
+    as_version,
+    is_number,
+    is_same,
+    scalar_for,
+)
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.values import Scalar, TileValue
@@ -79,8 +85,13 @@ def merge_carried(
     for position, (name, before, now) in enumerate(zip(names, state, out)):
         if isinstance(before, TileValue):
             merged.append((position, _checked_merge(name, before, now)))
-        elif not isinstance(before, Unbound) and now is not inner[position] and now != before:
-            raise cannot_combine(name, before, now)
+            continue
+        if isinstance(before, Unbound) or now is inner[position] or is_same(before, now):
+            continue
+        is_scalar = not isinstance(now, TileValue) or not now.tile.rank
+        if is_number(before) and is_scalar and scalar_for(before, now) is not None:
+            raise NumberChangedError(position, now)
+        raise cannot_combine(name, before, now)
     return merged
 
 
@@ -112,15 +123,12 @@ def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
 
 
 def _checked_merge(name: str, before: TileValue, now: Any) -> TileValue:
-    if isinstance(now, (int, float)) and not isinstance(now, bool):
-        now = full(now, before.tile.dtype, before.tile.shape)
-    if not isinstance(now, TileValue):
+    version = as_version(before, now)
+    if version is None:
         raise cannot_combine(name, before, now)
-    if isinstance(before, Scalar) and before.tile.rank == now.tile.rank == 0:
-        now = cast(now, before.tile.dtype)
-    if now.tile != before.tile:
-        raise _changed(name, before, now)
-    return now
+    if version.tile != before.tile:
+        raise _changed(name, before, version)
+    return version
 
 
 def _describe(value: Any) -> str:
@@ -153,7 +161,7 @@ def merges_arms(name: str, left: Any, right: Any) -> bool:
         if left.tile != right.tile:
             raise _changed(name, left, right)
         return True
-    if isinstance(left, TileValue) or isinstance(right, TileValue) or left != right:
+    if not is_same(left, right):
         raise cannot_combine(name, left, right)
     return False
 

@@ -62,6 +62,15 @@ class OpenRegion:
     """The tile of each bound block."""
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A point of a trace that it can return to."""
+
+    depth: int
+    num_blocks: int
+    random_calls: int
+
+
 @dataclass
 class Tracer:
     """Collects the IR of one kernel."""
@@ -144,6 +153,16 @@ class Tracer:
     def take_region(self, args: tuple[Value, ...]) -> Region:
         """The region closed last."""
         return self.builder.close_region(args)
+
+    def mark(self) -> Mark:
+        """Where the trace stands, to begin again from here."""
+        return Mark(self.builder.depth, len(self.blocks), self.random_calls)
+
+    def return_to(self, mark: Mark) -> None:
+        """Forget the regions opened since; ops of regions that were open already stay."""
+        self.builder.drop_regions(mark.depth)
+        del self.blocks[mark.num_blocks :]
+        self.random_calls = mark.random_calls
 
     def bound_blocks(self) -> set[str]:
         """Blocks bound by the loops that are open now."""

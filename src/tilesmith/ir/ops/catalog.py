@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
@@ -22,6 +22,6 @@ FAMILIES: dict[str, tuple[type[Operation], ...]] = {
     "shape": (ExpandDims, Broadcast, Reshape, Permute),
     "rearrangement": (Join, Select, Gather, Sort),
     "control_flow": (Grid, GridBarrier, GroupBarrier, Loop, While, If, Yield),
-    "foreign": (Print, Breakpoint, InlineTriton, InlineAsm),
+    "foreign": (Print, Breakpoint, Assert, InlineTriton, InlineAsm),
 }
 OPS_BY_NAME = {cls.name: cls for family in FAMILIES.values() for cls in family}

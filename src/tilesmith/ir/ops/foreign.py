@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Opaque
-from tilesmith.ir.operation import Operation, Trait, attribute, op, operands
+from tilesmith.ir.operation import Operation, Trait, attribute, op, operand, operands
 from tilesmith.ir.types import Value
 
 
@@ -31,6 +31,18 @@ class Breakpoint(Operation):
     @override
     def verify(self) -> str | None:
         return None if len(self.names) == len(self.values) else "one name is needed for each value"
+
+
+@op("assert", Trait.EFFECT, num_results=0, axes=Opaque())
+class Assert(Operation):
+    """Raise with ``message`` where the scalar ``condition`` is false (interpreter only)."""
+
+    condition: Value = operand()
+    message: str = attribute(default="")
+
+    @override
+    def verify(self) -> str | None:
+        return "the condition is no scalar" if self.condition.tile.rank else None
 
 
 @op("inline_triton", Trait.EFFECT | Trait.READS | Trait.WRITES, num_results=None, axes=Opaque())

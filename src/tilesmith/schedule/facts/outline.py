@@ -171,7 +171,9 @@ class FunctionOutline:
 
         Recognises ``[b, min(b + s, e))``, the range of an outer tile that begins at ``b``.
         """
-        return self._length_from(loop.begins[position], loop.ends[position])
+        bound = self._length_from(loop.begins[position], loop.ends[position])
+        # A loop over one tile of its own block (tiles in reverse) says nothing about the block.
+        return None if bound == loop.blocks[position] else bound
 
     def _length_from(self, begin: Value, end: Value) -> int | str | None:
         op = self.definitions.get(end)

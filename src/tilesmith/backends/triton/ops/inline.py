@@ -12,7 +12,7 @@ import tilesmith.exc as errors
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call
 from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
-from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
 
 
@@ -108,6 +108,12 @@ def emit_print(emitter: Emitter, op: Print) -> None:
     prefix = op.prefix.replace("\\", "\\\\").replace(chr(34), '\\"').replace("%", "%%")
     values = [str(emitter.exact(value)) for value in op.values]
     emitter.writer.statement("tl.device_print", [f'"{prefix}"', *values])
+
+
+def emit_assert(emitter: Emitter, op: Assert) -> None:
+    """Triton's own assertion: it checks where Triton debugs."""
+    arguments = [str(emitter.exact(op.condition)), _quoted(op.message)]
+    emitter.writer.statement("tl.device_assert", arguments)
 
 
 def emit_breakpoint(emitter: Emitter, op: Breakpoint) -> None:

@@ -15,7 +15,7 @@ from tilesmith.backends.triton.ops import (
 )
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.foreign import Breakpoint, InlineAsm, InlineTriton, Print
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
@@ -56,6 +56,7 @@ RULES: Rules = {
     If: control_flow.emit_if,
     Print: inline.emit_print,
     Breakpoint: inline.emit_breakpoint,
+    Assert: inline.emit_assert,
     InlineTriton: inline.emit_inline_triton,
     InlineAsm: inline.emit_inline_asm,
     Yield: control_flow.emit_yield,

@@ -1,0 +1,334 @@
+"""The runtime side of rewritten ``for`` loops: device loops become loop ops, static ones unroll.
+
+A loop that counts down counts its turns instead and computes the index; one over tiles in reverse
+runs a loop of one tile in each turn. A loop over indices with a ``break`` becomes a ``while`` op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import tilesmith.exc as errors
+from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.control_flow import (
+    all_of,
+    any_of,
+    choose,
+    compare_chain,
+    named,
+    negate,
+    run_assert,
+    run_if,
+    run_while,
+    trace_while,
+    updated,
+    with_changed_numbers,
+)
+from tilesmith.frontend.functions.combine import language_form
+from tilesmith.frontend.language.loops import (
+    Axis,
+    BoundAxis,
+    LoopRange,
+    bind_axis,
+    load_scalar,
+    resolve_block,
+)
+from tilesmith.frontend.tracing.emission import apply, cast, full, integer
+from tilesmith.frontend.tracing.merging import (
+    State,
+    Unbound,
+    carried_argument,
+    check_captures,
+    check_others,
+    identifier_of,
+    merge_carried,
+    spread,
+    values_after_loop,
+)
+from tilesmith.frontend.tracing.tensors import TensorRef
+from tilesmith.frontend.tracing.tile import OnlyTile, Tile
+from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.values import Scalar, TileValue, size_of_dim
+from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.types import Dim, Value
+
+_NOT_ITERABLE = (TileValue, TensorRef, dict, set, int, Tile, Unbound)
+
+
+def unpack(item: Any, count: int) -> Any:
+    """The loop variable for a tuple target."""
+    is_alone = isinstance(item, OnlyTile) and count == 1
+    if isinstance(item, (Tile, TileValue)) and not is_alone:
+        raise errors.FailedToUnpackTile(count=count)
+    return item
+
+
+def until(flag: str, iterator: Any) -> Any:
+    """The iterator of a loop with a ``break``, which sets the flag."""
+    return replace(iterator, stopped=flag) if isinstance(iterator, LoopRange) else iterator
+
+
+def run_for(
+    iterator: Any,
+    body: Callable[..., State],
+    names: Sequence[str],
+    state: State,
+    targets: Sequence[str],
+    others: dict[str, Any],
+) -> State:
+    """Run a ``for`` of device code: a loop op for ``hl.tile``/``hl.grid``, else unrolled."""
+    check_captures(others, state)
+    if isinstance(iterator, LoopRange):
+        tracer = current_tracer(iterator.function)
+        if not tracer.regions:
+            return _trace_grid(tracer, iterator, body, (names, state), targets)
+        if iterator.is_reversed:
+            body, iterator = _one_tile_per_turn(iterator, body, (names, targets, others))
+        items = spread(names, state)
+        carried = (items.names, items.leaves)
+        trace = _trace_until if iterator.can_end_early else _trace_loop
+        with check_others(others, state):
+            after = trace(tracer, iterator, items.on_leaves(body), carried, targets)
+        return items.joined(after)
+    is_sequence = isinstance(iterator, OnlyTile)
+    if isinstance(iterator, _NOT_ITERABLE) and not is_sequence:
+        raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator))
+    for item in iterator:
+        state = body(item, *state)
+    return state
+
+
+@dataclass(frozen=True)
+class _CountedAxis:
+    """An axis of a loop op, and how the index of a turn follows from the op's position."""
+
+    axis: BoundAxis
+    strided: BoundAxis
+    """The axis as the user wrote it; the same where positions are indices."""
+
+    def index(self, position: Value) -> Value:
+        """The index that a position stands for."""
+        if self.axis is self.strided or self.strided.step is None:
+            return position
+        offset = integer("mul", Scalar(position), Scalar(self.strided.step))
+        return integer("add", Scalar(self.strided.begin), offset).value
+
+
+def _hints(loop: LoopRange, targets: Sequence[str]) -> Sequence[str]:
+    if len(targets) == len(loop.axes):
+        return targets
+    return [f"{targets[0] if targets else 'tile'}_{i}" for i in range(len(loop.axes))]
+
+
+def _bind(loop: LoopRange, targets: Sequence[str], *, is_grid: bool) -> list[_CountedAxis]:
+    """The axes of a loop op. A grid has no steps, and no op runs down: such axes count turns."""
+    bound: list[_CountedAxis] = []
+    for item, hint in zip(loop.axes, _hints(loop, targets)):
+        axis = bind_axis(item, hint)
+        has_steps = item.step is not None and not (isinstance(item.step, int) and item.step == 1)
+        is_counted = item.is_down or (is_grid and has_steps)
+        bound.append(_CountedAxis(_counting(axis, item) if is_counted else axis, axis))
+    return bound
+
+
+def _counting(axis: BoundAxis, item: Axis) -> BoundAxis:
+    assert axis.step is not None
+    ends = (Scalar(axis.begin), Scalar(axis.end))
+    low, high = ends[::-1] if item.is_down else ends
+    count = integer("sub", high, low)
+    if not (isinstance(item.step, int) and item.step == -1):
+        step = full(-item.step, axis.begin.tile.dtype) if item.is_down else Scalar(axis.step)
+        last = integer("add", count, step)
+        count = integer("floordiv", integer("sub", last, 1), step)
+    dtype = axis.end.tile.dtype
+    return replace(
+        axis, begin=full(0, dtype).value, end=cast(count, dtype).value, step=full(1, dtype).value
+    )
+
+
+def _loop_variable(loop: LoopRange, axes: list[_CountedAxis], positions: Sequence[Value]) -> Any:
+    variables: list[Any] = []
+    for counted, position in zip(axes, positions):
+        axis, begin = counted.axis, counted.index(position)
+        is_tile = bool(axis.block) or axis.is_unit_tile
+        make = OnlyTile if loop.is_tuple and len(axes) == 1 else Tile
+        tile = make(axis.block or None, begin, axis.begin, axis.end, axis.lengths)
+        if axis.block:
+            current_tracer("tile").region.tiles[axis.block] = tile
+        variables.append(tile if is_tile else Scalar(begin))
+    is_alone = len(variables) == 1 and isinstance(variables[0], Tile)
+    return tuple(variables) if loop.is_tuple and not is_alone else variables[0]
+
+
+def _position_args(axes: Sequence[_CountedAxis], targets: Sequence[str]) -> tuple[Value, ...]:
+    bound = [counted.axis for counted in axes]
+    names = targets if len(targets) == len(bound) else [axis.block or "index" for axis in bound]
+    return tuple(
+        Value(axis.begin.type, f"{name}_begin" if axis.block else name, locate())
+        for axis, name in zip(bound, names)
+    )
+
+
+def _trace_grid(
+    tracer: Tracer,
+    loop: LoopRange,
+    body: Callable[..., State],
+    carried: tuple[Sequence[str], State],
+    targets: Sequence[str],
+) -> State:
+    names, state = carried
+    axes = _bind(loop, targets, is_grid=True)
+    bound = [counted.axis for counted in axes]
+    args = _position_args(axes, targets)
+    with tracer.open_region("grid", tuple(axis.block for axis in bound if axis.block)):
+        body(_loop_variable(loop, axes, args), *state)
+        tracer.builder.effect(Yield)
+    region = tracer.take_region(args)
+    tracer.builder.effect(
+        Grid,
+        begins=tuple(axis.begin for axis in bound),
+        ends=tuple(axis.end for axis in bound),
+        blocks=tuple(axis.block for axis in bound),
+        body=region,
+    )
+    return tuple(Unbound(name, errors.CrossRootDeviceValue) for name in names)
+
+
+def _trace_loop(
+    tracer: Tracer,
+    loop: LoopRange,
+    body: Callable[..., State],
+    carried: tuple[Sequence[str], State],
+    targets: Sequence[str],
+) -> State:
+    names, start = carried
+    axes = _bind(loop, targets, is_grid=False)
+
+    def trace(state: State) -> State:
+        return _trace_turns(tracer, (loop, axes, targets), body, names, state)
+
+    return with_changed_numbers(start, trace)
+
+
+def _trace_turns(
+    tracer: Tracer,
+    bound: tuple[LoopRange, list[_CountedAxis], Sequence[str]],
+    body: Callable[..., State],
+    names: Sequence[str],
+    state: State,
+) -> State:
+    loop, counted, targets = bound
+    axes = [item.axis for item in counted]
+    args = _position_args(counted, targets)
+    where = locate()
+    with tracer.open_region("loop", tuple(axis.block for axis in axes if axis.block)):
+        inner = [carried_argument(name, value) for name, value in zip(names, state)]
+        out = body(_loop_variable(loop, counted, args), *inner)
+        yielded = merge_carried(names, state, inner, out)
+        tracer.builder.effect(Yield, values=tuple(new.value for _, new in yielded))
+    positions = [position for position, _ in yielded]
+    region_args = (*args, *(inner[p]._value for p in positions))
+    region = tracer.take_region(region_args)
+    results = tuple(Value(state[p].tile, identifier_of(names[p]), where) for p in positions)
+    tracer.builder.insert(
+        Loop(
+            begins=tuple(axis.begin for axis in axes),
+            ends=tuple(axis.end for axis in axes),
+            steps=tuple(axis.step for axis in axes if axis.step is not None),
+            init=tuple(state[p].value for p in positions),
+            blocks=tuple(axis.block for axis in axes),
+            body=region,
+            results=results,
+            loc=where,
+        )
+    )
+    return values_after_loop(names, state, dict(zip(positions, results)))
+
+
+def _trace_until(
+    tracer: Tracer,
+    loop: LoopRange,
+    body: Callable[..., State],
+    carried: tuple[Sequence[str], State],
+    targets: Sequence[str],
+) -> State:
+    """A loop over indices that a ``break`` ends: a ``while`` op with a counter."""
+    names, state = carried
+    (counted,) = _bind(loop, targets, is_grid=False)
+    axis = counted.axis
+    assert axis.step is not None
+    step, flag = Scalar(axis.step), names.index(loop.stopped)
+
+    def goes_on(position: Scalar, *values: Any) -> Any:
+        return all_of(lambda: apply("lt", position, Scalar(axis.end)), lambda: negate(values[flag]))
+
+    def turn(position: Scalar, *values: Any) -> State:
+        # The condition has looked at the flag: it is down in every turn.
+        values = (*values[:flag], False, *values[flag + 1 :])
+        after = body(_loop_variable(loop, [counted], (position.value,)), *values)
+        return (integer("add", position, step), *after)
+
+    counter = targets[0] if len(targets) == 1 else "index"
+    after = trace_while(goes_on, turn, (counter, *names), (Scalar(axis.begin), *state))
+    return after[1:]
+
+
+def _one_tile_per_turn(
+    loop: LoopRange,
+    body: Callable[..., State],
+    context: tuple[Sequence[str], Sequence[str], dict[str, Any]],
+) -> tuple[Callable[..., State], LoopRange]:
+    """Body and iterator of a loop over tiles in reverse: it counts tiles down, one in each turn.
+
+    Partial tiles stay where they are: at the end of the range, and so in the first turn.
+    """
+    names, targets, others = context
+    sizes = [_size_of_tile(axis, hint) for axis, hint in zip(loop.axes, _hints(loop, targets))]
+    axes = [replace(a, begin=load_scalar(a.begin), end=load_scalar(a.end)) for a in loop.axes]
+    counts: list[Scalar] = []
+    for axis, size in zip(axes, sizes):
+        length = integer("sub", axis.end, axis.begin)
+        counts.append(integer("floordiv", integer("add", length, integer("sub", size, 1)), size))
+
+    def turn(turns: tuple[Scalar, ...], *state: Any) -> State:
+        tiles: list[Axis] = []
+        for axis, size, count, number in zip(axes, sizes, counts, turns):
+            from_last = integer("sub", integer("sub", count, 1), number)
+            begin = integer("mul", from_last, size)
+            if not (isinstance(axis.begin, int) and axis.begin == 0):
+                begin = integer("add", axis.begin, begin)
+            end = integer("minimum", integer("add", begin, size), axis.end)
+            tiles.append(replace(axis, begin=begin, end=end, block_size=size))
+        one = replace(loop, axes=tuple(tiles), is_reversed=False, stopped="")
+        return run_for(one, body, names, state, targets, others)
+
+    turns = tuple(Axis(0, count, step=1) for count in counts)
+    return turn, LoopRange(turns, True, "grid", stopped=loop.stopped)
+
+
+def _size_of_tile(axis: Axis, hint: str) -> Any:
+    block = resolve_block(axis, hint)
+    return 1 if block is None else size_of_dim(Dim.of(block))
+
+
+RUNTIME_FUNCTIONS = SimpleNamespace(
+    Unbound=Unbound,
+    all_of=all_of,
+    any_of=any_of,
+    choose=choose,
+    compare_chain=compare_chain,
+    named=named,
+    negate=negate,
+    replaced=language_form,
+    run_assert=run_assert,
+    run_for=run_for,
+    run_if=run_if,
+    run_while=run_while,
+    unpack=unpack,
+    until=until,
+    updated=updated,
+)
+"""What rewritten code calls, under the names that ``functionalise.py`` writes into it."""
