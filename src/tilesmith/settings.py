@@ -52,10 +52,13 @@ class Rule:
     """The value meant by the text of an environment variable."""
 
 
-def _accept_flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise TypeError
+def _instance_of(kind: type) -> Callable[[object], object]:
+    def accept(value: object) -> object:
+        if isinstance(value, kind):
+            return value
+        raise TypeError
+
+    return accept
 
 
 def _parse_flag(text: str) -> bool:
@@ -63,11 +66,6 @@ def _parse_flag(text: str) -> bool:
     if word in TRUE_WORDS + FALSE_WORDS:
         return word in TRUE_WORDS
     raise ValueError
-
-
-FLAG = Rule(
-    "True or False (in the environment 1/true/yes/on or 0/false/no/off)", _accept_flag, _parse_flag
-)
 
 
 def _whole(minimum: int, *, optional: bool = False) -> Rule:
@@ -87,9 +85,6 @@ def _accept_number(value: object) -> float | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return float(value)
     raise ValueError
-
-
-NUMBER = Rule("a number >= 0 or None", _accept_number, float)
 
 
 def _one_of(*names: str, **aliases: str) -> Rule:
@@ -112,12 +107,6 @@ def _accept_index_dtype(value: object) -> str | None:
     if name in ("int32", "int64"):
         return name
     raise ValueError
-
-
-def _accept_ref_mode(value: object) -> RefMode:
-    if isinstance(value, RefMode):
-        return value
-    raise TypeError
 
 
 def _parse_ref_mode(text: str) -> RefMode:
@@ -156,10 +145,6 @@ def _accept_path(value: str | os.PathLike[str] | None) -> str | None:
     return None if value is None else str(Path(value).expanduser())
 
 
-def _accept_mapping(value: Mapping[str, object]) -> dict[str, object]:
-    return dict(value.items())
-
-
 def _parse_mapping(text: str) -> object:
     return json.loads(text if text.startswith("{") else Path(text).read_text())
 
@@ -170,6 +155,9 @@ def _accept_callable(value: object) -> object:
     raise TypeError
 
 
+FLAG_WORDS = "True or False (in the environment 1/true/yes/on or 0/false/no/off)"
+FLAG = Rule(FLAG_WORDS, _instance_of(bool), _parse_flag)
+NUMBER = Rule("a number >= 0 or None", _accept_number, float)
 PATH = Rule("a path", _accept_path)
 CALLABLE = Rule("a function or None", _accept_callable)
 ANYTHING = Rule("anything", lambda value: value)
@@ -178,14 +166,13 @@ BACKEND = _one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
 DOT_PRECISION = _one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
 EFFORT = _one_of("none", "quick", "full")
 INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)
-REF_MODE = Rule("RefMode.OFF or RefMode.EAGER", _accept_ref_mode, _parse_ref_mode)
+REF_MODE = Rule("RefMode.OFF or RefMode.EAGER", _instance_of(RefMode), _parse_ref_mode)
 WARNINGS = Rule("a list of warning classes or their names", _accept_warnings, _parse_list)
 LOG_LEVEL = Rule("a logging level: a name or a number >= 0", _accept_log_level)
 PRECOMPILE = Rule('"fork", "spawn" or None', _accept_precompile)
 PATHS = Rule("a list of paths", _accept_paths, _parse_list)
-MAPPING = Rule(
-    "a dict (in the environment: JSON, or the path of a JSON file)", _accept_mapping, _parse_mapping
-)
+MAPPING_WORDS = "a dict (in the environment: JSON, or the path of a JSON file)"
+MAPPING = Rule(MAPPING_WORDS, lambda value: dict(value.items()), _parse_mapping)
 CACHE = _one_of(
     *("LocalAutotuneCache", "StrictLocalAutotuneCache", "RemoteAutotuneCache"),
     *("StrictRemoteAutotuneCache", "AOTAutotuneCache"),
@@ -193,9 +180,12 @@ CACHE = _one_of(
 TEXT = Rule("a string", str)
 
 
-def _by(rule: Rule, *variables: str) -> dict[str, object]:
-    """The metadata of a field: its rule, and its environment variables if not named after it."""
-    return {"rule": rule, "variables": variables}
+def _setting(default: Any, rule: Rule, *variables: str, is_hashed: bool = True) -> Any:
+    """A field with its rule, and its environment variables if they are not named after it."""
+    metadata = {"rule": rule, "variables": variables}
+    if isinstance(default, dict):
+        return field(default_factory=dict[str, object], hash=is_hashed, metadata=metadata)
+    return field(default=default, hash=is_hashed, metadata=metadata)
 
 
 @dataclass(frozen=True, init=False)
@@ -207,114 +197,102 @@ class Settings:
         False
     """
 
-    backend: str = field(default="auto", metadata=_by(BACKEND))
+    backend: str = _setting("auto", BACKEND)
     """Where kernels run; ``auto``: Triton for tensors on a GPU, native code for those on a CPU."""
-    num_threads: int = field(default=0, metadata=_by(_whole(0)))
+    num_threads: int = _setting(0, _whole(0))
     """Threads of native code; 0: as many as torch uses."""
-    check: bool = field(default=False, metadata=_by(FLAG))
+    check: bool = _setting(False, FLAG)
     """Whether every access is checked for bounds and races, slowly, by the interpreter."""
-    verify_passes: bool = field(default=False, metadata=_by(FLAG))
+    verify_passes: bool = _setting(False, FLAG)
     """Whether the IR is verified after every pass; ``check`` does so, too."""
-    static_shapes: bool = field(default=True, metadata=_by(FLAG))
+    static_shapes: bool = _setting(True, FLAG)
     """Whether sizes and strides are constants of the compiled kernel."""
-    index_dtype: str | None = field(default=None, metadata=_by(INDEX_DTYPE))
+    index_dtype: str | None = _setting(None, INDEX_DTYPE)
     """Width of index arithmetic; None: 64 bits exactly where an access needs it."""
-    dot_precision: str = field(
-        default="ieee", metadata=_by(DOT_PRECISION, "TILESMITH_DOT_PRECISION", "TRITON_F32_DEFAULT")
+    dot_precision: str = _setting(
+        "ieee", DOT_PRECISION, "TILESMITH_DOT_PRECISION", "TRITON_F32_DEFAULT"
     )
     """How fp32 operands are multiplied in dots."""
-    fast_math: bool = field(default=False, metadata=_by(FLAG))
+    fast_math: bool = _setting(False, FLAG)
     """Whether exp, division and the like may be approximate."""
-    ignore_warnings: tuple[str | type, ...] = field(default=(), metadata=_by(WARNINGS))
+    ignore_warnings: tuple[str | type, ...] = _setting((), WARNINGS)
     """Warnings that are not printed."""
-    persistent_reserved_sms: int = field(default=0, metadata=_by(_whole(0)))
+    persistent_reserved_sms: int = _setting(0, _whole(0))
     """Multiprocessors that persistent kernels leave free."""
-    distributed: bool = field(default=False, metadata=_by(FLAG))
-    allow_warp_specialize: bool = field(default=True, metadata=_by(FLAG))
-    triton_do_not_specialize: bool = field(default=False, metadata=_by(FLAG))
-    debug_dtype_asserts: bool = field(default=False, metadata=_by(FLAG))
-    print_output_code: bool = field(default=False, metadata=_by(FLAG))
-    print_repro: bool = field(default=False, metadata=_by(FLAG))
-    output_origin_lines: bool = field(default=True, metadata=_by(FLAG))
-    ref_mode: RefMode = field(default=RefMode.OFF, metadata=_by(REF_MODE, "TILESMITH_INTERPRET"))
-    triton_interpret: bool = field(default=False, metadata=_by(FLAG, "TRITON_INTERPRET"))
-    torch_compile_fusion: bool = field(default=False, metadata=_by(FLAG))
+    distributed: bool = _setting(False, FLAG)
+    allow_warp_specialize: bool = _setting(True, FLAG)
+    triton_do_not_specialize: bool = _setting(False, FLAG)
+    debug_dtype_asserts: bool = _setting(False, FLAG)
+    print_output_code: bool = _setting(False, FLAG)
+    print_repro: bool = _setting(False, FLAG)
+    output_origin_lines: bool = _setting(True, FLAG)
+    ref_mode: RefMode = _setting(RefMode.OFF, REF_MODE, "TILESMITH_INTERPRET")
+    triton_interpret: bool = _setting(False, FLAG, "TRITON_INTERPRET")
+    torch_compile_fusion: bool = _setting(False, FLAG)
 
-    cache_dir: str = field(default="", metadata=_by(PATH))
+    cache_dir: str = _setting("", PATH)
     """Where compiled kernels and tuned configs are kept."""
-    skip_cache: bool = field(default=False, metadata=_by(FLAG))
-    assert_cache_hit: bool = field(default=False, metadata=_by(FLAG))
-    logs: str = field(default="", metadata=_by(TEXT))
+    skip_cache: bool = _setting(False, FLAG)
+    assert_cache_hit: bool = _setting(False, FLAG)
+    logs: str = _setting("", TEXT)
 
-    force_autotune: bool = field(default=False, metadata=_by(FLAG))
-    disallow_autotuning: bool = field(default=False, metadata=_by(FLAG))
-    autotune_effort: str = field(default="none", metadata=_by(EFFORT))
+    force_autotune: bool = _setting(False, FLAG)
+    disallow_autotuning: bool = _setting(False, FLAG)
+    autotune_effort: str = _setting("none", EFFORT)
     """How long to search at a first call: 0, 15 or 120 seconds."""
-    autotuner: str = field(default="ModelFirstSearch", metadata=_by(TEXT))
+    autotuner: str = _setting("ModelFirstSearch", TEXT)
     """The search method."""
-    deterministic: bool = field(default=False, metadata=_by(FLAG))
+    deterministic: bool = _setting(False, FLAG)
     """Whether results must be equal bit for bit, run after run: no schedule may depend on the order
     of programs, neither the default nor what tuning accepts."""
-    autotuner_fn: Callable[..., object] | None = field(default=None, metadata=_by(CALLABLE))
-    autotune_cache: str = field(default="LocalAutotuneCache", metadata=_by(CACHE))
-    autotune_force_persistent: bool = field(default=False, metadata=_by(FLAG))
-    autotune_log_level: int = field(default=logging.INFO, metadata=_by(LOG_LEVEL))
-    autotune_log: str | None = field(default=None, metadata=_by(PATH))
-    autotune_log_details: bool = field(default=False, metadata=_by(FLAG))
-    autotune_compile_timeout: int = field(default=60, metadata=_by(_whole(1)))
-    autotune_adaptive_timeout: bool = field(default=True, metadata=_by(FLAG))
-    autotune_precompile: str | None = field(default="fork", metadata=_by(PRECOMPILE))
-    autotune_precompile_jobs: int | None = field(
-        default=None, metadata=_by(_whole(1, optional=True))
+    autotuner_fn: Callable[..., object] | None = _setting(None, CALLABLE)
+    autotune_cache: str = _setting("LocalAutotuneCache", CACHE)
+    autotune_force_persistent: bool = _setting(False, FLAG)
+    autotune_log_level: int = _setting(logging.INFO, LOG_LEVEL)
+    autotune_log: str | None = _setting(None, PATH)
+    autotune_log_details: bool = _setting(False, FLAG)
+    autotune_compile_timeout: int = _setting(60, _whole(1))
+    autotune_adaptive_timeout: bool = _setting(True, FLAG)
+    autotune_precompile: str | None = _setting("fork", PRECOMPILE)
+    autotune_precompile_jobs: int | None = _setting(None, _whole(1, optional=True))
+    autotune_benchmark_subprocess: bool = _setting(True, FLAG)
+    autotune_benchmark_timeout: int = _setting(30, _whole(1))
+    autotune_random_seed: int | None = _setting(None, _whole(0, optional=True))
+    autotune_best_of_k: int = _setting(1, _whole(1))
+    autotune_accuracy_check: bool = _setting(True, FLAG)
+    autotune_baseline_fn: Callable[..., object] | None = _setting(None, CALLABLE)
+    autotune_baseline_atol: float | None = _setting(None, NUMBER)
+    autotune_baseline_rtol: float | None = _setting(None, NUMBER)
+    autotune_baseline_accuracy_check_fn: Callable[..., object] | None = _setting(None, CALLABLE)
+    autotune_rebenchmark_threshold: float | None = _setting(
+        None, NUMBER, "TILESMITH_REBENCHMARK_THRESHOLD"
     )
-    autotune_benchmark_subprocess: bool = field(default=True, metadata=_by(FLAG))
-    autotune_benchmark_timeout: int = field(default=30, metadata=_by(_whole(1)))
-    autotune_random_seed: int | None = field(default=None, metadata=_by(_whole(0, optional=True)))
-    autotune_best_of_k: int = field(default=1, metadata=_by(_whole(1)))
-    autotune_accuracy_check: bool = field(default=True, metadata=_by(FLAG))
-    autotune_baseline_fn: Callable[..., object] | None = field(default=None, metadata=_by(CALLABLE))
-    autotune_baseline_atol: float | None = field(default=None, metadata=_by(NUMBER))
-    autotune_baseline_rtol: float | None = field(default=None, metadata=_by(NUMBER))
-    autotune_baseline_accuracy_check_fn: Callable[..., object] | None = field(
-        default=None, metadata=_by(CALLABLE)
-    )
-    autotune_rebenchmark_threshold: float | None = field(
-        default=None, metadata=_by(NUMBER, "TILESMITH_REBENCHMARK_THRESHOLD")
-    )
-    autotune_suspicious_rebenchmark_ratio: float | None = field(default=None, metadata=_by(NUMBER))
-    autotune_search_acf: tuple[str, ...] = field(default=(), metadata=_by(PATHS))
-    autotune_progress_bar: bool = field(default=True, metadata=_by(FLAG))
-    autotune_max_generations: int | None = field(
-        default=None, metadata=_by(_whole(0, optional=True))
-    )
-    autotune_budget_seconds: float | None = field(default=None, metadata=_by(NUMBER))
-    autotune_stop_at_roofline: float | None = field(default=None, metadata=_by(NUMBER))
+    autotune_suspicious_rebenchmark_ratio: float | None = _setting(None, NUMBER)
+    autotune_search_acf: tuple[str, ...] = _setting((), PATHS)
+    autotune_progress_bar: bool = _setting(True, FLAG)
+    autotune_max_generations: int | None = _setting(None, _whole(0, optional=True))
+    autotune_budget_seconds: float | None = _setting(None, NUMBER)
+    autotune_stop_at_roofline: float | None = _setting(None, NUMBER)
     """End a search when the best reaches this share of the roofline, e.g. 0.95."""
-    autotune_ignore_errors: bool = field(default=False, metadata=_by(FLAG))
-    autotune_config_overrides: Mapping[str, object] = field(
-        default_factory=dict[str, object], hash=False, metadata=_by(MAPPING)
+    autotune_ignore_errors: bool = _setting(False, FLAG)
+    autotune_config_overrides: Mapping[str, object] = _setting({}, MAPPING, is_hashed=False)
+    autotune_seed_configs: object = _setting(None, CONFIGS, is_hashed=False)
+    disable_autotuner_heuristics: bool = _setting(False, FLAG)
+    autotune_config_filter: Callable[..., object] | None = _setting(None, CALLABLE)
+    autotune_benchmark_fn: Callable[..., object] | None = _setting(None, CALLABLE)
+    autotune_best_available_max_configs: int = _setting(
+        20, _whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CONFIGS"
     )
-    autotune_seed_configs: object = field(default=None, hash=False, metadata=_by(CONFIGS))
-    disable_autotuner_heuristics: bool = field(default=False, metadata=_by(FLAG))
-    autotune_config_filter: Callable[..., object] | None = field(
-        default=None, metadata=_by(CALLABLE)
+    autotune_best_available_max_cache_scan: int = _setting(
+        500, _whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CACHE_SCAN"
     )
-    autotune_benchmark_fn: Callable[..., object] | None = field(
-        default=None, metadata=_by(CALLABLE)
+    autotune_initial_population_strategy: object = _setting(
+        None, ANYTHING, "TILESMITH_AUTOTUNER_INITIAL_POPULATION", is_hashed=False
     )
-    autotune_best_available_max_configs: int = field(
-        default=20, metadata=_by(_whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CONFIGS")
-    )
-    autotune_best_available_max_cache_scan: int = field(
-        default=500, metadata=_by(_whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CACHE_SCAN")
-    )
-    autotune_initial_population_strategy: object = field(
-        default=None, hash=False, metadata=_by(ANYTHING, "TILESMITH_AUTOTUNER_INITIAL_POPULATION")
-    )
-    autotune_with_torch_compile_fusion: bool = field(default=False, metadata=_by(FLAG))
-    autotune_log_search_space: bool = field(default=False, metadata=_by(FLAG))
-    autotune_log_search_space_verbose: bool = field(default=False, metadata=_by(FLAG))
-    autotune_log_search_space_path: str | None = field(default=None, metadata=_by(PATH))
+    autotune_with_torch_compile_fusion: bool = _setting(False, FLAG)
+    autotune_log_search_space: bool = _setting(False, FLAG)
+    autotune_log_search_space_verbose: bool = _setting(False, FLAG)
+    autotune_log_search_space_path: str | None = _setting(None, PATH)
 
     def __init__(self, **values: object) -> None:
         self._fill(values, os.environ)

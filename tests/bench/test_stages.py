@@ -14,13 +14,12 @@ from tests.bench.hanging_suite import NAME as HANGING
 from tests.bench.hanging_suite import suite as hanging_suite
 from tests.bench.test_trial import make_trial
 from tests.bench.tiny_suite import NAME, double, double_operator, suite
-from tilesmith.bench import ours
 from tilesmith.bench.case import Input
 from tilesmith.bench.job_rows import Progress, Stage, blank_row, died
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import run_plan
-from tilesmith.bench.trial import Trial
+from tilesmith.bench.trial import ObservedTuner, Trial
 from tilesmith.bench.worker import make_arguments
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.lab.processes.channel import ChildDied, ChildTimeout
@@ -120,7 +119,7 @@ def test_a_search_is_a_stage_of_its_own() -> None:
 
     kernel = tilesmith.kernel(double.fn)
     kernel.definition.tuner = cast("Any", Searching())
-    tuner = ours.ObservedTuner(1.0, announce=stages.append)
+    tuner = ObservedTuner(1.0, announce=stages.append)
     tuner.observe(kernel.definition)
     bound = kernel.bind((torch.ones(4),))
     bound.definition.find_tuner().tune(bound, (torch.ones(4),), TuneRequest())

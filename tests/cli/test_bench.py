@@ -6,6 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import get_type_hints
 
@@ -323,7 +324,7 @@ def test_a_closed_pipe_of_the_lines_does_not_end_a_run(runs):
     jobs = make_plan(SUITE, Options(device="cpu"))
     listener = SafeListener([Closed({}, Console(file=io.StringIO()))])
     for job in jobs[:2]:
-        listener.started(job)
+        listener.tell(methodcaller("started", job))
     assert told == [jobs[0]]
 
 

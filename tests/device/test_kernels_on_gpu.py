@@ -12,8 +12,9 @@ import tilesmith as helion
 from examples import dot_compress, exp, softmax
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES
+from tests.layouts import strided
 from tilesmith.numerics.compare import check_against
-from tilesmith.numerics.inputs import random_tensor, strided
+from tilesmith.numerics.inputs import random_tensor
 
 pytestmark = pytest.mark.device
 

@@ -14,8 +14,8 @@ import torch
 from tests.examples.case import Case, Size, as_outputs
 from tests.examples.cases import EXAMPLES
 from tests.host_backends import BACKENDS, on_backend
+from tests.layouts import misaligned, strided, transposed
 from tilesmith.numerics.compare import AccuracyError
-from tilesmith.numerics.inputs import misaligned, strided, transposed
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
 

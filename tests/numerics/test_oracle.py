@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.layouts import strided
 from tests.numerics.judged_kernels import (
     evens,
     histogram,
@@ -16,7 +17,7 @@ from tests.numerics.judged_kernels import (
     row_sums,
     weighted,
 )
-from tilesmith.numerics.inputs import random_tensor, strided
+from tilesmith.numerics.inputs import random_tensor
 from tilesmith.numerics.oracle import NoReferenceError
 
 BF16 = torch.bfloat16

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tilesmith.numerics.tolerance import Budget, derive_budget, root_mean_square
+from tilesmith.numerics.tolerance import Budget, derive_budget, rms
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -103,9 +103,9 @@ def test_special_values_do_not_reach_the_allowance():
 
 @pytest.mark.parametrize("values", [[], [0.0, 0.0]])
 def test_root_mean_square_of_nothing_is_zero(values):
-    assert root_mean_square(torch.tensor(values, dtype=torch.float64)) == 0.0
+    assert rms(torch.tensor(values, dtype=torch.float64)) == 0.0
 
 
 def test_root_mean_square_survives_the_largest_doubles():
     largest = torch.finfo(torch.float64).max
-    assert root_mean_square(torch.tensor([largest, largest], dtype=torch.float64)) == largest
+    assert rms(torch.tensor([largest, largest], dtype=torch.float64)) == largest

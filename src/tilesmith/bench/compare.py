@@ -121,15 +121,14 @@ class Comparison:
     @property
     def ratios(self) -> dict[str, Average]:
         """Geometric mean of new over old time by implementation, of rows with both."""
-        rows = [change.row for change in self.changes]
-        return {name: self._ratio_of(name) for name in implementation_names(rows)}
-
-    def _ratio_of(self, name: str) -> Average:
-        mine = [change for change in self.changes if change.row.implementation == name]
-        timed = [change for change in mine if change.ratio is not None]
-        kept = [change for change in timed if change.kind is not ChangeKind.DISTURBED]
-        found = [change.ratio for change in kept if change.ratio is not None]
-        return Average(geomean(found), len(found), len(mine), len(timed) - len(kept))
+        found: dict[str, Average] = {}
+        for name in implementation_names([change.row for change in self.changes]):
+            mine = [change for change in self.changes if change.row.implementation == name]
+            timed = [(change.kind, change.ratio) for change in mine if change.ratio is not None]
+            kept = [ratio for kind, ratio in timed if kind is not ChangeKind.DISTURBED]
+            disturbed = len(timed) - len(kept)
+            found[name] = Average(geomean(kept), len(kept), len(mine), disturbed)
+        return found
 
 
 def compare(
@@ -146,10 +145,9 @@ def judge(before: Row | None, after: Row | None, threshold: float = THRESHOLD) -
     """What happened to one implementation of one input."""
     if before is None or after is None:
         return Change(ChangeKind.ADDED if before is None else ChangeKind.REMOVED, before, after)
-    if not (_is_timed(before) and _is_timed(after)):
+    # A time of zero is none.
+    if not before.latency_ms or not after.latency_ms:
         return Change(_kind_without_times(before, after), before, after)
-    assert before.latency_ms is not None
-    assert after.latency_ms is not None
     ratio = after.latency_ms / before.latency_ms
     change = Change(
         ChangeKind.DISTURBED,
@@ -171,15 +169,11 @@ def _noise(
 
 
 def _kind_without_times(before: Row, after: Row) -> ChangeKind:
-    if _is_timed(after):
+    if after.latency_ms:
         return ChangeKind.WORKS_NOW if before.blame else ChangeKind.ADDED
-    if _is_timed(before):
+    if before.latency_ms:
         return ChangeKind.FAILS_NOW if after.blame else ChangeKind.REMOVED
     return ChangeKind.STILL_FAILS if before.blame or after.blame else ChangeKind.SAME
-
-
-def _is_timed(row: Row) -> bool:
-    return row.latency_ms is not None and row.latency_ms > 0.0
 
 
 def _kind_of(change: Change) -> ChangeKind:
@@ -268,21 +262,22 @@ def _text(values: list[str] | str) -> str:
     return values if isinstance(values, str) else " and ".join(sorted(values))
 
 
-def _load_difference(before: Iterable[Row], after: Iterable[Row]) -> Differences:
-    rows = (list(before), list(after))
-    loads = [list(_numbers(some, LOAD)) for some in rows]
+def _load_difference(before: Sequence[Row], after: Sequence[Row]) -> Differences:
+    loads = [_numbers(some, LOAD) for some in (before, after)]
     if not all(loads):
         return {}
     old, new = map(median, loads)
-    cores = max(_numbers([*rows[0], *rows[1]], "cores"), default=0.0)
+    cores = max(_numbers([*before, *after], "cores"), default=0.0)
     is_alike = abs(old - new) <= max(MIN_LOAD, cores / 4)
     return {} if is_alike else {"load": (f"{old:.1f}", f"{new:.1f}")}
 
 
-def _numbers(rows: Iterable[Row], name: str) -> Iterable[float]:
+def _numbers(rows: Iterable[Row], name: str) -> list[float]:
+    found: list[float] = []
     for row in rows:
         with suppress(KeyError, ValueError):
-            yield float(row.environment[name])
+            found.append(float(row.environment[name]))
+    return found
 
 
 def _options(run: Mapping[str, Any]) -> dict[str, str]:
@@ -302,15 +297,9 @@ def _row_differences(found: Comparison) -> Differences:
     timed = [(old, new) for old, new in both if old.timer and new.timer and old.timer != new.timer]
     made: Differences = {}
     if timed:
-        made["timer"] = (_timers(old for old, _ in timed), _timers(new for _, new in timed))
+        olds, news = ({row.timer for row in rows} for rows in zip(*timed))
+        made["timer"] = (_text(list(olds)), _text(list(news)))
     if any(bool(old.fallback) != bool(new.fallback) for old, new in both):
-        made["fallbacks"] = (_fallbacks(old for old, _ in both), _fallbacks(new for _, new in both))
+        old, new = (sum(bool(row.fallback) for row in rows) for rows in zip(*both))
+        made["fallbacks"] = (counted(old, "row"), counted(new, "row"))
     return made
-
-
-def _timers(rows: Iterable[Row]) -> str:
-    return _text(list({row.timer for row in rows}))
-
-
-def _fallbacks(rows: Iterable[Row]) -> str:
-    return counted(sum(bool(row.fallback) for row in rows), "row")

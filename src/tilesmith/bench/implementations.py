@@ -7,12 +7,13 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,16 +66,8 @@ class Implementation:
     @property
     def owner(self) -> Owner:
         """Whether it is ours; failures of others are no failures of a run."""
-        return (
-            Owner.OURS
-            if self.kind in (ImplementationKind.DEFAULT, ImplementationKind.TUNED)
-            else Owner.THEIRS
-        )
-
-    @property
-    def problem(self) -> str:
-        """Why it cannot run."""
-        return "" if self.is_installed else f"{self.name} is not installed"
+        is_ours = self.kind in (ImplementationKind.DEFAULT, ImplementationKind.TUNED)
+        return Owner.OURS if is_ours else Owner.THEIRS
 
 
 def implementations_of(operator: Operator, plugins: Iterable[str] = ()) -> list[Implementation]:
@@ -82,18 +75,25 @@ def implementations_of(operator: Operator, plugins: Iterable[str] = ()) -> list[
 
     A name that comes twice means the last.
     """
-    found = [
-        *_ours(operator),
-        Implementation(EAGER, ImplementationKind.EAGER),
-        Implementation("torch_compile", ImplementationKind.COMPILED),
-        Implementation("torch_compile_max", ImplementationKind.COMPILED_MAX),
-        *(
-            Implementation(name, ImplementationKind.FUNCTION, target)
-            for name, target in operator.others.items()
-        ),
-        *_helion(operator),
-        *_plugins(operator, plugins),
-    ]
+    # What is added to names of kernels is nothing where there is one only.
+    names = [f"_{name}" for name in operator.kernels] if len(operator.kernels) > 1 else [""]
+    kernels = list(zip(names, operator.kernels.values()))
+    found: list[Implementation] = []
+    for suffix, target in kernels:
+        found.append(Implementation(f"{OURS}{suffix}", ImplementationKind.DEFAULT, target))
+        found.append(Implementation(f"{OURS}{suffix}_tuned", ImplementationKind.TUNED, target))
+    found.append(Implementation(EAGER, ImplementationKind.EAGER))
+    found.append(Implementation("torch_compile", ImplementationKind.COMPILED))
+    found.append(Implementation("torch_compile_max", ImplementationKind.COMPILED_MAX))
+    for name, target in operator.others.items():
+        found.append(Implementation(name, ImplementationKind.FUNCTION, target))
+    for suffix, target in kernels:
+        name, is_there = f"{HELION}{suffix}", is_helion_installed()
+        found.append(Implementation(name, ImplementationKind.HELION, target, is_there))
+    for text in plugins:
+        owner, _, target = text.rpartition("=")
+        if owner in ("", operator.name):
+            found.append(Implementation(plugin_name(target), ImplementationKind.FUNCTION, target))
     return list({implementation.name: implementation for implementation in found}.values())
 
 
@@ -111,35 +111,6 @@ def plugin_name(target: str) -> str:
     return f"{module.rpartition('.')[2]}.{function}"
 
 
-def _ours(operator: Operator) -> Iterator[Implementation]:
-    for suffix, target in _suffixes(operator).items():
-        yield Implementation(f"{OURS}{suffix}", ImplementationKind.DEFAULT, target)
-        yield Implementation(f"{OURS}{suffix}_tuned", ImplementationKind.TUNED, target)
-
-
-def _helion(operator: Operator) -> Sequence[Implementation]:
-    return [
-        Implementation(
-            f"{HELION}{suffix}", ImplementationKind.HELION, target, is_helion_installed()
-        )
-        for suffix, target in _suffixes(operator).items()
-    ]
-
-
-def _suffixes(operator: Operator) -> dict[str, str]:
-    """Targets by what is added to names: nothing where there is one kernel only."""
-    if len(operator.kernels) == 1:
-        return {"": next(iter(operator.kernels.values()))}
-    return {f"_{name}": target for name, target in operator.kernels.items()}
-
-
-def _plugins(operator: Operator, plugins: Iterable[str]) -> Iterator[Implementation]:
-    for text in plugins:
-        owner, _, target = text.rpartition("=")
-        if owner in ("", operator.name):
-            yield Implementation(plugin_name(target), ImplementationKind.FUNCTION, target)
-
-
 COMPILE_MODES = {
     ImplementationKind.COMPILED: "default",
     # Graphs are captured by the timer, for all implementations alike.
@@ -153,9 +124,8 @@ class NotAvailableError(Exception):
 
 def preloaded_for(implementation: Implementation) -> tuple[str, ...]:
     """What a process of its should have done before it begins, as a BuildPool takes it."""
-    return (
-        (f"{__name__}:{import_compiler.__name__}",) if implementation.kind in COMPILE_MODES else ()
-    )
+    must_compile = implementation.kind in COMPILE_MODES
+    return (f"{__name__}:{import_compiler.__name__}",) if must_compile else ()
 
 
 def import_compiler() -> None:
@@ -170,39 +140,23 @@ def load_function(implementation: Implementation, operator: Operator) -> Functio
     if implementation.kind in COMPILE_MODES:
         mode = COMPILE_MODES[implementation.kind]
         return torch.compile(operator.eager, dynamic=False, mode=mode)
-    if implementation.kind is ImplementationKind.HELION:
-        return _attribute(_helion_module(implementation.target), implementation.target)
-    if implementation.kind is ImplementationKind.FUNCTION:
-        return _load_foreign(implementation.target)
-    module = importlib.import_module(_module_name(implementation.target))
-    return _attribute(module, implementation.target)
-
-
-def _load_foreign(target: str) -> Function:
-    """A function of others; a library that it needs and that is not installed is no failure."""
+    name, _, function = implementation.target.partition(":")
     try:
-        module = importlib.import_module(_module_name(target))
+        is_helion = implementation.kind is ImplementationKind.HELION
+        module = _helion_module(name) if is_helion else importlib.import_module(name)
     except ModuleNotFoundError as error:
+        if implementation.kind is not ImplementationKind.FUNCTION:
+            raise
+        # A library that a function of others needs and that is not installed is no failure.
         raise NotAvailableError(str(error)) from error
-    return _attribute(module, target)
-
-
-def _module_name(target: str) -> str:
-    return target.partition(":")[0]
-
-
-def _attribute(module: ModuleType, target: str) -> Function:
-    found: Any = module
-    for part in target.partition(":")[2].split("."):
-        found = getattr(found, part)
+    found = attrgetter(function)(module)
     if not callable(found):
-        raise TypeError(f"{target} is no function but {type(found).__name__}")
+        raise TypeError(f"{implementation.target} is no function but {type(found).__name__}")
     return found
 
 
-def _helion_module(target: str) -> ModuleType:
+def _helion_module(name: str) -> ModuleType:
     """The module of one of our kernels, its source importing Helion in our place."""
-    name = _module_name(target)
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise NotAvailableError(f"{name} has no source")

@@ -65,16 +65,8 @@ class Progress:
 
 def blank_row(job: Job) -> Row:
     """The row of a job before anything is known."""
-    return Row(
-        job.operator,
-        job.input_id,
-        job.input_label,
-        job.implementation.name,
-        job.owner,
-        Status.OK,
-        job.device,
-        job.dtype,
-    )
+    place = (job.operator, job.input_id, job.input_label, job.implementation.name)
+    return Row(*place, job.owner, Status.OK, job.device, job.dtype)
 
 
 def unavailable(row: Row, reason: str, cause: Cause = Cause.NOT_SUPPORTED) -> Row:
@@ -88,17 +80,17 @@ def harness_failed(row: Row, reason: str, cause: Cause = Cause.EXCEPTION) -> Row
 
 
 def raised(row: Row, error: BaseException) -> Row:
-    """The implementation raised; the reason ends with where."""
+    """The implementation raised; the reason ends with the innermost frames outside this folder."""
     verdict, reason = classify(error, Verdict.RUN_ERROR)
-    is_memory = verdict is Verdict.OUT_OF_MEMORY
+    cause = Cause.OUT_OF_MEMORY if verdict is Verdict.OUT_OF_MEMORY else Cause.EXCEPTION
     if isinstance(error, SystemExit):
         reason = f"it called sys.exit({error.code!r})"
-    return replace(
-        row,
-        status=Status.FAILED,
-        cause=Cause.OUT_OF_MEMORY if is_memory else Cause.EXCEPTION,
-        reason="\n".join([reason, *_where(error)]),
-    )
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if Path(frame.filename).parent != HERE]
+    for frame in outside[-MAX_FRAMES:]:
+        place = f"{frame.filename}:{frame.lineno} in {frame.name}"
+        reason += f"\n  {place}: {frame.line or ''}".rstrip()
+    return replace(row, status=Status.FAILED, cause=cause, reason=reason)
 
 
 def raised_while_timing(row: Row, error: BaseException) -> Row:
@@ -116,38 +108,20 @@ def died(progress: Progress, failure: ChildError, moment: float) -> Row:
     """The process crashed or hung; the reason says while doing what, and ends with its output."""
     stage, seconds = progress.stage, max(0.0, moment - progress.began)
     first, *rest = str(failure).splitlines()
+    is_hang = isinstance(failure, ChildTimeout)
+    # An implementation has no part in these; memory that it spoiled may crash a judge.
+    is_harness = stage in (Stage.START, Stage.PREPARE) or (is_hang and stage is Stage.JUDGE)
+    cause = Cause.HANG if is_hang else Cause.CRASH
+    if isinstance(failure, ChildDied) and failure.signal_name == "SIGKILL" and not failure.note:
+        cause = Cause.OUT_OF_MEMORY
     return replace(
         progress.row,
-        status=Status.HARNESS_FAILED if _is_harness(stage, failure) else Status.FAILED,
-        cause=_cause(failure),
+        status=Status.HARNESS_FAILED if is_harness else Status.FAILED,
+        cause=cause,
         reason="\n".join([f"{first} while {stage.value} ({seconds:.1f} s)", *rest]),
         stage=stage.value,
         stage_s=seconds,
     )
-
-
-def _is_harness(stage: Stage, failure: ChildError) -> bool:
-    """Whether an implementation has no part in it; memory that it spoiled may crash a judge."""
-    is_hang = isinstance(failure, ChildTimeout)
-    return stage in (Stage.START, Stage.PREPARE) or (is_hang and stage is Stage.JUDGE)
-
-
-def _where(error: BaseException) -> list[str]:
-    """The innermost frames outside this folder, a line each."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if Path(frame.filename).parent != HERE]
-    return [
-        f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line or ''}".rstrip()
-        for frame in outside[-MAX_FRAMES:]
-    ]
-
-
-def _cause(failure: ChildError) -> Cause:
-    if isinstance(failure, ChildTimeout):
-        return Cause.HANG
-    if isinstance(failure, ChildDied) and failure.signal_name == "SIGKILL" and not failure.note:
-        return Cause.OUT_OF_MEMORY
-    return Cause.CRASH
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from filelock import FileLock, Timeout
 from typing_extensions import Self
@@ -58,21 +58,13 @@ def _read_line(line: bytes) -> Row | dict[str, Any] | None:
     """A row, what is known of the run, or neither."""
     try:
         found: Any = json.loads(line)
-        if not isinstance(found, dict):
-            return None
-        return _checked_run(found[RUN]) if RUN in found else Row.from_json(line.decode())
-    except (ValueError, TypeError, RecursionError):
+        if isinstance(found, dict) and RUN not in found:
+            return Row.from_json(line.decode())
+        run: dict[str, Any] = found[RUN]
+        parts = [run, run.get("software", {}), run.get("options", {})]
+        return run if all(isinstance(part, dict) for part in parts) else None
+    except (AttributeError, ValueError, TypeError, RecursionError):
         return None
-
-
-def _checked_run(found: Any) -> dict[str, Any]:
-    """What is known of a run; ValueError if it is something else."""
-    if not isinstance(found, dict):
-        raise ValueError(f"{RUN} is {type(found).__name__}")
-    run: dict[str, Any] = found
-    if not all(isinstance(run.get(part, {}), dict) for part in ("software", "options")):
-        raise ValueError("its parts have other forms")
-    return run
 
 
 def check_is_ordinary(path: Path) -> None:
@@ -87,7 +79,10 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         self._lock = FileLock(f"{path}.lock")
         try:
-            _make_sure_of(path)
+            # A lock would wait for a folder that will never be.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            check_is_ordinary(path)
+            path.open("ab").close()
             self._lock.acquire(timeout=0)
         except Timeout:
             raise PlanError(f"{path}: another run is writing to it") from None
@@ -95,7 +90,11 @@ class JournalWriter:
             raise PlanError(f"{path} cannot be written to: {error.strerror}") from None
         try:
             self._file = path.open("ab+")
-            self.is_new = _drop_torn_line(self._file) == 0
+            self._file.seek(0)
+            whole = self._file.read().rfind(b"\n") + 1
+            self._file.truncate(whole)
+            self._file.seek(whole)
+            self.is_new = whole == 0
         except BaseException:
             self._lock.release()
             raise
@@ -128,19 +127,3 @@ class JournalWriter:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise JournalError(f"{self._file.name} cannot be written: {error.strerror}") from error
-
-
-def _make_sure_of(path: Path) -> None:
-    """Let there be such a file: a lock would wait for a folder that will never be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    check_is_ordinary(path)
-    path.open("ab").close()
-
-
-def _drop_torn_line(file: BinaryIO) -> int:
-    """Cut the file behind its last whole line; returns what is left."""
-    file.seek(0)
-    whole = file.read().rfind(b"\n") + 1
-    file.truncate(whole)
-    file.seek(whole)
-    return whole

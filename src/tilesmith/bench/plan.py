@@ -123,19 +123,16 @@ class Options:
         _known("--device", self.device, ("", "cpu", "cuda"))
         _known("--dtype", self.dtype, ("", *DTYPES))
         _known("--backend", self.backend, ("", "auto", "triton", "cpu", "reference"))
+        first = min(self.input_ids, default=0)
+        is_none = self.num_inputs is not None and self.num_inputs < 1
+        is_pathless = self.resume and self.path is None
         for is_wrong, problem in (
-            (
-                self.num_inputs is not None and self.num_inputs < 1,
-                "--num-inputs must be at least 1",
-            ),
-            (min(self.input_ids, default=0) < 0, f"--input-id {min(self.input_ids, default=0)}"),
+            (is_none, "--num-inputs must be at least 1"),
+            (first < 0, f"--input-id {first}"),
             (not 0 < self.timeout_s < inf, "--timeout must be more than 0 seconds, and finite"),
             (not 0 <= self.tune_budget_s < inf, "--tune-budget must be 0 seconds or more, finite"),
             (not 0 <= self.memory_limit_gb < inf, "--memory-limit must be 0 GB or more, finite"),
-            (
-                self.resume and self.path is None,
-                "--resume needs the file to go on with; name it with --out",
-            ),
+            (is_pathless, "--resume needs the file to go on with; name it with --out"),
             *(
                 (getattr(self, name) and not self.resume, f"{flag} goes with --resume --out FILE")
                 for name, flag in RETRIES.items()
@@ -247,7 +244,8 @@ def _make_job(
         implementation,
         str(dtype).removeprefix("torch."),
         options.place,
-        _why_not(operator, chosen, dtype, options.place) or implementation.problem,
+        _why_not(operator, chosen, dtype, options.place)
+        or ("" if implementation.is_installed else f"{implementation.name} is not installed"),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,12 @@ import torch
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_error
+from tilesmith.numerics.reference_setup import bytes_of
+
+POISON = 0xFF
+"""As every byte: NaN in all floating-point types, -1 in integers."""
+COPIES = 3
+"""Of each size: an allocator may hand out any of its free blocks."""
 
 TYPES = ".types"
 READ_BYTES_PER_S = 1e9
@@ -30,26 +37,18 @@ def widen(value: Any) -> Any:
 
 def fingerprint(value: Any) -> list[int]:
     """A number for each tensor that is the same for the same content, in any process."""
-    return [_content(tensor.detach()) for tensor in tensors_in(value)]
+    found: list[int] = []
+    for tensor in tensors_in(value):
+        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        # Sums of whole and of every third byte: integers, whose order of addition is no matter.
+        whole, thirds = flat.sum(dtype=torch.int64), flat[::3].sum(dtype=torch.int64)
+        found.append(int(whole) * 31 + int(thirds))
+    return found
 
 
 def total_bytes(value: Any) -> int:
     """Bytes of all tensors, each element counted once."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
-
-
-def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole memory behind a tensor, as bytes to read and write."""
-    place = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return place.set_(tensor.untyped_storage())
-
-
-def _content(tensor: torch.Tensor) -> int:
-    flat = tensor.contiguous().reshape(-1).view(torch.uint8)
-    if not flat.numel():
-        return 0
-    # Sums of whole and of every third byte: integers, so the order of addition does not matter.
-    return int(flat.sum(dtype=torch.int64)) * 31 + int(flat[::3].sum(dtype=torch.int64))
 
 
 @dataclass(frozen=True)
@@ -158,28 +157,22 @@ class Judge:
             if actual.device.type != exact.device.type:
                 return f"result {position} is on {actual.device.type}, not {exact.device.type}"
         for position, (actual, dtype) in enumerate(zip(found, self._dtypes)):
-            if _is_narrower(actual.dtype, dtype):
+            both_float = actual.dtype.is_floating_point and dtype.is_floating_point
+            # With fewer digits, its own rounding would excuse errors that are none of it.
+            if both_float and torch.finfo(actual.dtype).eps > torch.finfo(dtype).eps:
                 return f"result {position} is {actual.dtype}, narrower than eager's {dtype}"
         return ""
 
     def _measure(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
+        measure = partial(
+            measure_error, reduction_length=self._length, intermediate=self._roundings
+        )
         try:
-            return self._measure_there(actual, exact)
+            return measure(actual, exact)
         except torch.OutOfMemoryError:
             # Comparing takes several times the memory of the result, in float64.
             torch.cuda.empty_cache()
-            return self._measure_there(actual.cpu(), exact.cpu())
-
-    def _measure_there(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
-        return measure_error(
-            actual, exact, reduction_length=self._length, intermediate=self._roundings
-        )
-
-
-def _is_narrower(found: torch.dtype, expected: torch.dtype) -> bool:
-    """Whether it holds fewer digits: its own rounding would excuse errors that are none of it."""
-    both_float = found.is_floating_point and expected.is_floating_point
-    return both_float and torch.finfo(found).eps > torch.finfo(expected).eps
+            return measure(actual.cpu(), exact.cpu())
 
 
 def _worst(reports: list[ErrorReport]) -> Judgement:
@@ -197,3 +190,23 @@ def _share(report: ErrorReport) -> float:
     if report.num_beyond == 0 and report.worst_allowed == 0.0:
         return 0.0
     return error / report.worst_allowed if report.worst_allowed else float("inf")
+
+
+def poison_free_memory(shapes: Sequence[torch.Tensor], element_sizes: Sequence[int]) -> None:
+    """Fill and free blocks like the given tensors, of each element size: allocators reuse them."""
+    filled = [
+        torch.empty(like.numel() * size, dtype=torch.uint8, device=like.device).fill_(POISON)
+        for like in shapes
+        for size in element_sizes
+        for _ in range(COPIES)
+    ]
+    del filled
+
+
+def poison_results(returned: Any, arguments: Any) -> None:
+    """Overwrite results, so that a second call cannot hand them out again as its own."""
+    kept = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(arguments)}
+    for tensor in tensors_in(returned):
+        # A result may be an argument, or a view of one.
+        if tensor.untyped_storage().data_ptr() not in kept and tensor.numel():
+            bytes_of(tensor.detach()).fill_(POISON)

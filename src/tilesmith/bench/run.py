@@ -1,7 +1,9 @@
-"""Runs all jobs of a plan; each row is on disk before the next job begins.
+"""Runs all jobs of a plan, each in a process of its own; its row is on disk before the next begins.
 
-An interrupted run is gone on with: rows of its file count if they go with new ones. Files between
-processes lie in a folder of the run; folders of runs that were killed go at the next start.
+Whatever happens to a process is a row. Each is a fork of a server that has imported what all need,
+has touched no device and runs no threads; where forking is not safe or not wanted, each starts from
+nothing. An interrupted run is gone on with: rows of its file count if they go with new ones. Files
+between processes lie in a folder of the run; those of killed runs go at the next start.
 """
 
 from __future__ import annotations
@@ -9,22 +11,38 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from operator import methodcaller
 from pathlib import Path
 from secrets import token_hex
+from time import monotonic
 from typing import Any, Protocol
 
+import torch
 from filelock import FileLock, Timeout
+from typing_extensions import Self
 
 from tilesmith.bench.environment import software
+from tilesmith.bench.implementations import ImplementationKind, preloaded_for
+from tilesmith.bench.job_rows import (
+    MakeReference,
+    Measure,
+    Progress,
+    Stage,
+    blank_row,
+    died,
+    harness_failed,
+    unavailable,
+)
 from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
-from tilesmith.bench.row import Row, Status
-from tilesmith.bench.supervisor import Supervisor, WorkerProcesses
+from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.listeners import SafeListeners
+from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
+from tilesmith.lab.processes.channel import ChildError, ErrorReply
 
 MUST_AGREE = ("suite", "regime", "use_graph", "backend", "tune_budget_s", "use_cache")
 """Options without which rows of two runs cannot stand in one table."""
@@ -57,18 +75,6 @@ class SafeListener(SafeListeners[Listener]):
     # A console whose pipe has been closed asks for the end of the program.
     caught = (Exception, SystemExit)
 
-    def started(self, job: Job) -> None:
-        """Pass on."""
-        self.tell(lambda listener: listener.started(job))
-
-    def finished(self, row: Row) -> None:
-        """Pass on."""
-        self.tell(lambda listener: listener.finished(row))
-
-    def done(self, rows: Sequence[Row]) -> None:
-        """Pass on."""
-        self.tell(lambda listener: listener.done(rows))
-
 
 def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = None) -> list[Row]:
     """The rows of all jobs in their order, those kept from an earlier run included.
@@ -78,23 +84,20 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
     """
     rows = kept_rows(jobs, options)
     listeners = SafeListener([] if listener is None else [listener])
-    with _file_of_rows(options) as write, _supervisor(options) as supervisor:
+    with ExitStack() as stack:
+        write = stack.enter_context(_file_of_rows(options))
+        folder = stack.enter_context(scratch_folder())
+        processes = stack.enter_context(WorkerProcesses(options, folder))
+        supervisor = Supervisor(options, processes, folder)
         for job in jobs:
-            if job.key in rows:
-                continue
-            listeners.started(job)
-            row = rows[job.key] = supervisor.run(job)
-            write(row)
-            listeners.finished(row)
+            if job.key not in rows:
+                listeners.tell(methodcaller("started", job))
+                rows[job.key] = supervisor.run(job)
+                write(rows[job.key])
+                listeners.tell(methodcaller("finished", rows[job.key]))
     ordered = [rows[job.key] for job in jobs]
-    listeners.done(ordered)
+    listeners.tell(methodcaller("done", ordered))
     return ordered
-
-
-@contextmanager
-def _supervisor(options: Options) -> Iterator[Supervisor]:
-    with scratch_folder() as folder, WorkerProcesses(options, folder) as processes:
-        yield Supervisor(options, processes, folder)
 
 
 @contextmanager
@@ -192,3 +195,156 @@ def _sweep(parent: Path, owner: int) -> None:
                 continue
             with _held(lock_path, 0):
                 shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+
+
+FUNCTION = "tilesmith.bench.worker:answer"
+WAIT_S = 60.0
+"""One wait of many: the pool itself ends a job that hangs."""
+TUNING_FACTOR = 3
+"""A search may take so many times its budget before it is called a hang."""
+
+
+class FreshPool(BuildPool):
+    """Starts every process from nothing, which takes seconds."""
+
+    can_fork = False
+
+
+class WorkerProcesses:
+    """Answers requests one at a time, each in a process of its own."""
+
+    def __init__(self, options: Options, folder: Path) -> None:
+        self._kind = FreshPool if options.use_fresh_processes else BuildPool
+        self._variables = _variables(options, folder)
+        self._pools: dict[tuple[float, tuple[str, ...]], BuildPool] = {}
+        """By the time that a request may take, and what is imported before it."""
+
+    def ask(self, request: object, timeout_s: float, preload: tuple[str, ...] = ()) -> BuildOutcome:
+        """What became of a request: a reply, an ErrorReply, or how its process died.
+
+        ``preload`` is as of BuildPool.
+        """
+        if (timeout_s, preload) not in self._pools:
+            self._pools[timeout_s, preload] = self._kind(
+                FUNCTION,
+                jobs=1,
+                timeout_s=timeout_s,
+                preload=preload,
+                environment=self._variables,
+                is_bare=False,
+            )
+        pool = self._pools[timeout_s, preload]
+        pool.submit("request", request)
+        while True:
+            outcomes = pool.wait(WAIT_S)
+            if outcomes:
+                return outcomes[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+
+def _variables(options: Options, folder: Path) -> Mapping[str, str]:
+    """Settings of workers: the backend, threads, caches in which nothing is found from before."""
+    threads = str(torch.get_num_threads())
+    found: dict[str, Any] = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    found["TMPDIR"] = str(folder)
+    # Asking CUDA itself whether there is a device would make its forks unable to use it.
+    found["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if options.backend:
+        found["TILESMITH_BACKEND"] = options.backend
+    if not options.use_cache:
+        found["TILESMITH_CACHE_DIR"] = str(folder / "cache")
+        found["TRITON_CACHE_DIR"] = str(folder / "triton")
+    return found
+
+
+class References:
+    """References of inputs, each worked out once and dropped when the next one is needed."""
+
+    def __init__(self, processes: WorkerProcesses, folder: Path, options: Options) -> None:
+        self._processes = processes
+        self._path = folder / "reference.pt"
+        self._timeout_s = options.timeout_s
+        # Working it out takes more memory than the results, which a limit does not allow for.
+        self._can_make_again = options.memory_limit_gb == 0
+        self._key: tuple[Any, ...] | None = None
+        self._problem = ""
+
+    def find(self, job: Job) -> tuple[Path | None, str]:
+        """The path of a job's reference, or none and why."""
+        if job.input_key != self._key:
+            self._path.unlink(missing_ok=True)
+            self._problem = self._make(job)
+            self._key = job.input_key
+        return (None if self._problem else self._path), self._problem
+
+    def _make(self, job: Job) -> str:
+        request = MakeReference(job, self._path, self._can_make_again)
+        reply = self._processes.ask(request, self._timeout_s).reply
+        if isinstance(reply, ChildError):
+            how = str(reply).splitlines()[0]
+            return "" if self._path.exists() else f"{how} while working out the reference"
+        return reply.reason if isinstance(reply, ErrorReply) else ""
+
+
+class Supervisor:
+    """Runs jobs one after the other; ``folder`` is for files between processes."""
+
+    def __init__(self, options: Options, processes: WorkerProcesses, folder: Path) -> None:
+        self._options = options
+        self._processes = processes
+        self._progress = folder / "progress.json"
+        self._references = References(processes, folder, options)
+
+    def run(self, job: Job) -> Row:
+        """The row of a job; nothing is raised but what ends the run itself."""
+        row = blank_row(job)
+        if job.problem:
+            cause = Cause.NOT_SUPPORTED if job.implementation.is_installed else Cause.NOT_INSTALLED
+            return unavailable(row, job.problem, cause)
+        try:
+            return self._measure(job, row)
+        except Exception as error:
+            return harness_failed(row, f"{type(error).__name__}: {error}")
+
+    def _measure(self, job: Job, row: Row) -> Row:
+        reference, problem = self._references.find(job)
+        if problem and self._options.require_accuracy:
+            return harness_failed(row, f"no reference: {problem}")
+        notes = [f"accuracy not checked: {problem}"] if problem else []
+        is_eager = job.implementation.kind is ImplementationKind.EAGER
+        with_baseline = "speedup" in self._options.metrics and not is_eager
+        request = Measure(job, self._options, self._progress, reference, with_baseline)
+        row, stage = self._ask(request)
+        if with_baseline and stage in (Stage.BASELINE, Stage.MEASURE):
+            # It may be the baseline's fault, which is no failure of the implementation.
+            notes.append(f"no speedup: with the baseline, {row.reason.splitlines()[0]}")
+            row, _ = self._ask(replace(request, with_baseline=False))
+        return replace(row, reason="; ".join(filter(None, [row.reason, *notes])))
+
+    def _ask(self, request: Measure) -> tuple[Row, Stage | None]:
+        """The row and, if the process died, the stage in which it did."""
+        self._progress.unlink(missing_ok=True)
+        job = request.job
+        timeout_s = self._options.timeout_s
+        if job.implementation.kind is ImplementationKind.TUNED:
+            timeout_s += TUNING_FACTOR * self._options.tune_budget_s
+        outcome = self._processes.ask(request, timeout_s, preloaded_for(job.implementation))
+        reply, moment = outcome.reply, outcome.moment or monotonic()
+        progress = Progress.load(self._progress, blank_row(job), moment - outcome.seconds)
+        if isinstance(reply, Row):
+            row = reply
+        elif isinstance(reply, ChildError):
+            row = died(progress, reply, moment)
+        elif isinstance(reply, ErrorReply):
+            reason = f"{reply.reason}\n{reply.traceback_tail}".rstrip()
+            row = harness_failed(progress.row, reason)
+        else:
+            row = harness_failed(progress.row, f"unexpected reply {reply!r}")
+        stage = progress.stage if isinstance(reply, ChildError) else None
+        return replace(row, seconds=outcome.seconds), stage

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from tilesmith.bench.row import (
     INTERPRETED,
-    Average,
     Owner,
     Row,
     Status,
@@ -56,7 +55,11 @@ def summary(
             yield Group(_rows_table(name, found, columns), Text())
     if "speedup" in metrics:
         yield from _average_parts(operators, rows, width)
-    yield from _failure_parts(failures(rows))
+    failed = failures(rows)
+    for row in failed:
+        yield Text(row_line(row), style="red" if row.owner is Owner.OURS else "yellow")
+    if failed:
+        yield Text()
     yield from map(Text, (*fallback_texts(rows), *note_texts(rows), *absence_texts(rows)))
     yield Text(counts_text(rows))
     warning = disturbance_text(rows)
@@ -65,57 +68,33 @@ def summary(
 
 
 def absence_texts(rows: Sequence[Row]) -> list[str]:
-    """What could not run here and why, one line for each implementation and reason.
-
-    Example:
-        >>> absence_texts([])
-        []
-    """
+    """What could not run here and why, one line for each implementation and reason."""
     absent = [row for row in rows if row.status is Status.UNAVAILABLE]
-    reasons = Counter((row.implementation, first_line(row.reason)) for row in absent)
-    return [
-        f"{name} was not available: {reason} ({counted(count, 'row')})"
-        for (name, reason), count in reasons.items()
-    ]
+    return _tallied(f"{r.implementation} was not available: {first_line(r.reason)}" for r in absent)
+
+
+def _tallied(texts: Iterable[str]) -> list[str]:
+    """Each text once, with the number of rows that it is said of."""
+    return [f"{text} ({counted(count, 'row')})" for text, count in Counter(texts).items()]
 
 
 def fallback_texts(rows: Sequence[Row]) -> list[str]:
-    """Which times are not those of a first choice, and why: a line for each reason.
-
-    Example:
-        >>> fallback_texts([])
-        []
-    """
-    reasons = Counter((row.operator, row.implementation, row.fallback) for row in rows)
-    return [
-        f"{operator} {name} fell back: {first_line(reason)} ({counted(count, 'row')})"
-        for (operator, name, reason), count in reasons.items()
-        if reason
-    ]
+    """Which times are not those of a first choice, and why: a line for each reason."""
+    return _tallied(
+        f"{row.operator} {row.implementation} fell back: {first_line(row.fallback)}"
+        for row in rows
+        if row.fallback
+    )
 
 
 def note_texts(rows: Sequence[Row]) -> list[str]:
-    """What is missing from rows that have a time, such as a check of their results.
-
-    Example:
-        >>> note_texts([])
-        []
-    """
+    """What is missing from rows that have a time, such as a check of their results."""
     noted = [row for row in rows if row.status is Status.OK and row.reason]
-    notes = Counter((row.operator, row.implementation, first_line(row.reason)) for row in noted)
-    return [
-        f"{operator} {name}: {note} ({counted(count, 'row')})"
-        for (operator, name, note), count in notes.items()
-    ]
+    return _tallied(f"{r.operator} {r.implementation}: {first_line(r.reason)}" for r in noted)
 
 
 def disturbance_text(rows: Sequence[Row]) -> str:
-    """A warning where other work on the machine had the cores; nothing where none had.
-
-    Example:
-        >>> disturbance_text([])
-        ''
-    """
+    """A warning where other work on the machine had the cores; nothing where none had."""
     disturbed = disturbed_rows(rows)
     if not disturbed:
         return ""
@@ -128,12 +107,7 @@ def disturbance_text(rows: Sequence[Row]) -> str:
 
 
 def counts_text(rows: Sequence[Row]) -> str:
-    """How many rows there are, and how they ended.
-
-    Example:
-        >>> counts_text([])
-        '0 rows: 0 ok'
-    """
+    """How many rows there are, and how they ended."""
     blamed = [row.blame for row in failures(rows)]
     parts = [f"{sum(row.status is Status.OK for row in rows)} ok"]
     parts += [f"{blamed.count(blame)} {blame}" for blame in dict.fromkeys(blamed)]
@@ -198,7 +172,8 @@ def _rows_table(name: str, rows: Sequence[Row], columns: Sequence[Column]) -> Ta
         if before and label != before:
             table.add_section()
         shown = label if label != before else ""
-        table.add_row(*map(Text, (shown, *_cells(row, columns))), style=_row_style(row))
+        texts = [shown, row.implementation, *(column.text(row) for column in columns), _remark(row)]
+        table.add_row(*map(Text, texts), style=_row_style(row))
         before = label
     return table
 
@@ -206,10 +181,6 @@ def _rows_table(name: str, rows: Sequence[Row], columns: Sequence[Column]) -> Ta
 def _new_table(title: str) -> Table:
     # Names come from outside: as Text their brackets are no markup.
     return Table(title=Text(title, style="bold"), box=SIMPLE_HEAD, title_justify="left")
-
-
-def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
-    return [row.implementation, *(column.text(row) for column in columns), _remark(row)]
 
 
 def _remark(row: Row) -> str:
@@ -238,13 +209,18 @@ def _average_parts(
     lines = {operator: average_speedups(found) for operator, found in operators.items()}
     if len(operators) > 1:
         lines["all"] = everything
-    cells = {label: _average_cells(found, names) for label, found in lines.items()}
+    cells = {
+        label: [str(found[name]) if name in found else "" for name in names]
+        for label, found in lines.items()
+    }
     columns = [lines, *([name, *texts] for name, *texts in zip(names, *cells.values()))]
     if sum(_longest(column) + GAP for column in columns) <= width:
         yield _averages_table(names, cells)
     else:  # as where each of many operators has kernels of its own
         yield Text(MEANS, style="bold")
-        yield from (Text(_average_line(label, names, texts)) for label, texts in cells.items())
+        for label, texts in cells.items():
+            known = (f"{name} {text}" for name, text in zip(names, texts) if text)
+            yield Text(f"  {label}: {', '.join(known)}")
     yield Group(Text(MEANS_NOTE), "")
 
 
@@ -259,20 +235,3 @@ def _averages_table(names: Sequence[str], cells: dict[str, list[str]]) -> Table:
             table.add_section()
         table.add_row(Text(label), *texts, style="bold" if is_all else "")
     return table
-
-
-def _average_line(label: str, names: Sequence[str], texts: Sequence[str]) -> str:
-    known = (f"{name} {text}" for name, text in zip(names, texts) if text)
-    return f"  {label}: {', '.join(known)}"
-
-
-def _average_cells(averages: dict[str, Average], names: Sequence[str]) -> list[str]:
-    return [str(averages[name]) if name in averages else "" for name in names]
-
-
-def _failure_parts(failed: Sequence[Row]) -> Iterator[RenderableType]:
-    for row in failed:
-        style = "red" if row.owner is Owner.OURS else "yellow"
-        yield Text(row_line(row), style=style)
-    if failed:
-        yield Text()

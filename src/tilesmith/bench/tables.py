@@ -14,7 +14,6 @@ from typing import Any
 from tilesmith.bench.implementations import HELION, Implementation, ImplementationKind
 from tilesmith.bench.plan import DTYPES, Options, PlanError, suggest
 from tilesmith.bench.row import (
-    Average,
     Owner,
     Row,
     average_speedups,
@@ -52,15 +51,16 @@ def _optional(value: float | None, text: Callable[[float], str]) -> str:
     return "" if value is None else text(value)
 
 
-def _noise_text(row: Row) -> str:
-    return DISTURBED if row.is_disturbed else _optional(noise_of(row), plus_minus)
-
-
-def _speedup_text(row: Row) -> str:
+def _speedup_cell(row: Row) -> str:
     if row.speedup is None:
         return ""
     noise = _optional(speedup_noise_of(row), plus_minus)
-    return f"{speedup_text(row.speedup)} {DISTURBED if is_speedup_disturbed(row) else noise}"
+    behind = DISTURBED if is_speedup_disturbed(row) else noise
+    return f"{speedup_text(row.speedup)} {behind}".rstrip()
+
+
+def _noise_cell(row: Row) -> str:
+    return DISTURBED if row.is_disturbed else _optional(noise_of(row), plus_minus)
 
 
 def plus_minus(share: float) -> str:
@@ -84,9 +84,9 @@ def noise_of(row: Row) -> float | None:
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "latency": (
         Column("time, ms", lambda row: _optional(row.latency_ms, number_text)),
-        Column("noise", _noise_text),
+        Column("noise", _noise_cell),
     ),
-    "speedup": (Column("speedup", lambda row: _speedup_text(row).rstrip()),),
+    "speedup": (Column("speedup", _speedup_cell),),
     "tflops": (Column("TFLOP/s", lambda row: _optional(row.tflops, number_text)),),
     "gbps": (Column("GB/s", lambda row: _optional(row.gbps, number_text)),),
     "accuracy": (
@@ -117,19 +117,16 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 def json_text(rows: Sequence[Row], run: Mapping[str, Any]) -> str:
     """One document: how it was run, geometric means, rows."""
-    operators = by_operator(rows)
     document = {
         "run": run,
-        "speedups": _averages(average_speedups(rows)),
-        "operators": {
-            name: _averages(average_speedups(found)) for name, found in operators.items()
-        },
+        "speedups": _averages(rows),
+        "operators": {name: _averages(found) for name, found in by_operator(rows).items()},
         "rows": [{**json.loads(row.to_json()), "blame": row.blame} for row in rows],
     }
     return json_line(document) + "\n"
 
 
-def _averages(averages: Mapping[str, Average]) -> dict[str, dict[str, float | int | None]]:
+def _averages(rows: Sequence[Row]) -> dict[str, dict[str, float | int | None]]:
     return {
         name: {
             "geomean": average.value,
@@ -137,14 +134,12 @@ def _averages(averages: Mapping[str, Average]) -> dict[str, dict[str, float | in
             "total": average.total,
             "disturbed": average.num_disturbed,
         }
-        for name, average in averages.items()
+        for name, average in average_speedups(rows).items()
     }
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    return "" if value is None else value
+    return value.value if isinstance(value, Enum) else "" if value is None else value
 
 
 def choose_rows(rows: Sequence[Row], options: Options) -> list[Row]:
@@ -157,68 +152,40 @@ def choose_rows(rows: Sequence[Row], options: Options) -> list[Row]:
             "--input-shard does not go with --from: a file does not say how many inputs there "
             "are; choose with --input-id"
         )
-    chosen = _named(rows, "--kernel", options.kernels, lambda row: row.operator, _is_operator)
-    chosen = _named(chosen, "--only", options.only, lambda row: row.implementation, _is_meant)
     dtype = str(DTYPES[options.dtype]).removeprefix("torch.") if options.dtype else ""
-    chosen = _named(chosen, "--dtype", _given(dtype), lambda row: row.dtype, _is_dtype)
-    chosen = _named(chosen, "--device", _given(options.device), lambda row: row.device, _is_device)
-    _check_ids(chosen, options)
-    return [row for mine in by_operator(chosen).values() for row in _of_inputs(mine, options)]
-
-
-def _given(text: str) -> tuple[str, ...]:
-    return (text,) if text else ()
-
-
-def _named(
-    rows: Sequence[Row],
-    option: str,
-    names: Sequence[str],
-    name_of: Callable[[Row], str],
-    is_meant: Callable[[Row, str], bool],
-) -> list[Row]:
-    """Rows that one of the names means; all if there are no names."""
-    for name in names:
-        if not any(is_meant(row, name) for row in rows):
-            known = list(dict.fromkeys(map(name_of, rows)))
-            raise PlanError(f"{option} {name}: no row of the file; {suggest(name, known)}")
-    return [row for row in rows if not names or any(is_meant(row, name) for name in names)]
-
-
-def _is_operator(row: Row, pattern: str) -> bool:
-    return fnmatchcase(row.operator, pattern)
-
-
-def _is_dtype(row: Row, name: str) -> bool:
-    return row.dtype == name
-
-
-def _is_device(row: Row, name: str) -> bool:
-    return row.device == name
-
-
-def _is_meant(row: Row, pattern: str) -> bool:
-    """As in a plan; what kind of implementation it is shows in its name."""
-    kind = (
-        ImplementationKind.HELION
-        if row.implementation.startswith(HELION)
-        else ImplementationKind.FUNCTION
-    )
-    if row.owner is Owner.OURS:
-        kind = (
-            ImplementationKind.TUNED
-            if row.implementation.endswith("_tuned")
-            else ImplementationKind.DEFAULT
-        )
-    return Implementation(row.implementation, kind).answers_to(pattern)
-
-
-def _check_ids(rows: Sequence[Row], options: Options) -> None:
-    there = sorted({row.input_id for row in rows})
+    chosen = _named(rows, "--kernel", options.kernels, "operator")
+    chosen = _named(chosen, "--only", options.only, "implementation")
+    chosen = _named(chosen, "--dtype", [dtype] if dtype else [], "dtype")
+    chosen = _named(chosen, "--device", [options.device] if options.device else [], "device")
+    there = sorted({row.input_id for row in chosen})
     wrong = [number for number in options.input_ids if number not in there]
     if wrong:
         known = ", ".join(map(str, there))
         raise PlanError(f"--input-id {wrong[0]}: no row of the file; there are inputs {known}")
+    return [row for mine in by_operator(chosen).values() for row in _of_inputs(mine, options)]
+
+
+def _named(rows: Sequence[Row], option: str, names: Sequence[str], field: str) -> list[Row]:
+    """Rows that one of the names means; all if there are no names."""
+    is_meant = _is_implementation if field == "implementation" else _has_name
+    for name in names:
+        if not any(is_meant(row, field, name) for row in rows):
+            known = list(dict.fromkeys(getattr(row, field) for row in rows))
+            raise PlanError(f"{option} {name}: no row of the file; {suggest(name, known)}")
+    return [row for row in rows if not names or any(is_meant(row, field, name) for name in names)]
+
+
+def _has_name(row: Row, field: str, pattern: str) -> bool:
+    return fnmatchcase(getattr(row, field), pattern)
+
+
+def _is_implementation(row: Row, _: str, pattern: str) -> bool:
+    """As in a plan; what kind of implementation it is shows in its name."""
+    name, kinds = row.implementation, ImplementationKind
+    kind = kinds.HELION if name.startswith(HELION) else kinds.FUNCTION
+    if row.owner is Owner.OURS:
+        kind = kinds.TUNED if name.endswith("_tuned") else kinds.DEFAULT
+    return Implementation(name, kind).answers_to(pattern)
 
 
 def _of_inputs(rows: Sequence[Row], options: Options) -> list[Row]:

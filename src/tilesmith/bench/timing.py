@@ -1,4 +1,4 @@
-"""Times an implementation, a second copy of it and the baseline in turns; makes fields of a row."""
+"""Times an implementation, a second copy of it and the baseline in turns: times and rates."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import Any
 
 import torch
 
+from tilesmith.backends.table import BACKENDS
+from tilesmith.bench.case import Arguments, Operator
+from tilesmith.bench.reference import (
+    total_bytes,
+)
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.measure.disturbance import read_meter
 from tilesmith.measure.statistics import median, quantile
 from tilesmith.measure.timer import (
@@ -18,6 +24,17 @@ from tilesmith.measure.timer import (
     time_on_cpu,
     time_on_device,
 )
+from tilesmith.runtime.device import target_of
+
+RATE_CLASSES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int8: "i8",
+    torch.float8_e4m3fn: "f8e4m3",
+    torch.float8_e5m2: "f8e5m2",
+}
 
 DEVICE_REPEATS, HOST_REPEATS = 100, 15
 TIME_LIMIT_S = 10.0
@@ -174,3 +191,29 @@ def _ratios(timings: Timings, rounds: Rounds) -> list[float]:
     copies = zip(rounds.of(timings[WORK]), rounds.of(timings[AGAIN]))
     means = [(first + second) / 2 for first, second in copies]
     return [slow / mean for slow, mean in zip(rounds.of(timings[BASELINE]), means)]
+
+
+class AmountOfWork:
+    """How much one call does."""
+
+    def __init__(self, operator: Operator, arguments: Arguments, result: Any) -> None:
+        self.flops = operator.flops(*arguments) if operator.flops is not None else None
+        if operator.num_bytes is not None:
+            self.num_bytes = float(operator.num_bytes(*arguments, result))
+        else:
+            self.num_bytes = float(total_bytes(arguments) + total_bytes(result))
+        self._first = next(tensors_in(arguments), None)
+
+    def rates(self, latency_ms: float) -> dict[str, float]:
+        """Fields of a row: TFLOP/s, GB/s and the roofline."""
+        found = {"gbps": self.num_bytes / latency_ms / 1e6}
+        if self.flops is not None:
+            found["tflops"] = self.flops / latency_ms / 1e9
+        if self._first is not None:
+            device = BACKENDS.rules(target_of(self._first.device)).device()
+            rate_class = RATE_CLASSES.get(self._first.dtype)
+            found["roofline_ms"] = self.num_bytes / device.dram_rate / 1e6
+            if self.flops is not None and rate_class is not None:
+                compute_ms = self.flops / device.matrix_rate(rate_class) / 1e6
+                found["roofline_ms"] = max(found["roofline_ms"], compute_ms)
+        return found

@@ -1,8 +1,13 @@
-"""One implementation with one input inside its process: prepared, checked, timed."""
+"""One implementation with one input inside its process: prepared, checked, timed.
+
+Our kernels are observed: which config they ran with, the default or one found by a search.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -11,49 +16,164 @@ from typing import Any
 
 import torch
 
-from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
-from tilesmith.bench.job_rows import (
-    Stage,
-    harness_failed,
-    raised,
-    raised_while_timing,
-    unavailable,
-)
-from tilesmith.bench.ours import ObservedTuner, observe_kernels
+from tilesmith.bench.job_rows import Stage, harness_failed, raised, raised_while_timing, unavailable
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import (
     Judge,
     Judgement,
     Reference,
     fingerprint,
-    storage_bytes,
-    total_bytes,
+    poison_free_memory,
+    poison_results,
 )
-from tilesmith.bench.row import Cause, Owner, Row, Status
-from tilesmith.bench.timing import TimingOptions, time_in_turns
+from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
+from tilesmith.bench.timing import AmountOfWork, TimingOptions, time_in_turns
+from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.kernel import Kernel
+from tilesmith.jit.runners import is_interpreted
+from tilesmith.jit.tuner import MultiRequest, SearchEnd, Tuner, TuneRequest
 from tilesmith.lab.failures import one_line
 from tilesmith.measure.timer import Work
-from tilesmith.runtime.device import target_of
-from tilesmith.schedule.model.estimates import Device
+from tilesmith.schedule.config import Config
+
+
+class NoConfigWorksError(RuntimeError):
+    """A search found nothing that runs; the interpreter would be timed instead."""
+
+
+class ObservedTuner:
+    """What kernels ask at a first call: no search and nothing stored, or a search."""
+
+    takes_stored = False
+
+    def __init__(
+        self,
+        budget_s: float | None,
+        *,
+        is_forced: bool = True,
+        announce: Callable[[Stage], object] = lambda stage: None,
+    ) -> None:
+        self._budget_s = budget_s
+        self._is_forced = is_forced
+        self._announce = announce
+        self._configs: dict[str, Config] = {}
+        self._fallbacks: dict[str, str] = {}
+        self.tune_s = 0.0
+        self.ends: list[SearchEnd] = []
+        """Of searches, in order."""
+        self.tuners: dict[KernelDefinition, Tuner] = {}
+        """What kernels were given when they were made."""
+
+    def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
+        """None for the decorator's or the default config, else the winner of a search."""
+        name = bound.definition.name
+        if self._budget_s is None:
+            self._configs[name] = bound.configs[0] if bound.configs else bound.default_config()
+            return None
+        keywords = {"autotune_progress_bar": False, "autotune_log_level": logging.WARNING}
+        request = TuneRequest(self._is_forced, self._budget_s, keywords)
+        config = self.tune(bound, args, request)
+        if config is None:
+            raise NoConfigWorksError(f"no config of {name} works")
+        self._configs[name] = config
+        return config
+
+    def tune(
+        self, bound: BoundKernel, args: tuple[Any, ...], request: TuneRequest
+    ) -> Config | None:
+        """Search, and remember what it took."""
+        search = self._own_tuner(bound).tune
+        self._announce(Stage.TUNE)
+        start = perf_counter()
+        try:
+            return search(bound, args, replace(request, on_end=self.ends.append))
+        finally:
+            self.tune_s += perf_counter() - start
+            self._announce(Stage.BUILD)
+
+    def tune_multi(
+        self, cases: Sequence[tuple[BoundKernel, tuple[Any, ...]]], request: MultiRequest
+    ) -> Config | None:
+        """As any kernel does."""
+        return self._own_tuner(cases[0][0]).tune_multi(cases, request)
+
+    def observe(self, definition: KernelDefinition) -> None:
+        """Stand between a kernel and its tuner."""
+        given = definition.tuner
+        own = given.tuners.get(definition) if isinstance(given, ObservedTuner) else given
+        if own is not None:
+            self.tuners[definition] = own
+        definition.tuner = self
+        definition.warnings = ReplacementLog(definition, self)
+
+    def _own_tuner(self, bound: BoundKernel) -> Tuner:
+        if bound.definition not in self.tuners:
+            raise NoConfigWorksError(f"{bound.definition.name} was made without a tuner")
+        return self.tuners[bound.definition]
+
+    def replaced(self, name: str, problem: object, used: Config) -> None:
+        """The default of a kernel does not build, and another config runs."""
+        self._configs[name] = used
+        self._fallbacks.setdefault(name, str(problem))
+
+    def facts(self) -> dict[str, Any]:
+        """Fields of a row."""
+        texts = [f"{name}: {config}" for name, config in self._configs.items()]
+        if len(texts) == 1:
+            texts = [str(config) for config in self._configs.values()]
+        fallbacks = [
+            f"the default config of {name} does not build: {problem}"
+            for name, problem in self._fallbacks.items()
+        ]
+        if not texts and any(is_interpreted(kernel.settings) for kernel in _loaded_kernels()):
+            fallbacks = [INTERPRETED]
+        found: dict[str, Any] = {"config": "; ".join(texts), "fallback": "; ".join(fallbacks)}
+        if self._budget_s is not None:
+            found["tune_s"] = self.tune_s
+            found["num_configs"] = sum(end.num_tried for end in self.ends)
+            if not all(end.is_measured for end in self.ends):
+                found["reason"] = "the search measured nothing; the default config was used"
+        return found
+
+
+class ReplacementLog(WarningLog):
+    """The warnings of a kernel, of which one is news for a tuner, whether it is printed or not."""
+
+    def __init__(self, definition: KernelDefinition, tuner: ObservedTuner) -> None:
+        super().__init__(definition.warnings.ignore)
+        self._name = definition.name
+        self._tuner = tuner
+
+    def warn(self, warning: type[BaseWarning], *, loc: SourceLocation, **details: Any) -> None:
+        """Print it as usual."""
+        if issubclass(warning, ConfigReplaced):
+            self._tuner.replaced(self._name, details["problem"], details["used"])
+        super().warn(warning, loc=loc, **details)
+
+
+def observe_kernels(tuner: ObservedTuner) -> None:
+    """Have all kernels of all loaded modules ask this tuner: a function may call any of them."""
+    for kernel in _loaded_kernels():
+        tuner.observe(kernel.definition)
+
+
+def _loaded_kernels() -> Iterator[Kernel]:
+    for module in list(sys.modules.values()):
+        for value in list(getattr(module, "__dict__", {}).values()):
+            # Not isinstance: it asks proxies in other libraries for their __class__.
+            if type(value) is Kernel:
+                yield value
+
 
 NO_TRITON_DRIVER = "active drivers"
 """From what Triton says where there is no GPU."""
-POISON = 0xFF
-"""As every byte: NaN in all floating-point types, -1 in integers."""
-COPIES = 3
-"""Of each size: an allocator may hand out any of its free blocks."""
-RATE_CLASSES = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.int8: "i8",
-    torch.float8_e4m3fn: "f8e4m3",
-    torch.float8_e5m2: "f8e5m2",
-}
 
 
 class HarnessError(Exception):
@@ -75,12 +195,6 @@ class TrialSetting:
         """The device of the arguments."""
         return torch.device(self.job.device)
 
-    @property
-    def intermediates(self) -> tuple[torch.dtype, ...]:
-        """What intermediates are rounded to in its type on its device."""
-        dtype, target = getattr(torch, self.job.dtype), self.job.implementation.target
-        return self.operator.intermediates(dtype, self.job.device, self.arguments, target)
-
 
 class Trial:
     """Keeps the row so far; every step returns it. ``announce`` is told of stages that begin."""
@@ -95,17 +209,21 @@ class Trial:
         self._setting = setting
         self._announce = announce
         self._fingerprint = fingerprint(setting.arguments)
-        reference = setting.reference
+        reference, options = setting.reference, setting.options
         if reference is not None and reference.arguments != self._fingerprint:
             raise ValueError(
                 "the input is not the same in every process; make() must be repeatable"
             )
         self._judge = None
         if reference is not None:
-            self._judge = Judge(
-                setting.operator, setting.arguments, reference, setting.intermediates
-            )
-        self._tuner = self._make_tuner()
+            dtype, target = getattr(torch, setting.job.dtype), setting.job.implementation.target
+            place = (dtype, setting.job.device, setting.arguments, target)
+            roundings = setting.operator.intermediates(*place)
+            self._judge = Judge(setting.operator, setting.arguments, reference, roundings)
+        is_tuned = setting.job.implementation.kind is ImplementationKind.TUNED
+        budget_s = options.tune_budget_s if is_tuned else None
+        is_forced = not options.use_cache
+        self._tuner = ObservedTuner(budget_s, is_forced=is_forced, announce=self._begin)
         self._work: Work | None = None
         self._baseline: Work | None = None
         self._amount: AmountOfWork | None = None
@@ -149,7 +267,12 @@ class Trial:
         self._begin(Stage.MEASURE)
         try:
             fields = self._time(self._work)
-            self._judge_again(self._work)
+            # What counts its calls, or leaves something behind, may be wrong by now.
+            result = self._work()
+            self._synchronize()
+            if fingerprint(self._setting.arguments) != self._fingerprint:
+                self._reject("it changed its arguments while it was timed")
+            self._accept(self._judged(result), "a call after timing: ")
         except BaseException as error:
             self.row = raised_while_timing(self.row, error)
             return self.row
@@ -157,24 +280,10 @@ class Trial:
             self._update(**fields, **self._amount.rates(fields["latency_ms"]))
         return self.row
 
-    def _judge_again(self, work: Work) -> None:
-        """What counts its calls, or leaves something behind, may be wrong by now."""
-        result = work()
-        self._synchronize()
-        if fingerprint(self._setting.arguments) != self._fingerprint:
-            self._reject("it changed its arguments while it was timed")
-        self._accept(self._judged(result), "a call after timing: ")
-
     def _failed(self, error: BaseException) -> Row:
         if self._setting.device.type == "cpu" and NO_TRITON_DRIVER in one_line(error):
             return unavailable(self.row, f"it needs a GPU: {one_line(error)}")
         return raised(self.row, error)
-
-    def _make_tuner(self) -> ObservedTuner:
-        options = self._setting.options
-        is_tuned = self._setting.job.implementation.kind is ImplementationKind.TUNED
-        budget = options.tune_budget_s if is_tuned else None
-        return ObservedTuner(budget, is_forced=not options.use_cache, announce=self._begin)
 
     def _call_and_judge(self, work: Work) -> None:
         arguments = self._setting.arguments
@@ -196,12 +305,10 @@ class Trial:
         self._accept(self._judged(second), "a second call: ")
         if fingerprint(arguments) != self._fingerprint:
             self._reject("it changed its arguments")
-        if self.row.status is Status.OK:
-            self._amount = self._work_done(second)
-
-    def _work_done(self, result: Any) -> AmountOfWork:
+        if self.row.status is not Status.OK:
+            return
         try:
-            return AmountOfWork(self._setting.operator, self._setting.arguments, result)
+            self._amount = AmountOfWork(self._setting.operator, arguments, second)
         except Exception as error:
             raise HarnessError(f"its work cannot be counted: {one_line(error)}") from error
 
@@ -276,52 +383,3 @@ class Trial:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
-
-
-def poison_free_memory(shapes: Sequence[torch.Tensor], element_sizes: Sequence[int]) -> None:
-    """Fill and free blocks like the given tensors, of each element size: allocators reuse them."""
-    filled = [
-        torch.empty(like.numel() * size, dtype=torch.uint8, device=like.device).fill_(POISON)
-        for like in shapes
-        for size in element_sizes
-        for _ in range(COPIES)
-    ]
-    del filled
-
-
-def poison_results(returned: Any, arguments: Any) -> None:
-    """Overwrite results, so that a second call cannot hand them out again as its own."""
-    kept = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(arguments)}
-    for tensor in tensors_in(returned):
-        # A result may be an argument, or a view of one.
-        if tensor.untyped_storage().data_ptr() not in kept and tensor.numel():
-            storage_bytes(tensor.detach()).fill_(POISON)
-
-
-class AmountOfWork:
-    """How much one call does."""
-
-    def __init__(self, operator: Operator, arguments: Arguments, result: Any) -> None:
-        self.flops = operator.flops(*arguments) if operator.flops is not None else None
-        if operator.num_bytes is not None:
-            self.num_bytes = float(operator.num_bytes(*arguments, result))
-        else:
-            self.num_bytes = float(total_bytes(arguments) + total_bytes(result))
-        self._first = next(tensors_in(arguments), None)
-
-    def rates(self, latency_ms: float) -> dict[str, float]:
-        """Fields of a row: TFLOP/s, GB/s and the roofline."""
-        found = {"gbps": self.num_bytes / latency_ms / 1e6}
-        if self.flops is not None:
-            found["tflops"] = self.flops / latency_ms / 1e9
-        if self._first is not None:
-            device = BACKENDS.rules(target_of(self._first.device)).device()
-            found["roofline_ms"] = self._roofline_ms(device, self._first.dtype)
-        return found
-
-    def _roofline_ms(self, device: Device, dtype: torch.dtype) -> float:
-        memory_ms = self.num_bytes / device.dram_rate / 1e6
-        rate_class = RATE_CLASSES.get(dtype)
-        if self.flops is None or rate_class is None:
-            return memory_ms
-        return max(memory_ms, self.flops / device.matrix_rate(rate_class) / 1e6)

@@ -37,15 +37,9 @@ FLAGS = {"load": "--from", "is_list": "--list", "cudagraph": "--cudagraph or --n
 """Those that are not called as their field."""
 SHOWN = ("metrics", "csv", "json", "html", "png", "quiet")
 CHOOSING = ("kernel", "input_shard", "num_inputs", "input_id", "only", "dtype", "device")
-USES = {
-    "launch": ("device",),
-    "load": (*CHOOSING, *SHOWN),
-}
+USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN)}
 """What each way not to run anything looks at."""
-WHY = {
-    "launch": "it times calls of its own kernels",
-    "load": "it shows rows as they were measured",
-}
+WHY = {"launch": "it times calls of its own kernels", "load": "it shows rows as they were measured"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +58,7 @@ class BenchFlags:
         typer.Option(help="one more: module:function or operator=module:function; may be repeated"),
     ] = None
     metrics: Annotated[
-        str,
-        typer.Option(help=f"what is shown; default: {', '.join(METRICS)}", show_default=False),
+        str, typer.Option(help=f"what is shown; default: {', '.join(METRICS)}", show_default=False)
     ] = ",".join(METRICS)
     regime: Annotated[str, typer.Option(help="GPU caches before a call: cold (default), warm")] = ""
     cudagraph: Annotated[
@@ -103,8 +96,7 @@ class BenchFlags:
         bool, typer.Option("--retry-failed", help="with --resume: run again what failed")
     ] = False
     retry_disturbed: Annotated[
-        bool,
-        typer.Option("--retry-disturbed", help="with --resume: run again what was disturbed"),
+        bool, typer.Option("--retry-disturbed", help="with --resume: run again what was disturbed")
     ] = False
     load: Annotated[
         Path | None, typer.Option("--from", help="run nothing: show the rows of this file")

@@ -92,10 +92,7 @@ def install_helion_names() -> None:
 class _AliasFinder(MetaPathFinder):
     @override
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname.partition(".")[0] != ALIAS:
             return None

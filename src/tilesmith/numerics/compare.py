@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tilesmith.numerics.judge_report import unravel
 from tilesmith.numerics.tolerance import (
     Budget,
     derive_budget,
@@ -60,6 +61,10 @@ class ErrorReport:
         return self.num_beyond == 0 and self.relative_norm <= limit
 
     def __str__(self) -> str:
+        budget, limit = self.budget, ""
+        if budget is not None:
+            basis = f"{budget.dtype}, reduction length {budget.reduction_length}"
+            limit = f", allowed {budget.relative_norm:.4g} ({basis})"
         lines = [f"{self.num_beyond} of {self.num_elements} elements are beyond the budget"]
         if self.worst_index is not None:
             error = abs(self.worst_actual - self.worst_reference)
@@ -69,28 +74,8 @@ class ErrorReport:
             )
             lines.append(f"  its error: {error:.4g}, allowed {self.worst_allowed:.4g}")
         lines.append(f"  largest error: {self.max_abs:.4g} absolute, {self.max_ulp:.4g} ulp")
-        lines.append(f"  relative norm of the error: {self.relative_norm:.4g}{self._norm_limit()}")
+        lines.append(f"  relative norm of the error: {self.relative_norm:.4g}{limit}")
         return "\n".join(lines)
-
-    def _norm_limit(self) -> str:
-        if self.budget is None:
-            return ""
-        budget = self.budget
-        return (
-            f", allowed {budget.relative_norm:.4g} "
-            f"({budget.dtype}, reduction length {budget.reduction_length})"
-        )
-
-
-@dataclass(frozen=True)
-class _Errors:
-    """Per-element figures a report is made of, all float64."""
-
-    absolute: torch.Tensor
-    allowed: torch.Tensor
-    spacing: torch.Tensor
-    relative_norm: float
-    budget: Budget | None
 
 
 def check_against(
@@ -112,11 +97,7 @@ def check_against(
             (``torch.float16`` stands for tf32 too: the significands are equally long).
     """
     report = measure_error(
-        actual,
-        reference,
-        reduction_length=reduction_length,
-        dtype=dtype,
-        intermediate=intermediate,
+        actual, reference, reduction_length=reduction_length, dtype=dtype, intermediate=intermediate
     )
     if not report.is_within_budget:
         raise AccuracyError(str(report))
@@ -134,10 +115,30 @@ def measure_error(
     """The report of ``check_against`` without the verdict; shape and type must still match."""
     _check_form(actual, reference, dtype)
     actual, reference = actual.detach(), reference.detach().to(actual.device)
-    if not actual.dtype.is_floating_point:
-        return _report_exact(actual, reference)
-    budget = derive_budget(actual.dtype, reduction_length, intermediate)
-    return _report_float(actual, reference, budget)
+    budget, floor = None, 0.0
+    if actual.dtype.is_floating_point:
+        budget = derive_budget(actual.dtype, reduction_length, intermediate)
+        floor = budget.absolute_floor
+    found = measure_elements(actual, reference, actual.dtype)
+    error = found.absolute
+    if error.numel() == 0:
+        return ErrorReport(0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0, budget)
+    allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference)
+    # Share of the allowance each element uses; the error itself where nothing is allowed.
+    usage = torch.where(allowed > 0, error / allowed, error)
+    index = unravel(int(usage.flatten().argmax()), error.shape)
+    return ErrorReport(
+        max_ulp=float((error / found.spacing).max()),
+        max_abs=float(error.max()),
+        relative_norm=relative_norm(error, found.reference, floor),
+        worst_index=index,
+        worst_actual=float(actual[index]),
+        worst_reference=float(reference[index]),
+        worst_allowed=float(allowed[index]),
+        num_beyond=int((error > allowed).sum()),
+        num_elements=error.numel(),
+        budget=budget,
+    )
 
 
 def _check_form(actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype | None) -> None:
@@ -163,25 +164,6 @@ def _check_form(actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtyp
     raise AccuracyError(f"dtypes differ: got {actual.dtype}, expected {reference.dtype}")
 
 
-def _report_exact(actual: torch.Tensor, reference: torch.Tensor) -> ErrorReport:
-    different = actual != reference
-    error = (actual.to(torch.float64) - reference.to(torch.float64)).abs()
-    # float64 cannot tell neighbouring large int64 values apart; they differ by at least one.
-    error = torch.where(different, error.clamp(min=1.0), 0.0)
-    nothing, ones = torch.zeros_like(error), torch.ones_like(error)
-    norm = relative_norm(error, reference.to(torch.float64), 0.0)
-    return _assemble(actual, reference, _Errors(error, nothing, ones, norm, None))
-
-
-def _report_float(actual: torch.Tensor, reference: torch.Tensor, budget: Budget) -> ErrorReport:
-    found = measure_elements(actual, reference, actual.dtype)
-    error, capped = found.absolute, found.reference
-    norm = relative_norm(error, capped, budget.absolute_floor)
-    return _assemble(
-        actual, reference, _Errors(error, budget.allowed(capped), found.spacing, norm, budget)
-    )
-
-
 @dataclass(frozen=True)
 class ElementErrors:
     """Errors of elements one by one, all float64."""
@@ -197,7 +179,12 @@ class ElementErrors:
 def measure_elements(
     actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype
 ) -> ElementErrors:
-    """The error of each element of floats that are to be rounded to ``dtype``."""
+    """The error of each element; floats are to be rounded to ``dtype``, integers to be equal."""
+    if not dtype.is_floating_point:
+        off = (actual.double() - reference.double()).abs()
+        # float64 cannot tell neighbouring large int64 values apart; they differ by at least one.
+        off = torch.where(actual != reference, off.clamp(min=1.0), 0.0)
+        return ElementErrors(off, torch.ones_like(off), reference.double())
     error = _absolute_error(actual, reference, dtype)
     capped = _cap(reference, dtype).masked_fill(reference.isinf(), 0.0)
     return ElementErrors(error, ulp_at(capped, dtype), capped)
@@ -227,30 +214,6 @@ def _cap(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values.clamp(-limit, limit)
 
 
-def _assemble(actual: torch.Tensor, reference: torch.Tensor, errors: _Errors) -> ErrorReport:
-    error, allowed = errors.absolute, errors.allowed
-    if error.numel() == 0:
-        return ErrorReport(0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0, errors.budget)
-    index = _unravel(int(_usage(error, allowed).flatten().argmax()), tuple(error.shape))
-    return ErrorReport(
-        max_ulp=float((error / errors.spacing).max()),
-        max_abs=float(error.max()),
-        relative_norm=errors.relative_norm,
-        worst_index=index,
-        worst_actual=float(actual[index]),
-        worst_reference=float(reference[index]),
-        worst_allowed=float(allowed[index]),
-        num_beyond=int((error > allowed).sum()),
-        num_elements=error.numel(),
-        budget=errors.budget,
-    )
-
-
-def _usage(error: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Share of the allowance each element uses; the error itself where nothing is allowed."""
-    return torch.where(allowed > 0, error / allowed, error)
-
-
 def relative_norm(error: torch.Tensor, reference: torch.Tensor, floor: float) -> float:
     """Error norm over reference norm, both scaled by the largest finite magnitude first."""
     # Zeros and subnormals have no meaningful relative error; their elements are still checked.
@@ -262,11 +225,3 @@ def relative_norm(error: torch.Tensor, reference: torch.Tensor, floor: float) ->
         return math.inf
     norm = float((magnitude / largest).square().sum().sqrt())
     return float((error / largest).square().sum().sqrt()) / norm
-
-
-def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    index: list[int] = []
-    for extent in reversed(shape):
-        flat, position = divmod(flat, extent)
-        index.append(position)
-    return tuple(reversed(index))

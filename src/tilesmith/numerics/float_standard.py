@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 
 from tilesmith.numerics.judge_report import JudgeReport, Tolerance
-from tilesmith.numerics.tolerance import Budget, accumulation_dtype, ulp_at, unit_roundoff
+from tilesmith.numerics.tolerance import Budget, accumulation_dtype, rms, ulp_at, unit_roundoff
 
 SMALLEST_GROUP = 32
 PART_ON_HOST, PART_ON_DEVICE = 1 << 14, 1 << 24
@@ -55,7 +55,9 @@ class ElementGroups:
         """``chosen``: positions in the flattened tensor, in ascending order; None: all."""
         self._count = math.prod(shape) if chosen is None else chosen.numel()
         row = max(1, shape[-1] if shape else 1)
-        self._length = self._group_length(row if chosen is None else _first_run(chosen, row))
+        row = row if chosen is None else _first_run(chosen, row)
+        # As many rows as it takes.
+        self._length = min(max(1, self._count), row * -(-SMALLEST_GROUP // row))
         step = PART_ON_HOST if is_on_host else PART_ON_DEVICE
         self._step = max(1, step // self._length) * self._length
 
@@ -85,10 +87,6 @@ class ElementGroups:
         """One group per row; what is left over in the end is a group too."""
         is_rest = values.numel() % self._length
         return values.view(1 if is_rest else -1, values.numel() if is_rest else self._length)
-
-    def _group_length(self, row: int) -> int:
-        """As many rows as it takes."""
-        return min(max(1, self._count), row * -(-SMALLEST_GROUP // row))
 
 
 def _first_run(chosen: torch.Tensor, row: int) -> int:
@@ -157,6 +155,10 @@ class FloatStandard:
         worst = max(found, key=lambda part: part.usage)
         got, wanted = float(output[worst.position]), float(self._truth[worst.position])
         allowed = float(self._allowed[worst.position])
+        ulps = 0.0 if got == wanted else math.inf
+        if math.isfinite(got) and abs(wanted) <= self._largest:
+            spacing = ulp_at(torch.tensor(wanted, dtype=torch.float64), self._dtype)
+            ulps = abs(got - wanted) / float(spacing)
         reason = ""
         if num_off > self._num_far or any(part.is_far for part in found):
             reason = (
@@ -174,7 +176,7 @@ class FloatStandard:
             got=got,
             expected=wanted,
             allowed=allowed,
-            ulps=self._ulps(got, wanted),
+            ulps=ulps,
             relative_norm=norm / self._scale if self._scale else 0.0,
             position=worst.position,
         )
@@ -183,7 +185,13 @@ class FloatStandard:
         got, allowed = output.to(torch.float64), self._allowed[part]
         error = (got - self._truth[part]).abs()
         if not self._is_all_plain:
-            special = torch.where(self._is_same_special(got, part), 0.0, math.inf)
+            truth, native = self._truth[part], self._native[part].to(torch.float64)
+            rounded = truth.to(self._dtype).to(torch.float64)
+            is_saturated = (got.abs() == self._largest) & (truth.abs() > self._largest)
+            is_saturated &= got.sign() == truth.sign()
+            # What the native run or rounding of the truth gives, or what saturates.
+            is_right = is_saturated | self._is_alike(got, native) | self._is_alike(got, rounded)
+            special = torch.where(is_right, 0.0, math.inf)
             error = torch.where(self._find_plain(part), error, special)
         error.nan_to_num_(nan=math.inf, posinf=math.inf)
         is_off = error > allowed
@@ -200,15 +208,9 @@ class FloatStandard:
             part.start + worst,
         )
 
-    def _ulps(self, got: float, wanted: float) -> float:
-        if not math.isfinite(got) or not abs(wanted) <= self._largest:
-            return 0.0 if got == wanted else math.inf
-        spacing = float(ulp_at(torch.tensor(wanted, dtype=torch.float64), self._dtype))
-        return abs(got - wanted) / spacing
-
     def _derive(self, terms: ErrorTerms) -> None:
         usual = self._usual_excess()
-        value, whole = _coefficients(terms, self._u, self._u_acc)
+        value, whole, norm = _coefficients(terms, self._u, self._u_acc)
         largest, norms = 0.0, list[tuple[float, int]]()
         for part in self._groups.parts():
             magnitude = self._magnitude(part)
@@ -227,7 +229,7 @@ class FloatStandard:
         self._far_allowed = EXCESS_WEIGHT * largest
         weight = NORM_WEIGHT_OF_SUMS if terms.sum_length > 1 else NORM_WEIGHT
         self._norm_allowed = weight * terms.order_weight * combined_rms(norms) + self._floor
-        self._norm_allowed += _norm_coefficient(terms, self._u, self._u_acc) * self._scale
+        self._norm_allowed += norm * self._scale
 
     def _usual_excess(self) -> float:
         """What nearly all elements of the native run stay below, in units of their scale."""
@@ -264,14 +266,6 @@ class FloatStandard:
             return magnitude
         return torch.where(self._find_plain(part), magnitude, 0.0)
 
-    def _is_same_special(self, got: torch.Tensor, part: slice) -> torch.Tensor:
-        """Whether a result is what the native run or rounding of the truth gives, or saturates."""
-        truth, native = self._truth[part], self._native[part].to(torch.float64)
-        rounded = truth.to(self._dtype).to(torch.float64)
-        is_saturated = (got.abs() == self._largest) & (truth.abs() > self._largest)
-        is_saturated &= got.sign() == truth.sign()
-        return is_saturated | self._is_alike(got, native) | self._is_alike(got, rounded)
-
     def _is_alike(self, got: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         near = (got - other).abs() <= ADDED_WEIGHT * self._u * other.abs()
         return (got == other) | (got.isnan() & other.isnan()) | (near & other.isfinite())
@@ -291,31 +285,15 @@ class _PartReport:
     position: int
 
 
-def _coefficients(terms: ErrorTerms, u: float, u_acc: float) -> tuple[float, float]:
-    """What is allowed in units of the element, and of the scale of its group."""
+def _coefficients(terms: ErrorTerms, u: float, u_acc: float) -> tuple[float, float, float]:
+    """What is allowed in units of the element and of its group's scale; the norm in that of all."""
     coarse = sum(map(unit_roundoff, terms.intermediates))
-    value = RESULT_STEPS * u + CHAIN_STEPS * u_acc + COARSE_VALUE_WEIGHT * coarse
-    whole = COARSE_SCALE_WEIGHT * coarse
-    if terms.sum_length > 1:
-        whole += SUM_SIGMAS * u_acc * math.sqrt(terms.sum_length)
-    if terms.is_accumulated:
-        value, whole = value + ADDED_WEIGHT * u, whole + ADDED_WEIGHT * u
-    return value, whole
-
-
-def _norm_coefficient(terms: ErrorTerms, u: float, u_acc: float) -> float:
-    coarse = COARSE_VALUE_WEIGHT * sum(map(unit_roundoff, terms.intermediates))
     added = ADDED_WEIGHT * u if terms.is_accumulated else 0.0
-    summed = NORM_SUM_SIGMAS * u_acc * math.sqrt(terms.sum_length) if terms.sum_length > 1 else 0.0
-    return u + CHAIN_STEPS / 2 * u_acc + summed + coarse + added
-
-
-def rms(values: torch.Tensor) -> float:
-    """Root of the mean square of non-negative values, safe against overflow."""
-    largest = float(values.max()) if values.numel() else 0.0
-    if largest == 0.0 or math.isinf(largest):
-        return largest
-    return largest * math.sqrt(float((values / largest).square().mean()))
+    summed = u_acc * math.sqrt(terms.sum_length) if terms.sum_length > 1 else 0.0
+    value = RESULT_STEPS * u + CHAIN_STEPS * u_acc + COARSE_VALUE_WEIGHT * coarse + added
+    whole = COARSE_SCALE_WEIGHT * coarse + SUM_SIGMAS * summed + added
+    norm = u + CHAIN_STEPS / 2 * u_acc + NORM_SUM_SIGMAS * summed + COARSE_VALUE_WEIGHT * coarse
+    return value, whole, norm + added
 
 
 def combined_rms(parts: Iterator[tuple[float, int]] | list[tuple[float, int]]) -> float:

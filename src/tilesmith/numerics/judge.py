@@ -8,7 +8,6 @@ rounding makes in the reference too. What no program writes must stay as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
@@ -89,7 +88,11 @@ class Judge:
         cls, expected: Mapping[str, torch.Tensor], tolerance: Tolerance | None = None
     ) -> Judge:
         """A judge by values from elsewhere, such as the user's own function."""
-        tensors = {name: _as_reference(values) for name, values in expected.items()}
+        tensors: dict[str, ReferenceTensor] = {}
+        for name, values in expected.items():
+            truth = values.to(torch.float64) if values.is_floating_point() else values
+            written = torch.ones_like(values, dtype=torch.bool)
+            tensors[name] = ReferenceTensor(truth, values, written)
         reference = Reference(tensors, is_complete=True, reason="values from elsewhere")
         return cls(reference, tolerance or DEFAULT_TOLERANCE)
 
@@ -104,23 +107,11 @@ class Judge:
         return worst
 
 
-@dataclass(frozen=True)
-class _Untouched:
-    """Elements that no program writes, and their bits."""
-
-    positions: torch.Tensor
-    bits: torch.Tensor
-
-
 class _TensorJudge:
     """Judges one tensor: its written elements by a standard, the others by their bits."""
 
     def __init__(
-        self,
-        name: str,
-        tensor: ReferenceTensor,
-        reference: Reference,
-        tolerance: Tolerance | None,
+        self, name: str, tensor: ReferenceTensor, reference: Reference, tolerance: Tolerance | None
     ) -> None:
         self._name = name
         self._shape = tensor.native.shape
@@ -129,7 +120,9 @@ class _TensorJudge:
         self._chosen = None if is_whole else written.nonzero().flatten()
         self._untouched = None
         if reference.is_complete and not is_whole:
-            self._untouched = _find_untouched(tensor.native, written)
+            # Elements that no program writes, and their bits.
+            positions = (~written).nonzero().flatten()
+            self._untouched = positions, bits_of(tensor.native).flatten()[positions]
         truth, native = self._flat(tensor.truth), self._flat(tensor.native)
         if native.is_floating_point():
             groups = ElementGroups(self._shape, self._chosen, is_on_host=native.is_cpu)
@@ -141,32 +134,20 @@ class _TensorJudge:
 
     def check(self, output: torch.Tensor) -> JudgeReport:
         if self._untouched is not None:
-            bits = bits_of(output).flatten()[self._untouched.positions]
-            changed = bits != self._untouched.bits
-            if bool(changed.any()):
-                position = int(self._untouched.positions[int(changed.int().argmax())])
-                return self._wrote_elsewhere(position, int(changed.sum()))
+            positions, bits = self._untouched
+            changed = bits_of(output).flatten()[positions] != bits
+            count = int(changed.sum())
+            if count:
+                position = int(positions[int(changed.int().argmax())])
+                place = describe_index(self._name, position, self._shape)
+                others = f"; so were {count - 1} other elements" if count > 1 else ""
+                reason = f"{place} was written, and should not be{others}"
+                return JudgeReport(False, reason, self._name)
         report = self._standard.check(self._flat(output))
         return report.named(self._name, self._shape, self._chosen)
-
-    def _wrote_elsewhere(self, position: int, count: int) -> JudgeReport:
-        place = describe_index(self._name, position, self._shape)
-        reason = f"{place} was written, and should not be"
-        others = f"; so were {count - 1} other elements" if count > 1 else ""
-        return JudgeReport(False, reason + others, self._name)
 
     def _flat(self, tensor: torch.Tensor) -> torch.Tensor:
         flat = tensor.reshape(-1)
         if self._chosen is None:
             return flat
         return bits_of(flat)[self._chosen].view(flat.dtype)
-
-
-def _find_untouched(native: torch.Tensor, written: torch.Tensor) -> _Untouched:
-    positions = (~written).nonzero().flatten()
-    return _Untouched(positions, bits_of(native).flatten()[positions])
-
-
-def _as_reference(values: torch.Tensor) -> ReferenceTensor:
-    truth = values.to(torch.float64) if values.is_floating_point() else values
-    return ReferenceTensor(truth, values, torch.ones_like(values, dtype=torch.bool))

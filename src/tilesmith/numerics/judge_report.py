@@ -60,11 +60,7 @@ RIGHT = JudgeReport(True)
 
 def unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
     """The index of a position in row-major order."""
-    index: list[int] = []
-    for extent in reversed(shape):
-        position, place = divmod(position, extent)
-        index.append(place)
-    return tuple(reversed(index))
+    return tuple(map(int, torch.unravel_index(torch.tensor(position), shape)))
 
 
 def describe_index(tensor: str, position: int, shape: torch.Size) -> str:

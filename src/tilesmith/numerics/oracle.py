@@ -14,7 +14,7 @@ import torch
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
 from tilesmith.interpreter.run import Argument, run_prepared
 from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.function import Function
@@ -22,7 +22,7 @@ from tilesmith.ir.ops.foreign import Assert, Breakpoint, Print
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import rewrite_function, walk_function
 from tilesmith.numerics.float_standard import ErrorTerms
-from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
+from tilesmith.numerics.reference_setup import copy_written, needs_all_programs, runtime_sizes
 from tilesmith.numerics.reference_sums import COMPENSATED, coarse_types, longest_sum, whole_loops
 from tilesmith.passes.round_like_gpu import round_like_gpu
 from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
@@ -98,15 +98,18 @@ def work_out_reference(
 
     ``sizes`` are the block sizes. Raises NoReferenceError if it cannot be done, or not in time.
     """
-    run = _Oracle(_without_debugging(function), arguments, sizes, options or OracleOptions())
+    silent = rewrite_function(
+        function, lambda op: None if isinstance(op, (Print, Breakpoint, Assert)) else op
+    )
+    run = _Oracle(silent, arguments, sizes, options or OracleOptions())
     with torch.no_grad():
         try:
             return run.reference()
         except TimeLimitError as error:
             raise NoReferenceError(f"the reference gives up: {error}") from None
         except (BaseError, RuntimeError, MemoryError, IndexError) as error:
-            reason = f"the interpreter cannot run it: {_first_line(error)}"
-            raise NoReferenceError(reason) from error
+            reason = str(error).partition("\n")[0]
+            raise NoReferenceError(f"the interpreter cannot run it: {reason}") from error
 
 
 class _Oracle:
@@ -121,8 +124,7 @@ class _Oracle:
     ) -> None:
         self._function = function
         self._arguments = arguments
-        runtime = {size.name: _as_integer(arguments[size.name]) for size in function.sizes}
-        self._sizes = {**runtime, **sizes}
+        self._sizes = {**runtime_sizes(function, arguments), **sizes}
         self._options = options
         self._written = set(tensors_written(function))
 
@@ -131,8 +133,9 @@ class _Oracle:
         sampling, truth, reason = self._truth()
         left = self._options.time_limit_s - (time.perf_counter() - begin)
         native_run = self._sampling(max(left, _SMALLEST_LIMIT_S), sampling)
-        native = self._copies(is_wide=False)
-        self._run(as_on_device(self._function, self._arguments), native, native_run)
+        native = copy_written(self._function, self._arguments, is_wide=False)
+        on_device = as_on_device(self._function, self._arguments)
+        self._run(prepare_function(on_device), native, self._sizes, native_run)
         added = [op for op in walk_function(self._function) if isinstance(op, Atomic)]
         accumulated = {op.tensor.name for op in added}
         tensors = {
@@ -161,19 +164,12 @@ class _Oracle:
         except CannotWidenError as error:
             return None, None, f"there is no fp64 form of the kernel: {error}"
         sampling = self._sampling(_TRUTH_SHARE * self._options.time_limit_s, None)
-        copies = self._copies(is_wide=True)
+        copies = copy_written(self._function, self._arguments, is_wide=True)
+        prepared, sizes = prepare_function(wide), self._sizes
         if self._options.is_compensated:
-            self._run_compensated(wide, copies, sampling)
-        else:
-            self._run(wide, copies, sampling)
+            prepared, sizes = replace(prepared, evaluators=COMPENSATED), whole_loops(wide, sizes)
+        self._run(prepared, copies, sizes, sampling)
         return sampling, copies, ""
-
-    def _run_compensated(
-        self, function: Function, copies: Mapping[str, torch.Tensor], sampling: Sampling
-    ) -> None:
-        prepared = replace(prepare_function(function), evaluators=COMPENSATED)
-        sizes = whole_loops(function, self._sizes)
-        run_prepared(prepared, {**self._arguments, **copies}, sizes, sampling=sampling)
 
     def _sampling(self, time_limit_s: float, earlier: Sampling | None) -> Sampling:
         if needs_all_programs(self._function):
@@ -181,33 +177,17 @@ class _Oracle:
         chosen = None if earlier is None else earlier.done
         return Sampling(self._options.max_programs, self._options.seed, time_limit_s, chosen)
 
-    def _copies(self, *, is_wide: bool) -> dict[str, torch.Tensor]:
-        """Tensors in memory that is written, as copies."""
-        return copy_written(self._function, self._arguments, is_wide=is_wide)
-
     def _run(
-        self, function: Function, copies: Mapping[str, torch.Tensor], sampling: Sampling
+        self,
+        prepared: PreparedFunction,
+        copies: Mapping[str, torch.Tensor],
+        sizes: Mapping[str, int],
+        sampling: Sampling,
     ) -> None:
-        arguments = {**self._arguments, **copies}
-        prepared = prepare_function(function)
-        run_prepared(prepared, arguments, self._sizes, sampling=sampling)
+        run_prepared(prepared, {**self._arguments, **copies}, sizes, sampling=sampling)
 
 
 def as_on_device(function: Function, arguments: Mapping[str, Argument]) -> Function:
     """The function with the roundings of the device that its tensors are on."""
     tensors = [x for x in arguments.values() if isinstance(x, torch.Tensor)]
     return round_like_gpu(function) if any(x.is_cuda for x in tensors) else function
-
-
-def _without_debugging(function: Function) -> Function:
-    return rewrite_function(
-        function, lambda op: None if isinstance(op, (Print, Breakpoint, Assert)) else op
-    )
-
-
-def _as_integer(argument: Argument) -> int:
-    return int(argument)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -39,6 +39,11 @@ def needs_all_programs(function: Function) -> bool:
     return any(isinstance(op, dependent) for op in walk_function(function))
 
 
+def runtime_sizes(function: Function, arguments: Mapping[str, Argument]) -> dict[str, int]:
+    """The sizes that are known at a call only."""
+    return {size.name: int(arguments[size.name]) for size in function.sizes}
+
+
 def reference_sizes(
     function: Function, block_sizes: Sequence[int], *, may_grow: bool = True
 ) -> dict[str, int]:
@@ -46,18 +51,24 @@ def reference_sizes(
 
     Only blocks of grids grow: how a loop splits a sum is part of what its roundings do.
     """
-    sizes = {
-        block.name: _configured(block, block_sizes)
-        for block in function.blocks
-        if block.fixed is None
-    }
+    sizes: dict[str, int] = {}
+    for block in function.blocks:
+        if block.fixed is None:
+            is_given = block.slot is not None and block.slot < len(block_sizes)
+            sizes[block.name] = block_sizes[block.slot or 0] if is_given else max(block.low, 16)
     if not may_grow:
         return sizes
     movable = _movable_blocks(function)
     while program_bytes(function, sizes) > MAX_BYTES and _step(sizes, movable, is_growth=False):
         pass
-    if not _rounds_narrow_sums(function):
-        _grow(function, sizes, movable)
+    # Where programs add to elements of a narrow type, their number decides the error.
+    atomics = [op for op in walk_function(function) if isinstance(op, Atomic)]
+    if not any(op.tensor.tensor.dtype.is_low_precision_float for op in atomics):
+        grown = dict(sizes)
+        while _step(grown, movable, is_growth=True):
+            if program_bytes(function, grown) > GROWN_BYTES:
+                break
+            sizes.update(grown)
     return sizes
 
 
@@ -106,11 +117,6 @@ def _lengths(function: Function, sizes: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _configured(block: Block, block_sizes: Sequence[int]) -> int:
-    is_given = block.slot is not None and block.slot < len(block_sizes)
-    return block_sizes[block.slot] if is_given and block.slot is not None else max(block.low, 16)
-
-
 def _movable_blocks(function: Function) -> dict[str, Block]:
     """Tuned blocks of grids whose size no op looks at, and whose axis has a known length."""
     ops = list(walk_function(function))
@@ -121,22 +127,6 @@ def _movable_blocks(function: Function) -> dict[str, Block]:
         for block in function.blocks
         if block.fixed is None and block.name in gridded - observed and block.extent is not None
     }
-
-
-def _rounds_narrow_sums(function: Function) -> bool:
-    """Whether programs add to elements of a narrow type: then their number decides the error."""
-    atomics = [op for op in walk_function(function) if isinstance(op, Atomic)]
-    return any(op.tensor.tensor.dtype.is_low_precision_float for op in atomics)
-
-
-def _grow(function: Function, sizes: dict[str, int], movable: Mapping[str, Block]) -> None:
-    while True:
-        before = dict(sizes)
-        if not _step(sizes, movable, is_growth=True):
-            return
-        if program_bytes(function, sizes) > GROWN_BYTES:
-            sizes.update(before)
-            return
 
 
 def _step(sizes: dict[str, int], movable: Mapping[str, Block], *, is_growth: bool) -> bool:
@@ -158,13 +148,13 @@ def _largest(block: Block) -> int:
 
 
 def _stored_shapes(ops: Iterable[Operation]) -> list[Shape]:
-    types = [value.type for op in ops if not _is_free(op) for value in op.results]
-    return [found.shape for found in types if isinstance(found, TileType)]
-
-
-def _is_free(op: Operation) -> bool:
-    """Whether results are views, or known without being stored; a reshape may copy."""
-    return op.form.is_lane_wise and (Trait.VIEW in op.traits or not op.form.roles)
+    shapes: list[Shape] = []
+    for op in ops:
+        # Views, or known without being stored; a reshape may copy.
+        is_free = op.form.is_lane_wise and (Trait.VIEW in op.traits or not op.form.roles)
+        types = [] if is_free else [value.type for value in op.results]
+        shapes += [found.shape for found in types if isinstance(found, TileType)]
+    return shapes
 
 
 def _elements(function: Function, shape: Shape, lengths: Mapping[str, int]) -> int:
@@ -189,12 +179,17 @@ class ScratchTensors:
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same elements in memory of their own."""
         flat = _once(self._bytes, tensor, lambda: _padded_copy(bytes_of(tensor)))
-        return _like(flat.view(tensor.dtype), tensor)
+        return like_view(flat.view(tensor.dtype), tensor)
 
     def widen(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same elements as fp64; all tensors of one storage must have one type."""
-        flat = _once(self._wide, tensor, lambda: _elements_of(tensor).to(torch.float64, copy=True))
-        return _like(flat, tensor)
+
+        def widened() -> torch.Tensor:
+            content = bytes_of(tensor)
+            length = content.numel() // tensor.itemsize * tensor.itemsize
+            return content[:length].view(tensor.dtype).to(torch.float64, copy=True)
+
+        return like_view(_once(self._wide, tensor, widened), tensor)
 
 
 def copy_written(
@@ -232,10 +227,6 @@ def _padded_copy(content: torch.Tensor) -> torch.Tensor:
     return copy
 
 
-def _elements_of(tensor: torch.Tensor) -> torch.Tensor:
-    content = bytes_of(tensor)
-    return content[: content.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
-
-
-def _like(flat: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+def like_view(whole: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    """The elements of ``whole``'s storage that ``view`` shows of another storage like it."""
+    return whole.as_strided(view.shape, view.stride(), view.storage_offset())

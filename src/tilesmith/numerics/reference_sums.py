@@ -20,7 +20,7 @@ from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
-from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.traversal import walk, walk_function
 from tilesmith.ir.types import Dim
 
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)
@@ -36,7 +36,11 @@ def longest_sum(function: Function, arguments: Mapping[str, Any]) -> int:
 
     Of a sum over several axes at once, all but one are added up side by side in some form.
     """
-    dims = set(_summed_dims(function))
+    dims: set[Dim] = set()
+    for op in walk_function(function):
+        dims.update(_dims_of(op))
+        if isinstance(op, Grid) and any(isinstance(inner, Atomic) for inner in walk(op.body)):
+            dims.update(Dim.of(block) for block in op.blocks if block)
     known = {block.name: block.extent or _UNKNOWN_EXTENT for block in function.blocks}
     known |= {size.name: int(arguments.get(size.name, size.hint)) for size in function.sizes}
     symbols = {factor for dim in dims for factor in dim.factors if isinstance(factor, str)}
@@ -61,13 +65,6 @@ def coarse_types(function: Function, *, is_truth_known: bool) -> tuple[torch.dty
     return tuple(map(to_torch, coarse))
 
 
-def _summed_dims(function: Function) -> Iterator[Dim]:
-    for op in walk_function(function):
-        yield from _dims_of(op)
-        if isinstance(op, Grid) and _has_atomics(op):
-            yield from (Dim.of(block) for block in op.blocks if block)
-
-
 def _dims_of(op: Operation) -> Iterator[Dim]:
     if isinstance(op, (Reduce, Scan)) and op.kind in _SUMS:
         yield op.x.tile.shape[op.axis]
@@ -77,13 +74,6 @@ def _dims_of(op: Operation) -> Iterator[Dim]:
         yield op.lhs.tile.shape[-1]
     elif isinstance(op, Loop) and any(value.tile.dtype.is_float for value in op.init):
         yield from (Dim.of(block) for block in op.blocks if block)
-
-
-def _has_atomics(grid: Grid) -> bool:
-    waiting: list[Operation] = list(grid.body.ops)
-    for op in waiting:
-        waiting.extend(inner for region in op.regions() for inner in region.ops)
-    return any(isinstance(op, Atomic) for op in waiting)
 
 
 def exact_sum(left: torch.Tensor, right: torch.Tensor) -> Pair:

@@ -60,7 +60,7 @@ def ulp_at(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # frexp(0) has exponent 0, which would make zero look like a number near one.
     exponent = torch.where(magnitude == 0, min_exponent(dtype), exponent)
     exponent = exponent.clamp(min_exponent(dtype), highest)
-    return _power_of_two(exponent + _fraction_exponent(dtype))
+    return _power_of_two(exponent + math.frexp(torch.finfo(dtype).eps)[1] - 1)
 
 
 def ulp_error(actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -87,10 +87,6 @@ def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     left_nan, right_nan = left.to(torch.float64).isnan(), right.to(torch.float64).isnan()
     distance = torch.where(left_nan != right_nan, torch.iinfo(torch.int64).max, distance)
     return torch.where(left_nan & right_nan, 0, distance)
-
-
-def _fraction_exponent(dtype: torch.dtype) -> int:
-    return math.frexp(torch.finfo(dtype).eps)[1] - 1
 
 
 def _power_of_two(exponent: torch.Tensor) -> torch.Tensor:
@@ -159,7 +155,7 @@ class Budget:
         """Allowed error in units of the element itself."""
         elementwise = ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = INTERMEDIATE_VALUE_WEIGHT * self._intermediate_roundoff
-        return self._output_roundoff + elementwise + intermediate
+        return unit_roundoff(self.dtype) + elementwise + intermediate
 
     @property
     def scale_coefficient(self) -> float:
@@ -181,18 +177,13 @@ class Budget:
         elementwise = NORM_ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = NORM_INTERMEDIATE_WEIGHT * self._intermediate_roundoff
         summed = NORM_SUM_SIGMAS * self._sum_growth if self.reduction_length > 1 else 0.0
-        return self._output_roundoff + elementwise + summed + intermediate
+        return unit_roundoff(self.dtype) + elementwise + summed + intermediate
 
     def allowed(self, reference: torch.Tensor) -> torch.Tensor:
         """Largest allowed absolute error of each element, as float64."""
         magnitude = finite_magnitude(reference)
-        scale = root_mean_square(magnitude)
-        offset = self.scale_coefficient * scale + self.absolute_floor
+        offset = self.scale_coefficient * rms(magnitude) + self.absolute_floor
         return self.value_coefficient * magnitude + offset
-
-    @property
-    def _output_roundoff(self) -> float:
-        return unit_roundoff(self.dtype)
 
     @property
     def _accumulation_roundoff(self) -> float:
@@ -215,13 +206,8 @@ def derive_budget(
     """The budget of a result of type ``dtype``; ``intermediate``: one type per extra rounding."""
     if reduction_length < 0:
         raise ValueError(f"reduction_length must not be negative, found {reduction_length}")
-    if intermediate is None:
-        intermediates: tuple[torch.dtype, ...] = ()
-    elif isinstance(intermediate, torch.dtype):
-        intermediates = (intermediate,)
-    else:
-        intermediates = tuple(intermediate)
-    return Budget(dtype, max(1, reduction_length), intermediates)
+    listed = (intermediate,) if isinstance(intermediate, torch.dtype) else intermediate or ()
+    return Budget(dtype, max(1, reduction_length), tuple(listed))
 
 
 def finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
@@ -229,9 +215,9 @@ def finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
     return reference.to(torch.float64).abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
-def root_mean_square(magnitude: torch.Tensor) -> float:
+def rms(magnitude: torch.Tensor) -> float:
     """Root of the mean square, safe against overflow of the squares; 0 for an empty tensor."""
     largest = float(magnitude.max()) if magnitude.numel() else 0.0
-    if largest == 0.0:
-        return 0.0
+    if largest == 0.0 or math.isinf(largest):
+        return largest
     return largest * math.sqrt(float((magnitude / largest).square().mean()))

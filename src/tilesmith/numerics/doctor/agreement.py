@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.doctor.findings import Agreement, Implementation, Outputs, Scope
 from tilesmith.numerics.doctor.host_run import OutputReader
 from tilesmith.numerics.judge_report import bits_of, describe_index
-from tilesmith.numerics.oracle import Reference
+from tilesmith.numerics.oracle import Reference, ReferenceTensor
 from tilesmith.numerics.tolerance import ulp_distance
 
 Run = Callable[[], Outputs]
@@ -58,15 +58,13 @@ class AgreementCount:
             sum(int(mask.sum()) for mask in self._different.values()),
             sum(mask.numel() for mask in self._different.values()),
             self._max_ulp,
-            self._first_difference(),
+            next((_first_of(*found) for found in self._different.items() if found[1].any()), ""),
             tuple(labels),
         )
 
-    def _first_difference(self) -> str:
-        for name, mask in self._different.items():
-            if bool(mask.any()):
-                return describe_index(name, int(mask.flatten().int().argmax()), mask.shape)
-        return ""
+
+def _first_of(name: str, mask: torch.Tensor) -> str:
+    return describe_index(name, int(mask.flatten().int().argmax()), mask.shape)
 
 
 def compare_repeats(
@@ -143,19 +141,14 @@ class BatchCheck:
             return "there is no reference to tell whether rows depend on each other"
         if self._length < 2:
             return "there is only one row"
-        for chosen in self._choices():
-            small, large = self._batch(chosen, _half), self._batch(chosen, _twice)
+        # Tensors that may have a row per row of the output: all that could, or the first.
+        fitting = [i for i, x in enumerate(tensors_in(self._args)) if self._has_rows(x)]
+        for chosen in filter(None, (fitting, fitting[:1] if len(fitting) > 1 else [])):
+            small = self._batch(chosen, lambda x: x.detach()[: -(-x.size(0) // 2)].clone())
+            large = self._batch(chosen, lambda x: torch.cat([x.detach()] * 2))
             if self._are_rows_alone(small):
                 return [small, large]
         return "rows depend on each other, or arguments do not have a row each"
-
-    def _choices(self) -> Iterator[list[int]]:
-        """Which tensors may have a row per row of the output: all that could, or the first."""
-        fitting = [i for i, x in enumerate(tensors_in(self._args)) if self._has_rows(x)]
-        if fitting:
-            yield fitting
-        if len(fitting) > 1:
-            yield fitting[:1]
 
     def _batch(self, chosen: Sequence[int], change: Change) -> Batch:
         rest = iter(range(len(list(tensors_in(self._args)))))
@@ -170,11 +163,7 @@ class BatchCheck:
         whole = self._reference.tensors
         rows = [name for name, known in whole.items() if self._has_rows(known.native)]
         return bool(rows) and all(
-            name in found.tensors
-            and _is_same(
-                _rows(found.tensors[name].truth, found.tensors[name].written, small.length),
-                _rows(whole[name].truth, whole[name].written, small.length),
-            )
+            name in found.tensors and _is_same(found.tensors[name], whole[name], small.length)
             for name in rows
         )
 
@@ -183,27 +172,11 @@ def _skipped(implementation: Implementation, why: str) -> Agreement:
     return Agreement(implementation.name, Scope.BATCHES, 0, skipped=why)
 
 
-def _half(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach()[: -(-tensor.size(0) // 2)].clone()
-
-
-def _twice(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.cat([tensor.detach()] * 2)
-
-
-def _rows(
-    truth: torch.Tensor, known: torch.Tensor, length: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return truth[:length], known[:length]
-
-
-def _is_same(
-    left: tuple[torch.Tensor, torch.Tensor], right: tuple[torch.Tensor, torch.Tensor]
-) -> bool:
-    if left[0].shape != right[0].shape:
+def _is_same(left: ReferenceTensor, right: ReferenceTensor, length: int) -> bool:
+    """Whether the first rows are the same wherever both are known."""
+    first, second = left.truth[:length], right.truth[:length]
+    if first.shape != second.shape:
         return False
-    both = left[1] & right[1]
-    a, b = left[0][both].double().nan_to_num(), right[0][both].double().nan_to_num()
-    if not a.numel():
-        return False
-    return bool(((a - b).abs() <= SAME_TRUTH * b.abs().max()).all())
+    both = left.written[:length] & right.written[:length]
+    a, b = first[both].double().nan_to_num(), second[both].double().nan_to_num()
+    return bool(a.numel()) and bool(((a - b).abs() <= SAME_TRUTH * b.abs().max()).all())

@@ -20,7 +20,7 @@ from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.exc import DuplicateStoreIndicesError, RaceDetected
 from tilesmith.interpreter.frame import Frame
 from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.run import EVALUATORS, run_prepared
+from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -37,9 +37,9 @@ from tilesmith.numerics.doctor.findings import (
     choose_config,
 )
 from tilesmith.numerics.doctor.reruns import Evaluators, Reruns, Results
-from tilesmith.numerics.float_standard import rms
 from tilesmith.numerics.judge_report import describe_index
-from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
+from tilesmith.numerics.reference_setup import needs_all_programs
+from tilesmith.numerics.tolerance import rms
 from tilesmith.passes.widen_floats import widen_floats
 
 DISTURBANCE = 2.0**-28
@@ -199,25 +199,20 @@ def find_overflow(reruns: Reruns) -> str:
     """The line that makes infinities or NaNs of numbers; empty if none does."""
     first: list[Operation] = []
     kinds = (Elementwise, Cast, Dot, Reduce, Scan)
-    reruns.as_written({kind: _watched(EVALUATORS[kind], first) for kind in kinds})
-    if not first:
-        return ""
-    loc = first[0].loc
-    return f"{loc}: `{linecache.getline(loc.file, loc.line).strip()}`"
 
-
-def _watched(
-    evaluate: Callable[[Any, Frame], Any], first: list[Operation]
-) -> Callable[[Any, Frame], Any]:
     def run(op: Operation, frame: Frame) -> Any:
-        result = evaluate(op, frame)
+        result = EVALUATORS[type(op)](op, frame)
         if not first and _is_lost(result):
             values = (frame.values.get(operand) for operand in op.operand_values())
             if not any(map(_is_lost, values)):
                 first.append(op)
         return result
 
-    return run
+    reruns.as_written(dict.fromkeys(kinds, run))
+    if not first:
+        return ""
+    loc = first[0].loc
+    return f"{loc}: `{linecache.getline(loc.file, loc.line).strip()}`"
 
 
 def _is_lost(value: Any) -> bool:
@@ -246,14 +241,12 @@ def _check_with(subject: DiagnosedCall, sizes: Mapping[str, int]) -> RaceCheck:
         flaw = _run_checked(subject, sizes)
     except (BaseError, TimeLimitError, RuntimeError, MemoryError) as error:
         return RaceCheck(skipped=str(error).partition("\n")[0])
-    return RaceCheck() if flaw is None else RaceCheck(_describe(flaw))
-
-
-def _describe(flaw: Flaw) -> Finding:
+    if flaw is None:
+        return RaceCheck()
     text = str(flaw).partition("\n")[0]
     where = f" ({flaw.loc})" if flaw.loc is not None and flaw.loc.line else ""
     evidence = ("the race detector of the interpreter saw it, whatever the device does",)
-    return Finding(CauseKind.RACE, f"{text}{where}", evidence, OURS)
+    return RaceCheck(Finding(CauseKind.RACE, f"{text}{where}", evidence, OURS))
 
 
 def find_unsteady(subject: DiagnosedCall, agreements: Sequence[Agreement]) -> list[Finding]:
@@ -296,18 +289,13 @@ def _split_sizes(subject: DiagnosedCall) -> dict[str, int]:
 
 
 def _run_checked(subject: DiagnosedCall, sizes: Mapping[str, int]) -> Flaw | None:
-    function = subject.function
-    runtime = {size.name: int(subject.arguments[size.name]) for size in function.sizes}
-    copies = copy_written(function, subject.arguments, is_wide=False)
+    limit_s = subject.oracle.time_limit_s
+    sampling = _FirstPrograms(_MOST_PROGRAMS, time_limit_s=limit_s)
+    if needs_all_programs(subject.function):
+        sampling = Sampling(None, time_limit_s=limit_s)
+    prepared, copies = prepare_function(subject.function), subject.copies(is_wide=False)
     try:
-        with torch.no_grad():
-            run_prepared(
-                prepare_function(function),
-                {**subject.arguments, **copies},
-                {**runtime, **subject.sizes, **sizes},
-                races=True,
-                sampling=_sampling(subject),
-            )
+        subject.interpret(prepared, copies, sampling, sizes=sizes, races=True)
     except (RaceDetected, DuplicateStoreIndicesError) as flaw:
         return flaw
     return None
@@ -318,10 +306,3 @@ class _FirstPrograms(Sampling):
 
     def _numbers(self, count: int) -> Sequence[int]:
         return range(min(count, _MOST_PROGRAMS))
-
-
-def _sampling(subject: DiagnosedCall) -> Sampling:
-    limit_s = subject.oracle.time_limit_s
-    if needs_all_programs(subject.function):
-        return Sampling(None, time_limit_s=limit_s)
-    return _FirstPrograms(_MOST_PROGRAMS, time_limit_s=limit_s)

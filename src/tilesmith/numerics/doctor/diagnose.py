@@ -54,7 +54,8 @@ def diagnose(
     chosen = options or DiagnoseOptions()
     with torch.no_grad():
         examination = _Doctor(kernel, tuple(args), against or {}, chosen).examine()
-        return Diagnosis(examination, _explain(examination, chosen))
+        explanation = Explanation(Verdict(CauseKind.UNKNOWN, "Nobody has asked for causes."))
+        return Diagnosis(examination, explain(examination) if chosen.explain else explanation)
 
 
 class _Doctor:
@@ -67,7 +68,9 @@ class _Doctor:
         against: Mapping[str, Callable[..., Any]],
         options: DiagnoseOptions,
     ) -> None:
-        _check_names(against)
+        for name in against:
+            if name in (OURS, AS_WRITTEN):
+                raise ValueError(f"{name!r} is taken: give the implementation another name")
         self._kernel = kernel
         self._options = options
         others = [
@@ -86,7 +89,11 @@ class _Doctor:
         yardstick = Yardstick(reference, self._options.num_worst)
         outputs: dict[str, Outputs] = {AS_WRITTEN: self._placed.as_written}
         agreements: list[Agreement] = []
-        batches = BatchCheck(self._subject.args, reference, self._reader, self._reference_of)
+
+        def reference_of(args: tuple[Any, ...]) -> Reference:
+            return self._place(args).subject.reference
+
+        batches = BatchCheck(self._subject.args, reference, self._reader, reference_of)
         for implementation in self._implementations:
             found = self._try(implementation, outputs.get(OURS, {}), batches)
             if found is not None:
@@ -109,9 +116,6 @@ class _Doctor:
     def _place(self, args: tuple[Any, ...]) -> PlacedCall:
         bound = self._kernel.bind(self._kernel.normalize_args(*args))
         return make_subject(self._kernel, args, choose_config(bound), self._options)
-
-    def _reference_of(self, args: tuple[Any, ...]) -> Reference:
-        return self._place(args).subject.reference
 
     def _try(
         self, implementation: Implementation, own: Outputs, batches: BatchCheck
@@ -182,7 +186,7 @@ class _Doctor:
             except Exception as error:
                 self._failures[str(config)] = _in_one_line(error)
                 continue
-            labels.append(_tile_text(config))
+            labels.append("x".join(map(str, config.get("block_sizes", []))) or "no tiles")
             if count is None:
                 count = AgreementCount(outputs)
             else:
@@ -198,22 +202,6 @@ class _Doctor:
         ranked = bound.config_spec.ranked_configs(self._options.num_configs)
         found = [*bound.configs, *(item.config for item in ranked)]
         return list(dict.fromkeys(map(bound.config_spec.normalize, found)))
-
-
-def _check_names(against: Mapping[str, Any]) -> None:
-    for name in against:
-        if name in (OURS, AS_WRITTEN):
-            raise ValueError(f"{name!r} is taken: give the implementation another name")
-
-
-def _explain(examination: Examination, options: DiagnoseOptions) -> Explanation:
-    if options.explain:
-        return explain(examination)
-    return Explanation(Verdict(CauseKind.UNKNOWN, "Nobody has asked for causes."))
-
-
-def _tile_text(config: Config) -> str:
-    return "x".join(map(str, config.get("block_sizes", []))) or "no tiles"
 
 
 def _in_one_line(error: Exception) -> str:

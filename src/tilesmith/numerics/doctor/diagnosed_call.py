@@ -20,7 +20,6 @@ from tilesmith.numerics.doctor.host_run import (
     OutputPlace,
     WideResults,
     launch_arguments,
-    like_view,
     replace_data,
 )
 from tilesmith.numerics.oracle import (
@@ -30,7 +29,7 @@ from tilesmith.numerics.oracle import (
     ReferenceTensor,
     work_out_reference,
 )
-from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
+from tilesmith.numerics.reference_setup import choose_num_programs, like_view, reference_sizes
 from tilesmith.schedule.config import Config
 
 
@@ -110,7 +109,11 @@ def _launch(captured: CapturedLaunch, config: Config, options: DiagnoseOptions) 
         options.time_limit_s,
         is_compensated=any(_is_wide(arguments[name]) for name in names),
     )
-    initial = _with_copies(arguments, names)
+    storages, copier = {_storage(arguments[name]) for name in names}, ArgumentCopier()
+    initial = {
+        name: copier.copy(x) if isinstance(x, torch.Tensor) and _storage(x) in storages else x
+        for name, x in arguments.items()
+    }
     try:
         reference = work_out_reference(function, arguments, sizes, oracle)
     except NoReferenceError as error:
@@ -119,16 +122,6 @@ def _launch(captured: CapturedLaunch, config: Config, options: DiagnoseOptions) 
         arguments[name].copy_(tensor.native)
     written = {name: arguments[name] for name in sorted(names)}
     return _Launch(captured, written, initial, sizes, oracle, reference)
-
-
-def _with_copies(arguments: Mapping[str, Any], written: set[str]) -> dict[str, Any]:
-    """The arguments, with tensors in memory that is written as copies."""
-    storages = {_storage(arguments[name]) for name in written}
-    copier = ArgumentCopier()
-    return {
-        name: copier.copy(x) if isinstance(x, torch.Tensor) and _storage(x) in storages else x
-        for name, x in arguments.items()
-    }
 
 
 def _find_places(run: HostRun, launch: _Launch) -> Iterator[OutputPlace]:
@@ -148,7 +141,10 @@ def _find_places(run: HostRun, launch: _Launch) -> Iterator[OutputPlace]:
 
 
 def _name_of(tensor: torch.Tensor, launch: _Launch, otherwise: str) -> str:
-    return next((n for n, x in launch.tensors.items() if _is_same_view(x, tensor)), otherwise)
+    def form(x: torch.Tensor) -> tuple[Any, ...]:
+        return (_storage(x), x.dtype, x.shape, x.stride(), x.storage_offset())
+
+    return next((n for n, x in launch.tensors.items() if form(x) == form(tensor)), otherwise)
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -166,8 +162,10 @@ def _known_outputs(
     foreign = {_storage(x) for x in given}
     for place in places:
         tensor = run.results[place.result] if place.result >= 0 else given[place.argument]
-        found = next((n for n, x in launch.tensors.items() if _is_in_same_memory(x, tensor)), "")
-        if not found or found not in launch.reference.tensors:
+        form = (_storage(tensor), tensor.dtype)
+        names = (n for n, x in launch.tensors.items() if (_storage(x), x.dtype) == form)
+        found = next(names, "")
+        if found not in launch.reference.tensors:
             continue
         whole = launch.reference.tensors[found]
         written = like_view(whole.written, tensor)
@@ -222,33 +220,24 @@ def _by_function(
                 f"the reference gives {truth.dtype} of shape {list(truth.shape)} for "
                 f"{place.name}, expected {expected}"
             )
-        native = _with_error_of(known.get(place.name), truth, like.dtype)
+        own, native = known.get(place.name), truth
+        if own is not None and truth.is_floating_point():
+            # The error that the kernel's roundings make is what they justify. What it gives by
+            # itself may be far from the truth: that is what the user wants to know.
+            native = truth + torch.where(own.written, own.native.double() - own.truth, 0.0)
         everywhere = torch.ones_like(native, dtype=torch.bool)
-        found[place.name] = ReferenceTensor(truth, native, everywhere)
+        found[place.name] = ReferenceTensor(truth, native.to(like.dtype), everywhere)
     return found
-
-
-def _with_error_of(
-    own: ReferenceTensor | None, truth: torch.Tensor, dtype: torch.dtype
-) -> torch.Tensor:
-    """The truth with the error that the kernel's roundings make, which is what they justify.
-
-    What the kernel gives by itself may be far from it: that is what the user wants to know.
-    """
-    if own is None or not truth.is_floating_point():
-        return truth.to(dtype)
-    error = torch.where(own.written, own.native.double() - own.truth, 0.0)
-    return (truth + error).to(dtype)
 
 
 def widened(value: Any) -> Any:
     """A nested value with copies of its tensors, floats in fp64."""
-    return map_tensors(value, _copy_in_fp64)
 
+    def widen(tensor: torch.Tensor) -> torch.Tensor:
+        dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
+        return tensor.detach().to(dtype, copy=True)
 
-def _copy_in_fp64(tensor: torch.Tensor) -> torch.Tensor:
-    dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
-    return tensor.detach().to(dtype, copy=True)
+    return map_tensors(value, widen)
 
 
 def _is_wide(tensor: torch.Tensor) -> bool:
@@ -257,12 +246,3 @@ def _is_wide(tensor: torch.Tensor) -> bool:
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _is_in_same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return _storage(left) == _storage(right) and left.dtype == right.dtype
-
-
-def _is_same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
-    forms = [(x.shape, x.stride(), x.storage_offset()) for x in (left, right)]
-    return _is_in_same_memory(left, right) and forms[0] == forms[1]

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from tilesmith.interpreter.run import Argument
+from tilesmith.interpreter.prepare import PreparedFunction
+from tilesmith.interpreter.run import Argument, run_prepared
+from tilesmith.interpreter.sampling import Sampling
 from tilesmith.ir.function import Function
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.numerics.oracle import (
-    OracleOptions,
-    Reference,
-)
+from tilesmith.numerics.oracle import OracleOptions, Reference
+from tilesmith.numerics.reference_setup import copy_written, needs_all_programs, runtime_sizes
 from tilesmith.schedule.config import Config
 
 OURS = "kernel"
@@ -209,6 +209,30 @@ class DiagnosedCall:
     is_reference_given: bool = False
     """Whether that is a function of the user's; if not, it is the kernel's own formula."""
 
+    def copies(self, *, is_wide: bool) -> dict[str, torch.Tensor]:
+        """The tensors in memory that is written, as copies; floats as fp64 if wide."""
+        return copy_written(self.function, self.arguments, is_wide=is_wide)
+
+    def sampling(self) -> Sampling:
+        """Chooses the programs of the reference."""
+        is_whole = needs_all_programs(self.function)
+        return Sampling(None if is_whole else self.oracle.max_programs, self.oracle.seed)
+
+    def interpret(
+        self,
+        prepared: PreparedFunction,
+        replaced: Mapping[str, torch.Tensor],
+        sampling: Sampling,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        races: bool = False,
+    ) -> None:
+        """Run a form of the function with other tensors, and perhaps other sizes of blocks."""
+        chosen = {**runtime_sizes(self.function, self.arguments), **self.sizes, **(sizes or {})}
+        arguments = {**self.arguments, **replaced}
+        with torch.no_grad():
+            run_prepared(prepared, arguments, chosen, races=races, sampling=sampling)
+
 
 @dataclass(frozen=True)
 class Examination:
@@ -232,10 +256,8 @@ class Examination:
 
     def agreement(self, implementation: str, over: Scope) -> Agreement | None:
         """The one comparison, if it was made."""
-        matches = (
-            a for a in self.agreements if (a.implementation, a.over) == (implementation, over)
-        )
-        return next(matches, None)
+        wanted = (implementation, over)
+        return next((a for a in self.agreements if (a.implementation, a.over) == wanted), None)
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,6 @@ def launch_arguments(launch: CapturedLaunch) -> dict[str, Any]:
     }
 
 
-def like_view(whole: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """The elements of ``whole``'s storage that ``view`` shows of another storage like it."""
-    return whole.as_strided(view.shape, view.stride(), view.storage_offset())
-
-
 def replace_data(launch: CapturedLaunch, tensors: Mapping[str, torch.Tensor]) -> None:
     """Let host code go on with other tensors than those it has made, of another type."""
     for parameter in launch.variant.function.parameters:
@@ -94,22 +89,14 @@ class WideResults(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        is_wide = bool(args) and _is_wide(args[0])
-        if is_wide and (func in _NARROWING or _is_narrowing(func, args, kwargs or {})):
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
-def _is_wide(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float64
-
-
-def _is_narrowing(func: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
-    if func not in (torch.Tensor.to, torch.Tensor.type_as):
-        return False
-    asked = (*args[1:], *keywords.values())
-    dtypes = [getattr(x, "dtype", x) for x in asked]
-    return any(isinstance(x, torch.dtype) and x.is_floating_point for x in dtypes)
+        keywords = kwargs or {}
+        is_narrowing = func in _NARROWING
+        if func in (torch.Tensor.to, torch.Tensor.type_as):
+            dtypes = [getattr(x, "dtype", x) for x in (*args[1:], *keywords.values())]
+            floats = [x for x in dtypes if isinstance(x, torch.dtype) and x.is_floating_point]
+            is_narrowing = bool(floats)
+        is_wide = bool(args) and getattr(args[0], "dtype", None) == torch.float64
+        return args[0] if is_wide and is_narrowing else func(*args, **keywords)
 
 
 @dataclass(frozen=True)

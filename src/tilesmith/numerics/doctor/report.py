@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any
 
 import torch
@@ -123,14 +124,8 @@ def _table(rows: list[ErrorStatistics]) -> Iterator[str]:
     width = max(len(row.implementation) for row in rows)
     yield f"    {'':<{width}}  {'  '.join(f'{head:>10}' for head in heads)}"
     for row in rows:
-        values = (
-            row.max_ulp,
-            row.p99_ulp,
-            row.median_ulp,
-            row.max_abs,
-            row.relative_norm,
-            row.bias_ulp,
-        )
+        ulps = (row.max_ulp, row.p99_ulp, row.median_ulp)
+        values = (*ulps, row.max_abs, row.relative_norm, row.bias_ulp)
         cells = "  ".join(f"{_number(value):>10}" for value in values)
         mark = "" if row.is_right else "  WRONG"
         yield f"    {row.implementation:<{width}}  {cells}{mark}"
@@ -161,20 +156,14 @@ def _agreement_line(agreement: Agreement) -> str:
         return f"{head}not compared, {agreement.skipped}"
     if agreement.num_runs < 2:
         return f"{head}not compared, there was one run"
-    runs = _runs_text(agreement)
+    listed = f" ({', '.join(agreement.labels)})" if agreement.labels else ""
+    runs = f"{agreement.num_runs}{' runs' if agreement.over is Scope.REPEATS else listed}"
     if agreement.is_same:
         return f"{head}all {runs} agree"
     return (
         f"{head}{agreement.num_different} of {agreement.num_elements} elements differ among "
         f"{runs}, by up to {_number(agreement.max_ulp)} ulp, such as {agreement.first}"
     )
-
-
-def _runs_text(agreement: Agreement) -> str:
-    if agreement.over is Scope.REPEATS:
-        return f"{agreement.num_runs} runs"
-    listed = ", ".join(agreement.labels)
-    return f"{agreement.num_runs} ({listed})" if listed else str(agreement.num_runs)
 
 
 def _sensitivity_lines(found: tuple[Sensitivity, ...]) -> Iterator[str]:
@@ -186,16 +175,17 @@ def _sensitivity_lines(found: tuple[Sensitivity, ...]) -> Iterator[str]:
         yield f"  {item.share:6.1%}{where}  {name}to {item.dtype}, {item.location}: {item.line}"
 
 
-def _wrapped(text: str, indent: str, mark: str = "") -> Iterator[str]:
-    width = 96 - len(indent) - len(mark)
-    line, prefix = "", mark
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > width:
-            yield f"{indent}{prefix}{line}"
-            line, prefix = "", " " * len(mark)
-        line = f"{line} {word}" if line else word
-    if line:
-        yield f"{indent}{prefix}{line}"
+def _wrapped(text: str, indent: str, mark: str = "") -> list[str]:
+    later = indent + " " * len(mark)
+    # Words as long as a path stay whole.
+    return wrap(
+        " ".join(text.split()),
+        96,
+        initial_indent=indent + mark,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _number(value: float) -> str:

@@ -15,15 +15,14 @@ import torch
 
 from tilesmith.dtypes import F32
 from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import FEWEST, Sampling
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import Value
 from tilesmith.numerics.doctor.findings import DiagnosedCall, Sensitivity
-from tilesmith.numerics.float_standard import rms
 from tilesmith.numerics.oracle import as_on_device, work_out_reference
-from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
+from tilesmith.numerics.reference_setup import needs_all_programs
+from tilesmith.numerics.tolerance import rms
 from tilesmith.passes.keep_roundings import Rounding, find_roundings, keep_roundings
 from tilesmith.passes.widen_floats import widen_floats
 
@@ -68,8 +67,7 @@ class Reruns:
 
     def wide(self, function: Function, evaluators: Evaluators | None = None) -> Results:
         """What an fp64 form of the function gives, with other ways to evaluate some ops."""
-        subject = self._subject
-        copies = copy_written(subject.function, subject.arguments, is_wide=True)
+        copies = self._subject.copies(is_wide=True)
         sampling = self._run(function, copies, evaluators or {})
         for name in self.truth:
             self._known[name] &= sampling.mask_of(copies[name]) & copies[name].isfinite()
@@ -77,20 +75,12 @@ class Reruns:
 
     def as_written(self, evaluators: Evaluators) -> None:
         """Run the function itself, for what its evaluators see."""
-        subject = self._subject
-        copies = copy_written(subject.function, subject.arguments, is_wide=False)
-        self._run(self.function, copies, evaluators)
+        self._run(self.function, self._subject.copies(is_wide=False), evaluators)
 
     def _run(self, function: Function, copies: Results, evaluators: Evaluators) -> Sampling:
-        subject = self._subject
-        sizes = {**_runtime_sizes(subject), **subject.sizes}
         prepared = replace(prepare_function(function), evaluators=evaluators)
-        is_whole = needs_all_programs(subject.function)
-        limit = None if is_whole else subject.oracle.max_programs
-        sampling = Sampling(limit, subject.oracle.seed)
-        with torch.no_grad():
-            arguments = {**subject.arguments, **copies}
-            run_prepared(prepared, arguments, sizes, sampling=sampling)
+        sampling = self._subject.sampling()
+        self._subject.interpret(prepared, copies, sampling)
         return sampling
 
     def known(self, name: str, values: torch.Tensor) -> torch.Tensor:
@@ -118,10 +108,6 @@ def _affordable(subject: DiagnosedCall) -> DiagnosedCall:
     arguments, sizes = subject.arguments, subject.sizes
     again = work_out_reference(subject.function, arguments, sizes, oracle)
     return replace(subject, oracle=oracle, launch_reference=again)
-
-
-def _runtime_sizes(subject: DiagnosedCall) -> dict[str, int]:
-    return {size.name: int(subject.arguments[size.name]) for size in subject.function.sizes}
 
 
 @dataclass(frozen=True)
@@ -195,7 +181,8 @@ class _Experiments:
         self._as_rounded = reruns.with_roundings(self._all)
         self._exact_sums = self._without(g for g in groups if g.is_sum)
         self._left_out = [(group, self._without([group])) for group in narrow[:MAX_GROUPS]]
-        if plain and self._matters(self._without(plain)):
+        without_plain = self._without(plain) if plain else self._as_rounded
+        if plain and any(self._share(without_plain, x) > _SINGLED_OUT for x in reruns.truth):
             rest = plain[: MAX_GROUPS - len(self._left_out)]
             self._left_out += [(group, self._without([group])) for group in rest]
         if wide_sums and self._sums_matter():
@@ -203,22 +190,26 @@ class _Experiments:
 
     def sources(self, output: str) -> ErrorSources:
         reruns = self._reruns
-        scale = rms(reruns.known(output, reruns.truth[output].abs()))
+        truth = reruns.truth[output]
+        scale = rms(reruns.known(output, truth.abs()))
         unit = scale or 1.0
+        rounded = truth.to(reruns.dtypes[output]).to(torch.float64)
         found = [
-            group.describe(output, self._share(result, output))
+            (group.is_sum, group.describe(output, self._share(result, output)))
             for group, result in self._left_out
             if not group.is_result_of(output)
         ]
-        sums = [group.is_sum for group, _ in self._left_out if not group.is_result_of(output)]
+        # Where the order inside of sums matters, not their type, the longest known one is named.
+        sums = sorted((s for is_sum, s in found if is_sum), key=lambda one: -one.share)
+        leading = tuple(sums[:1]) if sums and sums[0].share < LEAST_SHARE else _important(sums)
         return ErrorSources(
             output,
             scale,
             self._error(reruns.native, output) / unit,
-            self._result_error(output) / unit,
+            rms(reruns.known(output, (rounded - truth).abs())) / unit,
             reruns.distance(reruns.native, self._exact_sums, output) / unit,
-            _important(s for s, is_sum in zip(found, sums) if not is_sum),
-            _leading(s for s, is_sum in zip(found, sums) if is_sum),
+            _important(s for is_sum, s in found if not is_sum),
+            leading,
         )
 
     def _without(self, groups: Iterable[_Group]) -> Results:
@@ -236,9 +227,6 @@ class _Experiments:
         gone = self._error(self._as_rounded, output) ** 2 - self._error(result, output) ** 2
         return max(0.0, min(1.0, gone / native))
 
-    def _matters(self, result: Results) -> bool:
-        return any(self._share(result, output) > _SINGLED_OUT for output in self._reruns.truth)
-
     def _sums_matter(self) -> bool:
         reruns = self._reruns
         for output in reruns.truth:
@@ -247,12 +235,6 @@ class _Experiments:
             if total and (part / total) ** 2 > _SINGLED_OUT:
                 return True
         return False
-
-    def _result_error(self, output: str) -> float:
-        truth = self._reruns.truth[output]
-        dtype = self._reruns.dtypes[output]
-        rounded = truth.to(dtype).to(torch.float64)
-        return rms(self._reruns.known(output, (rounded - truth).abs()))
 
 
 def _group(roundings: tuple[Rounding, ...]) -> list[_Group]:
@@ -268,9 +250,3 @@ def _group(roundings: tuple[Rounding, ...]) -> list[_Group]:
 def _important(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
     kept = [one for one in found if one.share >= LEAST_SHARE]
     return tuple(sorted(kept, key=lambda one: -one.share))
-
-
-def _leading(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
-    """The same; or the longest known one where the order inside of sums matters, not their type."""
-    ordered = sorted(found, key=lambda one: -one.share)
-    return tuple(ordered[:1]) if ordered and ordered[0].share < LEAST_SHARE else _important(ordered)

@@ -21,6 +21,13 @@ from tilesmith.numerics.doctor.causes import (
     find_unsteady,
     order_dependence,
 )
+from tilesmith.numerics.doctor.errors import (
+    SAME_FORMULA,
+    closest_to_truth,
+    compare_pairs,
+    distance_in_fp64,
+    justified_tolerance,
+)
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
@@ -33,13 +40,6 @@ from tilesmith.numerics.doctor.findings import (
     Scope,
     Verdict,
     WorstElement,
-)
-from tilesmith.numerics.doctor.nearness import (
-    SAME_FORMULA,
-    closest_to_truth,
-    compare_pairs,
-    distance_in_fp64,
-    justified_tolerance,
 )
 from tilesmith.numerics.doctor.reruns import ErrorSources, Reruns, TooSlowError, find_sources
 from tilesmith.numerics.oracle import NoReferenceError
@@ -197,20 +197,21 @@ def _explain_right(examination: Examination, causes: Causes) -> Finding:
         text = causes.unknown and f" Where errors come from is not known: {causes.unknown}."
         return Finding(CauseKind.FINE, f"All results are what types and sums justify.{text}")
     compiled = max((s.relative_norm for s in ours if s.output == source.output), default=0.0)
-    return _explain_source(source, compiled, has_sums=_has_sums(examination))
-
-
-def _has_sums(examination: Examination) -> bool:
     reference = examination.subject.launch_reference
     is_added_to = any(tensor.is_accumulated for tensor in reference.tensors.values())
-    return reference.sum_length > 1 or is_added_to
+    return _explain_source(source, compiled, has_sums=reference.sum_length > 1 or is_added_to)
 
 
 def _explain_source(source: ErrorSources, compiled: float, *, has_sums: bool) -> Finding:
     """Where the error comes from; ``compiled`` is that of the kernel as it runs."""
     is_otherwise = compiled > OTHERWISE * source.total
     if is_otherwise and has_sums:
-        return _name_compiled(source, compiled)
+        text = (
+            f"No result is wrong. The compiled kernel adds up in another order than its source, "
+            f"interpreted: the error of `{source.output}` is {compiled:.2g}, not "
+            f"{source.total:.2g} (relative norm), within what sums of that length justify."
+        )
+        return Finding(CauseKind.ORDER, text, (_budget_text(source),), OURS)
     excess = 1.0 - (source.of_result / source.total) ** 2
     if excess < LEAST_EXCESS and not is_otherwise:
         text = (
@@ -258,15 +259,6 @@ def _name_overflow(output: str, element: WorstElement, line: str) -> Finding:
         f"so does its source, interpreted: a value on the way is none that its type can hold{where}"
     )
     return Finding(CauseKind.BUG, f"{text}.", (), OURS)
-
-
-def _name_compiled(source: ErrorSources, error: float) -> Finding:
-    text = (
-        f"No result is wrong. The compiled kernel adds up in another order than its source, "
-        f"interpreted: the error of `{source.output}` is {error:.2g}, not {source.total:.2g} "
-        "(relative norm), within what sums of that length justify."
-    )
-    return Finding(CauseKind.ORDER, text, (_budget_text(source),), OURS)
 
 
 def _name_rounding(source: ErrorSources) -> Finding:
@@ -327,11 +319,8 @@ def describe_steadiness(examination: Examination, causes: Causes) -> Iterator[Fi
         runs = f"{agreement.num_runs} runs agree bit for bit"
         if agreement.num_runs < 2:
             found, runs = "nothing speaks against the kernel being deterministic", "it ran once"
+        skipped = causes.races.skipped
+        detected = f"could not look: {skipped}" if skipped else "finds nothing"
+        detector = f"the race detector of the interpreter {detected}"
         others = "no program adds floats to elements of another"
-        yield Finding(CauseKind.FINE, found, (runs, _detector_text(causes.races), others), OURS)
-
-
-def _detector_text(races: RaceCheck) -> str:
-    if races.skipped:
-        return f"the race detector of the interpreter could not look: {races.skipped}"
-    return "the race detector of the interpreter finds nothing"
+        yield Finding(CauseKind.FINE, found, (runs, detector, others), OURS)

@@ -15,11 +15,10 @@ import torch
 
 from tilesmith.analysis.effects import tensors_read
 from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.numerics.doctor.findings import DependedInput, DiagnosedCall, ErrorStatistics
-from tilesmith.numerics.float_standard import rms
-from tilesmith.numerics.reference_setup import copy_written, needs_all_programs
+from tilesmith.numerics.reference_setup import needs_all_programs
+from tilesmith.numerics.tolerance import rms
 from tilesmith.passes.widen_floats import widen_floats
 
 FEW = 4
@@ -52,7 +51,16 @@ def with_inputs(
     for element in elements:
         if time.perf_counter() < end:
             found[element] = tuple(finder.inputs_of(element))
-    return [_completed(item, found) for item in statistics]
+    return [
+        replace(
+            item,
+            worst=tuple(
+                replace(worst, inputs=found.get(Element(item.output, worst.index), ()))
+                for worst in item.worst
+            ),
+        )
+        for item in statistics
+    ]
 
 
 def _by_rank(statistics: Sequence[ErrorStatistics], subject: DiagnosedCall) -> list[Element]:
@@ -72,21 +80,12 @@ def _is_launch_output(output: str, subject: DiagnosedCall) -> bool:
     return output in known and known[output].truth.shape == wanted[output].truth.shape
 
 
-def _completed(
-    item: ErrorStatistics, found: Mapping[Element, tuple[DependedInput, ...]]
-) -> ErrorStatistics:
-    worst = (replace(w, inputs=found.get(Element(item.output, w.index), ())) for w in item.worst)
-    return replace(item, worst=tuple(worst))
-
-
 class _InputFinder:
     """Runs single programs of a subject, in fp64."""
 
     def __init__(self, subject: DiagnosedCall, elements: Sequence[Element]) -> None:
         self._subject = subject
         self._prepared = prepare_function(widen_floats(subject.function))
-        sizes = {s.name: int(subject.arguments[s.name]) for s in subject.function.sizes}
-        self._sizes = {**sizes, **subject.sizes}
         self._owners: dict[Element, list[list[int]] | None] = dict.fromkeys(elements)
         """The program of each element; None where it takes all programs."""
         self._values: dict[Element, float] = {}
@@ -119,14 +118,15 @@ class _InputFinder:
         return tuple(region)
 
     def _is_same_with(self, element: Element, replaced: Mapping[str, torch.Tensor]) -> bool:
-        copies = self._copies()
-        self._run({**replaced, **copies}, Sampling(None, chosen=self._owners[element]))
+        copies = self._subject.copies(is_wide=True)
+        sampling = Sampling(None, chosen=self._owners[element])
+        self._subject.interpret(self._prepared, {**replaced, **copies}, sampling)
         return float(copies[element.output][element.index]) == self._values[element]
 
     def _run_once(self) -> None:
         """Find each element's program and its value, in one run of all."""
-        copies, everything = self._copies(), self._sampling()
-        self._run(copies, everything)
+        copies, everything = self._subject.copies(is_wide=True), self._subject.sampling()
+        self._subject.interpret(self._prepared, copies, everything)
         self._values = {
             e: float(copies[e.output][e.index])
             for e in self._owners
@@ -134,30 +134,17 @@ class _InputFinder:
         }
         if needs_all_programs(self._subject.function) or len(everything.done) > 1:
             return
-        copies = self._copies()
+        copies = self._subject.copies(is_wide=True)
         for program in everything.done[0]:
             single = Sampling(None, chosen=[[program]])
-            self._run(copies, single)
+            self._subject.interpret(self._prepared, copies, single)
             for e in self._values:
                 if bool(single.mask_of(copies[e.output])[e.index]):
                     self._owners[e] = [[program]]
 
-    def _sampling(self) -> Sampling:
-        oracle = self._subject.oracle
-        if needs_all_programs(self._subject.function):
-            return Sampling(None)
-        return Sampling(oracle.max_programs, oracle.seed)
-
-    def _copies(self) -> dict[str, torch.Tensor]:
-        return copy_written(self._subject.function, self._subject.arguments, is_wide=True)
-
-    def _run(self, replaced: Mapping[str, torch.Tensor], sampling: Sampling) -> None:
-        arguments = {**self._subject.arguments, **replaced}
-        run_prepared(self._prepared, arguments, self._sizes, sampling=sampling)
-
     def _inputs(self) -> list[str]:
         """Tensors that are only read, and can hold NaN."""
-        written = self._copies()
+        written = self._subject.copies(is_wide=True)
         names = [n for n in tensors_read(self._subject.function) if n not in written]
         tensors = {name: self._subject.arguments[name] for name in names}
         return [
