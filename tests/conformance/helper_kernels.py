@@ -116,7 +116,29 @@ def one_range_in_a_list(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return rows, sums
 
 
+@helion.kernel
+def functions_of_host_code(x: torch.Tensor, f: float, n: int) -> torch.Tensor:
+    """Functions made on the host hold arguments, sizes, tensors and each other."""
+    out = torch.empty_like(x)
+    rows, pair = x.size(0), (f, n)
+    scaled = lambda v: v * f + x.size(0)  # noqa: E731
+
+    def combined(v: Any, more: Any = pair, *, less: int = n) -> Any:
+        return scaled(v) * n + rows + more[0] * more[1] - less
+
+    for t in hl.tile(x.size(0)):
+        out[t] = scaled(x[t]) + combined(x[t])
+    return out
+
+
+def _functions_of_host_code(x: torch.Tensor, f: float, n: int) -> torch.Tensor:
+    scaled = x.double() * f + x.size(0)
+    return scaled + scaled * n + x.size(0) + f * n - n
+
+
 HELPERS: tuple[Case, ...] = (
+    Case("functions of host code", functions_of_host_code, lambda: (randn(37), 1.5, 3),
+         _functions_of_host_code, blocks(8), 8),
     Case("helpers on numbers", helpers_on_numbers, lambda: (randn(37), 1.5, 3), _on_numbers,
          blocks(8), 8),
     Case("scans in a helper", scans_in_a_helper, lambda: (randn(13, 7),), _scanned, blocks(4), 7),

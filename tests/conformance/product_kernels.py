@@ -51,6 +51,24 @@ def batched(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @helion.kernel
+def in_several_batches(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Matrices along two axes: of both operands, of one and some of the other, of one."""
+    both = torch.empty([*x.shape[:3], y.size(3)], dtype=torch.float32, device=x.device)
+    some, one = torch.empty_like(both), torch.empty_like(both)
+    shared, single = y[0], y[0, 0]
+    for s, t in hl.tile([x.size(0), x.size(1)]):
+        both[s, t, :, :] = torch.matmul(x[s, t, :, :], y[s, t, :, :])
+        some[s, t, :, :] = x[s, t, :, :] @ shared[t, :, :]
+        one[s, t, :, :] = x[s, t, :, :] @ single[:, :]
+    return both, some, one
+
+
+def _in_several_batches(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x, y = x.double(), y.double()
+    return x @ y, x @ y[0], x @ y[0, 0]
+
+
+@helion.kernel
 def int8_product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty([x.size(0), y.size(1)], dtype=torch.int32, device=x.device)
     for t, u in hl.tile(out.size()):
@@ -98,6 +116,9 @@ PRODUCTS = (
          eager_chain, blocks(8), EXACT),
     Case("batched", batched, lambda: (randn(3, 19, 21), randn(3, 21, 17, seed=1)),
          lambda x, y: x.double() @ y.double(), blocks(16, 16, 16), 21),
+    Case("in_several_batches", in_several_batches,
+         lambda: (randn(2, 3, 19, 21), randn(2, 3, 21, 17, seed=1)), _in_several_batches,
+         blocks(2, 2), 21),
     Case("int8_product", int8_product,
          lambda: (bytes_of(19, 32, seed=0), bytes_of(32, 17, seed=1)),
          lambda x, y: x.int() @ y.int(), blocks(32, 32), EXACT),

@@ -134,6 +134,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "UnsupportedDotDtype": {"left": "float64", "right": "float64"},
     "ReductionOnNonTile": {"operation": "sum", "dim": 1, "shape": "[tile_m, tile_n]"},
     "InvalidReductionDim": {"operation": "sum", "dim": "'rows'"},
+    "EmptyReduction": {"operation": "torch.amax", "dim": 1, "shape": "[tile_m, 0]"},
     "ReductionDimInvalidForShape": {"operation": "sum", "dim": 2, "shape": "[tile_m, tile_n]"},
     "MultipleReductionDims": {"operation": "argmax", "dim": "(0, 1)"},
     "InductorLoweringError": {"operation": "torch.fft.fft", "problem": "no rule"},

@@ -214,3 +214,12 @@ def test_reports_name_the_class():
     assert tilesmith.exc.NamingConflict(name="tl").report().startswith("ERROR[NamingConflict]: ")
     warning = tilesmith.exc.WrongDevice(operation="a", device="b", kernel_device="c")
     assert warning.report().startswith("WARNING[WrongDevice]: ")
+
+
+def test_no_suggestion_is_no_question():
+    assert "did you mean" not in str(
+        tilesmith.exc.UnknownLanguageFunction(name="zz", suggestions=[])
+    )
+    assert "did you mean hl.zeros?" in str(
+        tilesmith.exc.UnknownLanguageFunction(name="zero", suggestions=["hl.zeros"])
+    )

@@ -78,10 +78,10 @@ def define_with_a_closure():
 def define_with_a_reserved_local():
     @helion.kernel
     def scale(x):
-        tl = torch.empty_like(x)
+        math = torch.empty_like(x)
         for tile in hl.tile(x.size(0)):
-            tl[tile] = x[tile]
-        return tl
+            math[tile] = x[tile]
+        return math
 
     return scale
 
@@ -134,6 +134,10 @@ def graph_with_state():
     return torch.fx.symbolic_trace(torch.nn.Linear(8, 8))
 
 
+def define_from_a_lambda():
+    return helion.kernel(lambda x: x)
+
+
 CASES = [
     Case(define_with_star_args, TypeError),
     Case(define_with_keyword_only, TypeError),
@@ -153,4 +157,6 @@ CASES = [
         add, exc.TensorsOnDifferentDevices, (row(), torch.ones(8, device="meta")), has_place=False
     ),
     Case(apply_graph, exc.GraphModuleUnsupportedOps, (row(), graph_with_state()), has_place=False),
+    Case(define_from_a_lambda, AssertionError),
+    Case(copy, exc.UnsupportedArgumentType, (torch.ones(8, dtype=torch.complex64),)),
 ]

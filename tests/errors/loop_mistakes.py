@@ -163,6 +163,22 @@ def loop_over_a_tensor(x):
     return out
 
 
+@helion.kernel
+def tiles_of_no_dimensions(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.shape):
+        out[tile] = x[tile]
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def block_of_a_runtime_size(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0), block_size=x.size(0)):
+        out[tile] = x[tile]
+    return out
+
+
 CASES = [
     Case(without_a_device_loop, exc.NoDeviceLoopsInKernel, X),
     Case(loop_inside_an_if, exc.NestedGridLoop, (row(), True)),
@@ -180,4 +196,6 @@ CASES = [
     Case(odd_block_size, exc.IncorrectTileUsage, X),
     Case(runtime_static_range, exc.TypeInferenceError, (row(), 3)),
     Case(loop_over_a_tensor, exc.InvalidDeviceForLoop, X),
+    Case(tiles_of_no_dimensions, exc.IncorrectTileUsage, (torch.tensor(1.0),)),
+    Case(block_of_a_runtime_size, exc.ShapeSpecializingCall, X),
 ]

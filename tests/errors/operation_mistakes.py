@@ -259,6 +259,22 @@ def constant_axis_into_a_runtime_size(x):
         x[tile, :] = hl.zeros([tile, 12])
 
 
+@helion.kernel
+def maximum_of_nothing(x):
+    out = x.new_empty([x.size(0)])
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile, :].amax(-1)
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def largest_of_a_varying_tile(x):
+    out = x.new_empty([4])
+    for tile in hl.tile(x.size(0), block_size=8):
+        out[:] = torch.topk(x[tile], 4).values
+    return out
+
+
 CASES = [
     Case(host_tensor_as_a_value, exc.HostTensorDirectUsage, (row(), row())),
     Case(host_tensor_in_a_torch_call, exc.HostTensorDirectUsage, (row(), row())),
@@ -290,4 +306,6 @@ CASES = [
     Case(string_as_an_operand, exc.TypeInferenceError, (row(), "sum")),
     Case(exception_in_a_helper, exc.TorchOpTracingError, X),
     Case(constant_axis_into_a_runtime_size, exc.ShapeMismatch, (matrix(12),)),
+    Case(maximum_of_nothing, IndexError, (matrix(0),)),
+    Case(largest_of_a_varying_tile, exc.BackendUnsupported, X),
 ]

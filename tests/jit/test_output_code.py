@@ -50,3 +50,40 @@ def test_output_code_is_printed_once_and_only_when_asked(
     for _ in range(3):
         bound(torch.ones(8))
     assert capsys.readouterr().err.count("def _double(") == int(is_asked)
+
+
+@helion.kernel(config=helion.Config(block_size=64))
+def copy_by_a_registered_block(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    block = hl.register_block_size(x.size(0))
+    for tile in hl.tile(x.size(0), block_size=block):
+        out[tile] = x[tile]
+    return out
+
+
+def test_a_single_block_size_is_that_of_a_registered_block():
+    x = torch.randn(500)
+    bound = copy_by_a_registered_block.bind((x,))
+    assert torch.equal(copy_by_a_registered_block(x), x)
+    assert bound.to_triton_code() == bound.to_triton_code(helion.Config(block_sizes=[64]))
+    assert "block = 64" in bound.to_triton_code()
+    assert bound.order_dependence(helion.Config(block_size=64)) == ""
+
+
+@helion.kernel
+def with_names_of_triton(x: torch.Tensor, tl: torch.Tensor) -> torch.Tensor:
+    triton = torch.empty_like(x)
+    libdevice = helion.cdiv(x.size(0), 3)
+    for tile in hl.tile(x.size(0)):
+        tl_math = x[tile] + tl[tile]
+        triton[tile] = tl_math + libdevice
+    return triton
+
+
+def test_variables_may_have_the_names_of_triton_s_modules():
+    x = torch.arange(10.0)
+    assert torch.equal(with_names_of_triton(x, x), 2 * x + 4)
+    code = with_names_of_triton.bind((x, x)).to_triton_code()
+    assert "def _with_names_of_triton(x, tl_1, triton_1):" in code
+    assert "libdevice = triton_module.cdiv(x.size(0), 3)" in code
+    compile(code, "generated", "exec")

@@ -14,7 +14,11 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.keys import KEYS
 
 SCALARS = st.one_of(st.integers(-4, 4096), st.booleans(), st.text(max_size=5), st.none())
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
 NAMES = st.one_of(
     st.sampled_from([key.name for key in KEYS]), st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import tilesmith.language as hl
+from tests.frontend.traced import trace_of
 from tests.schedule import programs
 from tests.specs import config_spec
 from tilesmith.exc import InvalidConfig
@@ -269,3 +272,29 @@ def test_user_tunables():
 def test_barrier_needs_resident_programs():
     spec = spec_of(programs.with_barrier(programs.gather()))
     assert spec.default_config().pid_type == "persistent_blocked"
+
+
+def inner_loop_spec(target):
+    def kernel(x):
+        out = torch.empty_like(x)
+        for rows in hl.tile(x.size(0)):
+            for columns, planes in hl.tile([x.size(1), x.size(2)]):
+                out[rows, columns, planes] = x[rows, columns, planes] + 1
+        return out
+
+    return spec_of(trace_of(kernel, torch.empty(8, 8, 80)).function, target)
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "cpu:avx512"])
+def test_static_ranges_of_tuned_loops(target):
+    """Marks of a loop that the block sizes leave many turns have no effect."""
+    spec = inner_loop_spec(target)
+    few, many = ({"block_sizes": [4, 4, size]} for size in (16, 4))
+    marked = spec.normalize(Config(**few, static_ranges=[True, True]))
+    assert marked.static_ranges == ([True, True] if target == "cuda:90" else [])
+    assert spec.normalize(Config(**few, static_ranges=[True])) == spec.normalize(Config(**few))
+    assert spec.normalize(Config(**many, static_ranges=[True, True])) == spec.normalize(
+        Config(**many)
+    )
+    with pytest.raises(InvalidConfig, match="static_ranges has 3 entries, the kernel needs 2"):
+        spec.normalize(Config(**few, static_ranges=[True] * 3))

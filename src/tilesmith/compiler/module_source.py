@@ -30,7 +30,9 @@ LAUNCH = "launch"
 _PLACE = ast.Pass()
 _ROOT = re.compile(r"\W")
 _NUM_SM = "torch.cuda.get_device_properties({0}).multi_processor_count if {0}.type == 'cuda' else 1"
-_TRITON_FUNCTIONS = {"cdiv": "triton.cdiv", "next_power_of_2": "triton.next_power_of_2"}
+_TRITON_FUNCTIONS = frozenset({"cdiv", "next_power_of_2"})
+_OTHER_TRITON = "triton_module"
+"""The module in host code that has a variable `triton` of its own."""
 _AVAILABLE = frozenset({"torch", "triton", "tl"})
 _IN_MODULE = re.compile(r"__constants__\[(\d+)\]\['(\w+)'\]")
 _NAMELESS = re.compile(r"__constants__\[(\d+)\]")
@@ -45,6 +47,8 @@ class _FoldLanguage(ast.NodeTransformer):
         self._tunables = trace.session.tunable_values
         self._module = module
         self._registered = 0
+        self.triton = "triton"
+        """What host code calls the module."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -61,7 +65,7 @@ class _FoldLanguage(ast.NodeTransformer):
         if name == "get_num_sm" and len(node.args) == 1 and not node.keywords:
             return ast.parse(_NUM_SM.format(ast.unparse(node.args[0])), mode="eval").body
         if name in _TRITON_FUNCTIONS:
-            node.func = ast.parse(_TRITON_FUNCTIONS[name], mode="eval").body
+            node.func = ast.parse(f"{self.triton}.{name}", mode="eval").body
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
@@ -112,7 +116,10 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     module = kernel.source.function.__globals__
     sources = [parameter.source for parameter in artifact.parameters]
     arguments, lines = replace_constants(sources, trace.constants)
-    function = _host_function(kernel, _FoldLanguage(trace, config, module))
+    fold = _FoldLanguage(trace, config, module)
+    if fold.triton in _own_names(kernel.source.tree):
+        fold.triton = _OTHER_TRITON
+    function = _host_function(kernel, fold)
     if device := _device_of(trace, {arg.arg for arg in function.args.args}):
         function.body = on_device(function.body, module, device)
     is_taken = LAUNCH in {function.name, *_own_names(function)}
@@ -121,7 +128,8 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     launch = ast.parse("\n".join([*_size_checks(trace), f"{launcher}({arguments})"])).body
     function.body[position : position + 1] = launch
     names = [name for name in _free_names(function) if name != launcher]
-    lines = sorted({*lines, *lines_for_names(module, names)})
+    other = {f"import triton as {_OTHER_TRITON}"} if _OTHER_TRITON in names else set[str]()
+    lines = sorted({*lines, *lines_for_names(module, names), *other})
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     constants = [line for line in lines if line not in imports]
     alias = f"\n\n{launcher} = {LAUNCH}\n" if is_taken else ""

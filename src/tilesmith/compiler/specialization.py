@@ -158,7 +158,8 @@ class Specialization:
 
     def module(self, config: Config, target: Target) -> str:
         """The text of a module: device code with the user's host code around it."""
-        variant = self._fitting(config, target)
+        config = self.spec(target).normalize(config)
+        variant = self.find(config)
         artifact = self.artifact(config, target, variant)
         kernel = self._request.kernel
         return with_host_function(artifact, kernel, variant.trace, config, self._host_parts)

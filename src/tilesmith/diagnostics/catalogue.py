@@ -3,7 +3,7 @@
 There is one class per mistake with templates in it; a marker stands under the offending expression.
 
 ``details`` fill the templates. A sequence fills in as a comma-separated list. A part that lacks a
-detail is left out, so an optional detail belongs in a part and not in the message.
+detail, or has an empty one, is left out: an optional detail belongs in a part, not in the message.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ class Base(RuntimeError):
         if label in self.details:
             return self.details[label]
         template = self._chosen_fix() if label == "fix" else getattr(type(self), label)
-        if not set(placeholders(template)) <= self.details.keys():
+        # An empty list of suggestions suggests nothing.
+        if not all(self.details.get(name) for name in placeholders(template)):
             return ""
         return template.format(**self.details)
 

@@ -90,7 +90,7 @@ class NamingConflict(BaseError):
     """A reserved name is used for something else."""
 
     message = "the name `{name}` is reserved in kernels"
-    expected = "torch, math, operator, helion, hl, triton and tl to mean those modules"
+    expected = "torch, math, operator, helion and hl to mean those modules"
     fix = "rename the variable `{name}`"
 
 

@@ -58,6 +58,14 @@ class ReductionDimInvalidForShape(InvalidReductionDim):
     expected = "dimensions counted from 0, or backwards from -1"
 
 
+class EmptyReduction(InvalidReductionDim, IndexError):
+    """An extreme element of none."""
+
+    message = "{operation} of no elements: dimension {dim} of a value of shape {shape} is empty"
+    expected = "a dimension with elements, as torch demands of {operation}"
+    fix = "return from host code before the loop where the size is 0"
+
+
 class MultipleReductionDims(BaseError):
     """One reduction over several axes."""
 

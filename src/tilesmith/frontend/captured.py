@@ -124,12 +124,16 @@ class CapturedValues:
             return
         self._noted.add(function)
         for position, cell in enumerate(function.__closure__ or ()):
+            held = cell_contents(cell)
             where = f"{source}.__closure__[{position}].cell_contents"
-            self._note(cell_contents(cell), where)
-        if function.__defaults__:
-            self._note(function.__defaults__, f"{source}.__defaults__")
-        if function.__kwdefaults__:
-            self._note(function.__kwdefaults__, f"{source}.__kwdefaults__")
+            known = self._note(held, where)
+            if known is not held:
+                self._forms.cell_values[id(cell)] = known
+        for name in ("__defaults__", "__kwdefaults__"):
+            held = getattr(function, name)
+            known = self._note(held, f"{source}.{name}") if held else held
+            if known is not held:
+                self._forms.default_values[function, name] = known
         self.note_globals(function.__code__, function.__globals__)
 
     def note_globals(self, code: CodeType, scope: dict[str, Any]) -> None:
@@ -146,20 +150,30 @@ class CapturedValues:
             constants.append(scope)
         return known[0] if known else len(constants) - 1
 
-    def _note(self, value: Any, source: str) -> None:
-        """A value that device code reaches by itself: remember where tensors in it are found."""
+    def _note(self, value: Any, source: str) -> Any:
+        """A value that device code reaches by itself: remember where tensors in it are found.
+
+        The value itself, or one in which runtime numbers of host code have their device forms.
+        """
         if isinstance(value, torch.Tensor):
             self._note_tensor(value, source)
         elif isinstance(value, FunctionType):
             self.note_function(value, source)
+        elif isinstance(value, (bool, int, float)):
+            return self._wrap_number(value, source)
         else:
-            items = items_of(value)
-            if items is None:
-                self._guards.constant(value, source)
-                return
-            self._guards.container(value, source)
-            for item in items:
-                self._note(item.value, f"{source}{item.suffix}")
+            return self._note_items(value, source)
+        return value
+
+    def _note_items(self, value: Any, source: str) -> Any:
+        items = items_of(value)
+        if items is None:
+            self._guards.constant(value, source)
+            return value
+        self._guards.container(value, source)
+        known = [self._note(item.value, f"{source}{item.suffix}") for item in items]
+        is_same = all(new is item.value for new, item in zip(known, items))
+        return value if is_same else rebuilt(value, known)
 
     def _note_tensor(self, tensor: torch.Tensor, source: str) -> None:
         _, known = self._tracer.closure_sources.setdefault(id(tensor), (tensor, source))

@@ -157,6 +157,10 @@ class DeviceForms:
         self._runtime = runtime
         self._math = DeviceMath()
         self._functions: dict[FunctionType, FunctionType] = {}
+        self.cell_values: dict[int, Any] = {}
+        """What cells hold in device code where it is not their content: runtime numbers; by id."""
+        self.default_values: dict[tuple[FunctionType, str], Any] = {}
+        """The same of ``__defaults__`` and ``__kwdefaults__`` of functions."""
 
     def of(self, value: Any) -> Any:
         """The device form of a value; most are their own."""
@@ -199,8 +203,9 @@ class DeviceForms:
         made.__qualname__, made.__module__ = function.__qualname__, function.__module__
         # Known before what it calls is looked at: that may be the function itself.
         self._functions[function] = self._functions[made] = made
-        made.__defaults__ = self.of(function.__defaults__)
-        made.__kwdefaults__ = self.of(function.__kwdefaults__)
+        for name in ("__defaults__", "__kwdefaults__"):
+            held = self.default_values.get((function, name), getattr(function, name))
+            setattr(made, name, self.of(held))
         module = function.__globals__
         scope.update({name: self.of(module[name]) for name in names if name in module})
         for cell, original in zip(cells, originals):
@@ -209,11 +214,14 @@ class DeviceForms:
 
     def _cell(self, cell: CellType) -> CellType:
         """A cell for what needs another form; the same one for everything else."""
-        return CellType() if isinstance(cell_contents(cell), (FunctionType, ModuleType)) else cell
+        held = cell_contents(cell)
+        is_other = id(cell) in self.cell_values or isinstance(held, (FunctionType, ModuleType))
+        return CellType() if is_other else cell
 
     def _fill(self, cell: CellType, original: CellType) -> None:
         if cell is not original:
-            cell.cell_contents = self.of(original.cell_contents)
+            held = self.cell_values.get(id(original), original.cell_contents)
+            cell.cell_contents = self.of(held)
 
 
 class _ModuleView:

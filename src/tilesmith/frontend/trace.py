@@ -214,7 +214,7 @@ def _wrap(captures: CapturedValues, kernel: SplitKernel, name: str, value: Any) 
     """The device form of a captured value; an error shows the line that reads it."""
     try:
         return captures.wrap(value, name)
-    except errors.CantReadOnDevice as error:
+    except (errors.CantReadOnDevice, errors.UnsupportedArgumentType) as error:
         place = read_names(kernel.source.loops)[name]
         raise error.located(kernel.source.location(place)) from None
 

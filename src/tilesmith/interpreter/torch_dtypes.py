@@ -34,6 +34,14 @@ SIGNED_OF_WIDE_UNSIGNED = {
 """The unsigned types that torch mostly cannot compute with, and the signed ones as wide."""
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 
+ELEMENT_TYPES = tuple(_FROM_TORCH)
+"""The torch dtypes that tensors of kernels may have."""
+
+
+def has_element_type(dtype: torch.dtype) -> bool:
+    """Whether tensors of a torch dtype have a form in the IR."""
+    return dtype in _FROM_TORCH
+
 
 def to_torch(dtype: DType) -> torch.dtype:
     """The torch dtype of an element type."""

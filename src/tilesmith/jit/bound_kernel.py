@@ -102,7 +102,7 @@ class BoundKernel:
 
     def order_dependence(self, config: Config) -> str:
         """Why the last bits of results depend on the order of programs; empty if they do not."""
-        update = self.specialization.find_order_dependence(config)
+        update = self.specialization.find_order_dependence(self.config_spec.normalize(config))
         return "" if update is None else str(update)
 
     def to_triton_code(

@@ -37,11 +37,11 @@ _INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 RESERVED_NAMES = frozenset(
     {"_source_module", "_launcher", "_default_launcher", "_NUM_SM", "_NUM_XCDS"}
 )
-MODULE_NAMES = frozenset(
-    {"helion", "hl", "libdevice", "math", "operator", "tl", "tl_math", "torch", "triton"}
-    | {"triton_helpers"}
-)
-"""Names that mean a module in every kernel, and in the code generated from it."""
+_TRITON_NAMES = frozenset({"libdevice", "tl", "tl_math", "triton", "triton_helpers"})
+"""Modules of generated code. Locals may have these names, unless the user's module means them too:
+then one name would stand for two things."""
+_MODULE_NAMES = frozenset({"helion", "hl", "math", "operator", "torch"})
+"""Names that mean a module in every kernel."""
 
 
 class KernelDefinition:
@@ -153,6 +153,9 @@ def check_definition(function: Any) -> None:
     if not isinstance(function, FunctionType):
         raise errors.NotAKernelFunction(kind=kind_of(function))
     code = function.__code__
+    if function.__name__ == "<lambda>":
+        place = SourceLocation(code.co_filename, code.co_firstlineno)
+        raise errors.NotAKernelFunction(kind="a lambda", loc=place)
     loc = SourceLocation(code.co_filename, _definition_line(code), function.__name__)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
@@ -184,7 +187,11 @@ def _conflicts(function: FunctionType) -> list[str]:
     code, module = function.__code__, function.__globals__
     local = [*code.co_varnames, *code.co_cellvars]
     conflicts = [name for name in (*code.co_names, *local) if name in RESERVED_NAMES]
-    conflicts += [name for name in local if name in MODULE_NAMES]
+    conflicts += [name for name in local if name in _MODULE_NAMES]
+    conflicts += [
+        name for name in local if name in _TRITON_NAMES and isinstance(module.get(name), ModuleType)
+    ]
     # `co_names` holds attributes too: only what the module really binds is a global.
-    named = [name for name in code.co_names if name in MODULE_NAMES and name in module]
+    known = _MODULE_NAMES | _TRITON_NAMES
+    named = [name for name in code.co_names if name in known and name in module]
     return conflicts + [name for name in named if not isinstance(module[name], ModuleType)]

@@ -157,9 +157,10 @@ class Executables:
         return self._run_traced_anew(executable, args, captured, left - 1)
 
     def _unsteady(self) -> errors.BaseError:
-        return errors.InternalError(
-            problem=f"host code of `{self._definition.name}` computes other values at every "
-            "run, and device code needs them as constants"
+        return errors.ShapeSpecializingCall(
+            value=f"a value that host code of `{self._definition.name}` computes",
+            found="another value at every run of host code",
+            fix="compute it from the arguments alone, or hand it to device code in a tensor",
         )
 
     def _run_with_session(self, executable: Executable, args: tuple[Any, ...]) -> Any:

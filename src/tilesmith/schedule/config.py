@@ -32,16 +32,26 @@ class Specification(Protocol):
         ...
 
 
+class _Pairs(frozenset[tuple[Any, Any]]):
+    """The items of a dictionary in a form that can be hashed."""
+
+
 def _freeze(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(item) for item in cast("list[Any]", value))
-    return value
+    if isinstance(value, Mapping):
+        return _Pairs(
+            (key, _freeze(item)) for key, item in cast("Mapping[Any, Any]", value).items()
+        )
+    return frozenset(cast("set[Any]", value)) if isinstance(value, set) else value
 
 
 def _thaw(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_thaw(item) for item in cast("tuple[Any, ...]", value)]
-    return value
+    if isinstance(value, _Pairs):
+        return {key: _thaw(item) for key, item in sorted(value, key=lambda pair: str(pair[0]))}
+    return set(value) if type(value) is frozenset else value
 
 
 class _KeyProperty(Generic[Value_co]):

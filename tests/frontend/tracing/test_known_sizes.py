@@ -64,10 +64,10 @@ def test_constant_lengths_count_like_python(begin: int, end: int, step: int, len
 
 def test_a_number_of_block_sizes_is_known_for_the_present_config(tracer: Tracer) -> None:
     tracer.host.block_sizes = {0: 16}
-    assert known_number(block("t") * 2 + block("u")) == 40
+    assert known_number(block("t") * 2 + block("u"), "a size") == 40
     assert tracer.host.observed_slots == {0}
-    with pytest.raises(exc.ShapeSpecializingCall):
-        known_number(start(tracer) + 1)
+    with pytest.raises(exc.ShapeSpecializingCall, match="the width must be known"):
+        known_number(start(tracer) + 1, "the width")
 
 
 def value(*dims: str | int) -> TileValue:

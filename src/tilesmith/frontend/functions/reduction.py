@@ -60,6 +60,26 @@ def _reduce_axes(x: TileValue, axes: tuple[int, ...], kind: ReduceKind, keepdim:
     return expand_dims(x, tuple(sorted(axes))) if keepdim else x
 
 
+def require_elements(x: TileValue, axes: tuple[int, ...], name: str) -> None:
+    """Raise if an axis is known to be empty: no element is the extreme one of none."""
+    for axis in axes:
+        if x.tile.shape[axis].constant == 0:
+            raise errors.EmptyReduction(
+                operation=f"torch.{name}", dim=axis, shape=shape_text(x.tile.shape)
+            )
+
+
+def of_elements(name: str, rule: Rule) -> Rule:
+    """An extreme element, as users ask for it. Softmax and its kin have an answer without any."""
+
+    def checked(x: TileValue, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(dim, TileValue):
+            require_elements(x, _axes(x, dim, name), name)
+        return rule(x, dim, *args, **kwargs)
+
+    return checked
+
+
 def _accumulation(kind: ReduceKind) -> Rule:
     """``torch.sum``/``torch.prod``: integers and bools in int64, half types in fp32."""
 
@@ -247,6 +267,7 @@ class MinAndMax(NamedTuple):
 
 def aminmax(x: TileValue, *, dim: Any = None, keepdim: bool = False) -> MinAndMax:
     """``torch.aminmax``: two reductions of one value."""
+    require_elements(x, _axes(x, dim, "aminmax"), "aminmax")
     smallest, largest = extremum(ReduceKind.MIN), extremum(ReduceKind.MAX)
     return MinAndMax(smallest(x, dim, keepdim), largest(x, dim, keepdim))
 
@@ -315,10 +336,12 @@ def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
 
 REDUCTIONS: dict[str, Rule] = {
     "sum": sum_, "mean": mean, "prod": _accumulation(ReduceKind.PROD),
-    "amax": extremum(ReduceKind.MAX), "amin": extremum(ReduceKind.MIN),
-    "max": max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum"),
-    "min": max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum"),
-    "argmax": arg_extremum(ReduceKind.ARGMAX), "argmin": arg_extremum(ReduceKind.ARGMIN),
+    "amax": of_elements("amax", extremum(ReduceKind.MAX)),
+    "amin": of_elements("amin", extremum(ReduceKind.MIN)),
+    "max": of_elements("max", max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum")),
+    "min": of_elements("min", max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum")),
+    "argmax": of_elements("argmax", arg_extremum(ReduceKind.ARGMAX)),
+    "argmin": of_elements("argmin", arg_extremum(ReduceKind.ARGMIN)),
     "any": truth_reduction(ReduceKind.ANY), "all": truth_reduction(ReduceKind.ALL),
     "count_nonzero": lambda x, dim=None: sum_(cast(x.bool(), I64), dim),
     "nansum": nansum, "nanmean": nanmean, "aminmax": aminmax,

@@ -15,7 +15,12 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I16, I32, I64, ElementKind
 from tilesmith.frontend.functions.promotion import compute_dtype
-from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis, valid_count
+from tilesmith.frontend.functions.reduction import (
+    ValuesAndIndices,
+    require_elements,
+    resolve_axis,
+    valid_count,
+)
 from tilesmith.frontend.functions.shape import flatten
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.tracing.emission import (
@@ -218,6 +223,7 @@ def median(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
+    require_elements(x, (axis,), "median")
     size = cast(as_tile(valid_count(x, (axis,), keepdim=True)), I32)
     order = _order(x, axis, descending=False)
     # A jagged row that has ended has no median, but its position must be one of the tile.
@@ -241,6 +247,7 @@ def quantile(
         argument = f"q={q!r}" if not is_number or not 0 <= q <= 1 else interpolation
         raise errors.UnsupportedTorchArgument(name="torch.quantile", argument=argument)
     x, axis = (flatten(x), 0) if dim is None else (x, resolve_axis(x, dim, "quantile"))
+    require_elements(x, (axis,), "quantile")
     place = q * (known_count(x, axis, "torch.quantile") - 1)
     weight = _INTERPOLATIONS[interpolation](place - floor(place))
     values = sort(x, axis).values

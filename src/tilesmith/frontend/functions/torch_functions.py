@@ -26,8 +26,9 @@ from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_
 from tilesmith.frontend.functions.torch_products import MATMULS, einsum
 from tilesmith.frontend.functions.torch_random import RANDOM, RANDOM_FACTORIES
 from tilesmith.frontend.language.memory import MEMORY
+from tilesmith.frontend.tracing.host_run import is_user_call
 from tilesmith.frontend.tracing.merging import Unbound
-from tilesmith.frontend.tracing.tensors import TensorRef
+from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile, no_arithmetic
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import TileValue
@@ -202,7 +203,8 @@ class DeviceMode(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if self._tracer.is_eager or name in _METADATA:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            return result if self._tracer.is_eager else self._runtime_extents(name, args, result)
         is_factory = name in FACTORIES or name in RANDOM_FACTORIES
         if is_factory or _mentions_device_value((*args, *kwargs.values())):
             return dispatch(name, args, kwargs)
@@ -217,6 +219,18 @@ class DeviceMode(TorchFunctionMode):
         if name in _ACCEPTS_HOST_TENSORS:
             return dispatch(name, args, kwargs)
         raise errors.HostTensorDirectUsage(name=known.source if known else "a captured tensor")
+
+    def _runtime_extents(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
+        """Sizes and strides of a tensor that a helper holds; under dynamic shapes they vary."""
+        attribute = "size" if isinstance(result, torch.Size) else name
+        is_answered = self._tracer.options.static_shapes or attribute not in _EXTENTS
+        if is_answered or not isinstance(args[0], torch.Tensor) or not is_user_call(__name__):
+            return result
+        asked = () if name == "__get__" else args[1:]
+        return getattr(reference_of_unknown(args[0]), attribute)(*asked)
+
+
+_EXTENTS = frozenset({"size", "stride", "numel"})
 
 
 def _mentions_device_value(args: tuple[Any, ...]) -> bool:

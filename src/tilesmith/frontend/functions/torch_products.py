@@ -17,6 +17,7 @@ from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.shape import reverse_axes
 from tilesmith.frontend.tracing.emission import (
     Rule,
+    align_shapes,
     apply,
     as_tile,
     broadcast_shapes,
@@ -29,7 +30,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     unify_dims,
 )
-from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import ONE, Dim, Shape
@@ -133,7 +134,27 @@ def matmul(lhs: Any, rhs: Any) -> TileValue:
         return matrix_vector("matmul", lhs, rhs)
     if lhs.tile.rank == 1:
         return vector_matrix("matmul", lhs, rhs)
+    if max(lhs.tile.rank, rhs.tile.rank) > 3 or lhs.tile.rank != rhs.tile.rank:
+        return _in_one_batch(lhs, rhs)
     return matrix_product("matmul")(lhs, rhs)
+
+
+def _in_one_batch(lhs: TileValue, rhs: TileValue) -> TileValue:
+    """Matrices along several axes, broadcast as torch does, as one batch."""
+    batches = [operand.tile.shape[:-2] for operand in (lhs, rhs)]
+    shared = align_shapes(batches)
+    if shared is None:
+        raise errors.DotBatchDimensionMismatch(
+            left=shape_text(batches[0]), right=shape_text(batches[1])
+        )
+    whole = fold(mul, shared, ONE)
+    flat = [
+        reshape(broadcast_to(operand, (*shared, *matrix)), (whole, *matrix))
+        for operand in (lhs, rhs)
+        for matrix in (operand.tile.shape[-2:],)
+    ]
+    made = matrix_product("matmul")(*flat)
+    return reshape(made, (*shared, *made.tile.shape[1:]))
 
 
 def accumulated_product(name: str) -> Rule:

@@ -39,7 +39,7 @@ class constexpr(_Wrapped):  # noqa: N801 (the name kernels use)
     def __new__(cls, value: Any) -> Any:
         """The wrapper for a call; in the code of a kernel, the value."""
         if isinstance(value, TileValue):
-            return known_number(value)
+            return known_number(value, "the argument of hl.constexpr")
         session = find_host_session()
         if session is not None:
             session.is_used = True

@@ -131,6 +131,11 @@ def _ranges(
             fix="give both bounds as scalars or both as sequences of one length",
         )
     begins, ends = (list(begin), list(end)) if is_tuple else ([begin], [end])
+    if not ends:
+        raise errors.IncorrectTileUsage(
+            problem=f"hl.{function} got no bounds: the shape of a tensor without dimensions is []",
+            fix="loop over one step, `for t in hl.tile(1)`, and index the tensor with `x[()]`",
+        )
     extras = list(extra) if _is_sequence(extra) else [extra] * (len(ends) if extra is None else 1)
     if not len(begins) == len(ends) == len(extras):
         raise errors.IncorrectTileUsage(
@@ -292,7 +297,7 @@ def resolve_block(axis: Axis, name: str) -> str | None:
     tracer = current_tracer("hl.tile")
     size = axis.block_size
     if isinstance(size, Scalar) and not _names_a_block(tracer, size):
-        size = known_number(size, specializes=True)
+        size = known_number(size, "the block size", specializes=True)
     if isinstance(size, Scalar) and isinstance(size.as_dim, Dim) and size.as_dim.symbol:
         block = size.as_dim.symbol
         if block in tracer.bound_blocks():

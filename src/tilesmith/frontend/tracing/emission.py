@@ -110,7 +110,8 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
     return None
 
 
-def _right_align(shapes: list[Shape]) -> Shape | None:
+def align_shapes(shapes: list[Shape]) -> Shape | None:
+    """The common shape of several, the last axes below each other; None where sizes differ."""
     rank = max(map(len, shapes))
     result: list[Dim] = [ONE] * rank
     for shape in shapes:
@@ -138,13 +139,13 @@ def _identity_axes(shape: Shape, target: Shape) -> tuple[int, ...] | None:
 def broadcast_shapes(operands: list[TileValue]) -> Shape:
     """The common shape of several operands."""
     shapes = [operand.tile.shape for operand in operands]
-    aligned = _right_align(shapes)
+    aligned = align_shapes(shapes)
     if aligned is not None:
         return aligned
     largest = max(shapes, key=len)
     for operand in operands:
         shape = operand.tile.shape
-        fits = _right_align([shape, largest]) == largest
+        fits = align_shapes([shape, largest]) == largest
         by_identity = len(shape) < len(largest) and _identity_axes(shape, largest) is not None
         if not fits and (not by_identity or operand.is_reduced):
             raise _shape_mismatch(largest, shape)
@@ -184,7 +185,7 @@ def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
     if own == shape:
         return operand
     if len(own) < len(shape):
-        if _right_align([own, shape]) == shape:
+        if align_shapes([own, shape]) == shape:
             missing = tuple(range(len(shape) - len(own)))
         else:
             kept = _identity_axes(own, shape)

@@ -34,8 +34,6 @@ QUIET_NAMES = (
 )  # fmt: skip
 """Calls whose name contains one of these set the stage and compute nothing worth fusing."""
 
-_BETWEEN = ("torch", __name__)
-
 
 class HostWatch(TorchFunctionMode):
     """Active while host code runs; tells ``log`` what computes, once for each place."""
@@ -72,7 +70,7 @@ class HostWatch(TorchFunctionMode):
         if not made or name == "__get__":
             return
         loc = locate()
-        if not _is_user_call() or all(p.code is not self._host for p in _with_callers(loc)):
+        if not is_user_call(__name__) or all(p.code is not self._host for p in _with_callers(loc)):
             return
         for tensor in made:
             if self._device is not None and tensor.device != self._device:
@@ -106,10 +104,10 @@ def may_compute(statements: Sequence[ast.stmt]) -> bool:
     )
 
 
-def _is_user_call() -> bool:
-    """Whether nothing but torch stands between the user's code and the watch."""
+def is_user_call(watch: str) -> bool:
+    """Whether nothing but torch stands between the user's code and the module that asks."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _module_of(frame).startswith(_BETWEEN):
+    while frame is not None and _module_of(frame).startswith(("torch", watch)):
         frame = frame.f_back
     name = "" if frame is None else _module_of(frame)
     return not name.startswith("tilesmith.") or name.startswith("tilesmith.kernels.")

@@ -91,17 +91,22 @@ def _sum(left: Linear, right: Linear, scale: int) -> Linear:
     return {key: count for key, count in total.items() if count}
 
 
-def known_number(value: TileValue, *, specializes: bool = False) -> Any:
+def known_number(value: TileValue, what: str, *, specializes: bool = False) -> Any:
     """The value of an expression of block sizes and constants; the trace then holds for it only.
 
-    With ``specializes``, integer arguments become constants of the trace too.
+    ``what`` names it in errors. With ``specializes``, integer arguments become constants too.
     """
     tracer = current_tracer("hl.constexpr")
     with tracer.eager():
         if specializes:
             for argument in _arguments(tracer, value.value):
                 tracer.arguments[argument] = tracer.host.specialize(tracer.arguments[argument])
-        return _evaluate(tracer, value.value).item()
+        number = _find_number(tracer, value.value)
+    if number is None:
+        raise errors.ShapeSpecializingCall(
+            value=what, fix="make it a constant on the host: n = hl.specialize(n)"
+        )
+    return number.item()
 
 
 def _arguments(tracer: Tracer, value: Value) -> Iterator[Value]:
@@ -114,7 +119,8 @@ def _arguments(tracer: Tracer, value: Value) -> Iterator[Value]:
             yield from _arguments(tracer, operand)
 
 
-def _evaluate(tracer: Tracer, value: Value) -> torch.Tensor:
+def _find_number(tracer: Tracer, value: Value) -> torch.Tensor | None:
+    """What an expression of constants and block sizes comes to; None for any other."""
     op = tracer.builder.definition_of(value)
     dtype = to_torch(value.tile.dtype)
     number = tracer.arguments.get(value)
@@ -125,10 +131,13 @@ def _evaluate(tracer: Tracer, value: Value) -> torch.Tensor:
     if isinstance(op, BlockSize):
         return torch.tensor(_block_size(tracer, op.block), dtype=dtype)
     if isinstance(op, Cast) and not op.bitcast:
-        return _evaluate(tracer, op.x).to(dtype)
-    if isinstance(op, Elementwise):
-        return SCALAR_FUNCTIONS_TORCH[op.fn](*(_evaluate(tracer, arg) for arg in op.args))
-    raise errors.ShapeSpecializingCall(value="the argument of hl.constexpr")
+        found = _find_number(tracer, op.x)
+        return None if found is None else found.to(dtype)
+    if not isinstance(op, Elementwise):
+        return None
+    operands = [_find_number(tracer, arg) for arg in op.args]
+    is_known = all(operand is not None for operand in operands)
+    return SCALAR_FUNCTIONS_TORCH[op.fn](*operands) if is_known else None
 
 
 def _block_size(tracer: Tracer, name: str) -> int:
@@ -187,5 +196,5 @@ def _not_known(x: TileValue, axis: int, function: str, found: str) -> errors.Bas
         expected="an axis whose number of elements is known: all of it, or equal parts",
         found=found,
         fix="load the whole axis with `:`, or in one tile: "
-        "hl.tile(n, block_size=helion.next_power_of_2(n))",
+        "hl.tile(n, block_size=helion.next_power_of_2(n)) with n known (n = hl.specialize(n))",
     )

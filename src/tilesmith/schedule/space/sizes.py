@@ -300,6 +300,15 @@ def only(value: object) -> Fragment:
     return EnumFragment((value,))
 
 
+def static_range_slots(entries: Entries) -> list[Slot]:
+    """Loops with few turns; those whose turns the Config decides are not searched."""
+    short, tuned = entries.static, entries.tuned_turns
+    return [
+        *(Slot.make(label_of_loop(axis.loop), BooleanFragment()) for axis in short),
+        *(Slot.make(label_of_loop(axis.loop), BooleanFragment(), only(False)) for axis in tuned),
+    ]
+
+
 def common_lists(
     outline: FunctionOutline,
     facts: Facts,

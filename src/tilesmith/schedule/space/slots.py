@@ -68,6 +68,10 @@ class Entries:
     rolled: tuple[Dim, ...]
     ranges: tuple[RangeEntry, ...]
     static: tuple[LoopAxis, ...]
+    """Axes of loops with few turns, whatever the Config: ``static_ranges``."""
+    tuned_turns: tuple[LoopAxis, ...]
+    """Axes whose turns the Config decides: further positions of ``static_ranges``, for those who
+    name them; no search does."""
     accesses: tuple[Load | Store, ...]
     atomics: tuple[Atomic, ...]
     access_grids: tuple[AnyLoop | None, ...]
@@ -94,7 +98,18 @@ class Entries:
 
     def static_of(self, loop: AnyLoop) -> list[int]:
         """Positions of a loop's axes in ``static_ranges``."""
-        return [i for i, axis in enumerate(self.static) if axis.loop is loop]
+        axes = (*self.static, *self.tuned_turns)
+        return [i for i, axis in enumerate(axes) if axis.loop is loop]
+
+    def has_few_turns(self, loop: AnyLoop, values: Mapping[str, Any]) -> bool:
+        """Whether block sizes leave every axis of a loop few turns."""
+        sizes = dict(zip(self.blocks, values.get("block_sizes") or []))
+        return all(
+            axis.extent is not None
+            and -(-axis.extent // sizes.get(axis.block, 1)) <= MAX_STATIC_TRIPS
+            for axis in self.tuned_turns
+            if axis.loop is loop
+        )
 
 
 def collect_entries(
@@ -121,6 +136,12 @@ def collect_entries(
             for axis in outline.axes_of(loop)
             if _is_short(outline, loop, axis)
         ),
+        tuned_turns=tuple(
+            axis
+            for loop in outline.loops
+            for axis in outline.axes_of(loop)
+            if axis.block in outline.block_slots and _has_constant_bounds(outline, loop, axis)
+        ),
         accesses=outline.accesses,
         atomics=outline.atomics,
         access_grids=tuple(_grid_of(outline, op) for op in outline.accesses),
@@ -133,11 +154,15 @@ def _grid_of(outline: FunctionOutline, op: Load | Store) -> AnyLoop | None:
 
 def _is_short(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> bool:
     """Whether the axis has constant bounds, a constant step and few trips, whatever the Config."""
-    bounds = (loop.begins[axis.position], loop.ends[axis.position])
-    if axis.extent is None or any(outline.find_constant(bound) is None for bound in bounds):
+    if axis.extent is None or not _has_constant_bounds(outline, loop, axis):
         return False
     step = constant_step(outline, loop, axis)
     return step is not None and -(-axis.extent // step) <= MAX_STATIC_TRIPS
+
+
+def _has_constant_bounds(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> bool:
+    bounds = (loop.begins[axis.position], loop.ends[axis.position])
+    return all(outline.find_constant(bound) is not None for bound in bounds)
 
 
 def constant_step(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> int | None:
@@ -180,9 +205,9 @@ def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop | No
 
 
 def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
-    """Whether the loop is unrolled completely: all its axes must be marked."""
+    """Whether the loop is unrolled completely: all its axes are marked and have few turns."""
     positions = entries.static_of(loop)
-    if len(positions) != len(loop.blocks):
+    if len(positions) != len(loop.blocks) or not entries.has_few_turns(loop, values):
         return False
     return all(_flag(values, "static_ranges", i) for i in positions)
 

@@ -95,6 +95,8 @@ def reset_inactive(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
     for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
         if key in values:
             result[key] = _reset_list(entries, result, key)
+    if "static_ranges" in values:
+        result["static_ranges"] = _effective_static_ranges(entries, result)
     for key in (*PERSISTENT_KEYS, "xcd_remap", "epilogue_subtile"):
         if key in result and not is_active(entries, result, key, None):
             del result[key]
@@ -102,6 +104,16 @@ def reset_inactive(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
         if result.get(key) == KEYS_BY_NAME[key].default:
             result.pop(key, None)
     return _single_warp_specialization(result)
+
+
+def _effective_static_ranges(entries: Entries, values: Mapping[str, Any]) -> list[bool]:
+    """Without marks of loops that have many turns, and without positions that say nothing."""
+    short = len(entries.static)
+    marks = list(values["static_ranges"])
+    marks[short:] = [is_static(entries, values, axis.loop) for axis in entries.tuned_turns]
+    while len(marks) > short and not marks[-1]:
+        marks.pop()
+    return marks
 
 
 def _reset_list(entries: Entries, values: Mapping[str, Any], key: str) -> list[Any]:

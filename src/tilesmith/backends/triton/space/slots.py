@@ -22,7 +22,7 @@ from tilesmith.schedule.space.fragments import (
     NumWarpsFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.schedule.space.sizes import common_lists, only
+from tilesmith.schedule.space.sizes import common_lists, only, static_range_slots
 from tilesmith.schedule.space.slots import RangeEntry, Slot, label_of_access, label_of_loop
 from tilesmith.targets import Target
 
@@ -134,12 +134,6 @@ def _range_key_slots(kernel: TargetedKernel) -> dict[str, list[Slot]]:
     return slots
 
 
-def _static_slots(kernel: TargetedKernel) -> list[Slot]:
-    return [
-        Slot.make(label_of_loop(axis.loop), BooleanFragment()) for axis in kernel.entries.static
-    ]
-
-
 def _indexing_slots(kernel: TargetedKernel) -> list[Slot]:
     slots: list[Slot] = []
     for op in kernel.entries.accesses:
@@ -181,7 +175,7 @@ def list_slots(kernel: TargetedKernel) -> dict[str, tuple[Slot, ...]]:
         "l2_groupings": _grouping_slots(kernel),
         "reduction_loops": common["reduction_loops"],
         **_range_key_slots(kernel),
-        "static_ranges": _static_slots(kernel),
+        "static_ranges": static_range_slots(entries),
         "indexing": _indexing_slots(kernel),
         "atomic_indexing": _atomic_slots(kernel),
         "load_eviction_policies": _hint_slots(entries.evictable, EVICTION, target.kind == "cuda"),
