@@ -102,11 +102,11 @@ def known_number(value: TileValue, what: str, *, specializes: bool = False) -> A
             for argument in _arguments(tracer, value.value):
                 tracer.arguments[argument] = tracer.host.specialize(tracer.arguments[argument])
         number = _find_number(tracer, value.value)
-    if number is None:
-        raise errors.ShapeSpecializingCall(
-            value=what, fix="make it a constant on the host: n = hl.specialize(n)"
-        )
-    return number.item()
+        if number is None:
+            raise errors.ShapeSpecializingCall(
+                value=what, fix="make it a constant on the host: n = hl.specialize(n)"
+            )
+        return number.item()
 
 
 def _arguments(tracer: Tracer, value: Value) -> Iterator[Value]:
