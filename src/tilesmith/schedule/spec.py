@@ -134,10 +134,10 @@ class ConfigSpec:
     def _check(self, given: Mapping[str, Any]) -> Values:
         """Every key and value on its own, with defaults for those not given."""
         values = spell_out(given, len(self.entries.rolled))
-        if "static_ranges" in values and "static_ranges" not in self.lists:
-            # Without effect on this target, yet wrong on every target if it does not fit the loops.
-            slots = static_range_slots(self.entries)
-            check_list("static_ranges", tuple(slots), values["static_ranges"])
+        if "static_ranges" not in self.lists:
+            # Without effect on this target, yet wrong on every one if it does not fit the loops.
+            slots = tuple(static_range_slots(self.entries))
+            check_list("static_ranges", slots, values.get("static_ranges", []))
         values = keep_known(values, self.rules.backend, self._effective)
         checked: Values = {
             key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()
