@@ -39,6 +39,7 @@ from tilesmith.schedule.space.normalize import (
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,
+    Entries,
     Slot,
     collect_dimensions,
     collect_entries,
@@ -62,6 +63,11 @@ class RankedConfig:
     config: Config
     predicted: Prediction
     reason: str
+
+
+def check_static_ranges(entries: Entries, values: Mapping[str, Any]) -> None:
+    """A list that does not fit the loops is wrong on targets too where it has no effect."""
+    check_list("static_ranges", tuple(static_range_slots(entries)), values.get("static_ranges", []))
 
 
 class ConfigSpec:
@@ -134,10 +140,7 @@ class ConfigSpec:
     def _check(self, given: Mapping[str, Any]) -> Values:
         """Every key and value on its own, with defaults for those not given."""
         values = spell_out(given, len(self.entries.rolled))
-        if "static_ranges" not in self.lists:
-            # Without effect on this target, yet wrong on every one if it does not fit the loops.
-            slots = tuple(static_range_slots(self.entries))
-            check_list("static_ranges", slots, values.get("static_ranges", []))
+        check_static_ranges(self.entries, values)
         values = keep_known(values, self.rules.backend, self._effective)
         checked: Values = {
             key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()
