@@ -12,12 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilesmith.analysis.scalar_arithmetic import (
-    convert,
-    evaluate,
-    is_same_constant,
-    normalize,
-)
+from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant, normalize
 from tilesmith.ir.axis_roles import LANES_MEET
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait

@@ -12,14 +12,7 @@ from typing import Any
 
 from tilesmith.backends.interface import Backend
 from tilesmith.compiler.checks import check_loops, check_products
-from tilesmith.compiler.lowering import (
-    Lowering,
-    Pass,
-    Stage,
-    is_verified,
-    rewrite,
-    run_stages,
-)
+from tilesmith.compiler.lowering import Lowering, Pass, Stage, is_verified, rewrite, run_stages
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function

@@ -67,7 +67,4 @@ def _cast_integer(tile: AffineTile | int, dtype: DType, frame: Frame) -> Tile | 
     return wrap_integer(int(tile), dtype)
 
 
-EVALUATORS: Evaluators = {
-    Elementwise: evaluate_elementwise,
-    Cast: evaluate_cast,
-}
+EVALUATORS: Evaluators = {Elementwise: evaluate_elementwise, Cast: evaluate_cast}

@@ -46,6 +46,4 @@ def _multiply(lhs: torch.Tensor, rhs: torch.Tensor, acc: torch.Tensor | None) ->
     return acc + torch.matmul(lhs, rhs)
 
 
-EVALUATORS: Evaluators = {
-    Dot: evaluate_dot,
-}
+EVALUATORS: Evaluators = {Dot: evaluate_dot}

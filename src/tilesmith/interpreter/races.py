@@ -70,11 +70,7 @@ class RaceDetector:
     def write(self, op: Store, tensor: torch.Tensor, access: Access) -> None:
         """A store: races with everything of other programs."""
         shadow = self._shadow(tensor)
-        others = {
-            "stores to": shadow.stored,
-            "loads": shadow.loaded,
-            "updates": shadow.updated,
-        }
+        others = {"stores to": shadow.stored, "loads": shadow.loaded, "updates": shadow.updated}
         self._check(op, tensor, access, others)
         self._mark(shadow.stored, tensor, access)
         self._note_stretch(shadow, tensor, access)

@@ -111,6 +111,4 @@ def _check_arrivals(barrier: GroupBarrier, starts: tuple[int, ...], frame: Frame
     )
 
 
-EVALUATORS: Evaluators = {
-    GroupBarrier: evaluate_group_barrier,
-}
+EVALUATORS: Evaluators = {GroupBarrier: evaluate_group_barrier}

@@ -14,12 +14,7 @@ import torch
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.ir.types import dynamic_form
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization_key import (
-    INT32_RANGE,
-    KeyMaker,
-    alias_pattern,
-    check_layouts,
-)
+from tilesmith.jit.specialization_key import INT32_RANGE, KeyMaker, alias_pattern, check_layouts
 
 Types = tuple[type, ...]
 Match = Callable[..., bool]

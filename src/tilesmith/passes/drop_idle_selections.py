@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from tilesmith.analysis.scalar_arithmetic import (
-    convert,
-    evaluate,
-    is_same_constant,
-    normalize,
-)
+from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant, normalize
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise

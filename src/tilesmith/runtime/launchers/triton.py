@@ -135,10 +135,7 @@ class TritonLauncher:
         try:
             with torch.cuda.device(self._device):
                 compiled = self._function[grid](
-                    *arguments,
-                    *described,
-                    **dict(zip(names, constexprs)),
-                    **self.artifact.options,
+                    *arguments, *described, **dict(zip(names, constexprs)), **self.artifact.options
                 )
         except Exception as error:
             raise errors.TritonError.wrapping(
