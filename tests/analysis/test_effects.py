@@ -1,14 +1,9 @@
-"""Which tensors a function reads, writes and accumulates into."""
+"""Which tensors a function reads and writes."""
 
 from __future__ import annotations
 
 from tests.passes.program_text import make_program
-from tilesmith.analysis.effects import (
-    groups_written_in,
-    tensors_accumulated,
-    tensors_read,
-    tensors_written,
-)
+from tilesmith.analysis.effects import groups_written_in, tensors_read, tensors_written
 
 BODY = """
     %v = load(%x, none, [%i]) : f32[t]
@@ -24,15 +19,6 @@ def test_tensors_by_effect() -> None:
     program = make_program(BODY)
     assert tensors_read(program) == ("x", "w")
     assert tensors_written(program) == ("y", "w")
-    assert tensors_accumulated(program) == ("w",)
-
-
-def test_update_in_place_accumulates() -> None:
-    program = make_program("""
-        %v = load(%x, none, [%i]) : f32[t]
-        store(%x, %v, none, [%i])
-    """)
-    assert tensors_accumulated(program) == ("x",)
 
 
 def test_groups_written_are_those_of_the_tensors() -> None:

@@ -39,7 +39,7 @@ from tilesmith.ir.traversal import definitions, rewrite_function, walk_function
 from tilesmith.ir.types import Constant, Dim, Value
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.flatten_tiles import flatten_tiles
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
+from tilesmith.passes.masks import mask_partial_tiles
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.outline import FunctionOutline

@@ -12,8 +12,7 @@ from tests.passes.test_mask_partial_tiles import masked_lines, masks
 from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.ir.printer import print_function
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
-from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
-from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
+from tilesmith.passes.expressions import hoist_loop_invariants, merge_common_subexpressions
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 
 HALVED = """(%lhs: f32[], %rhs: f32[]) {

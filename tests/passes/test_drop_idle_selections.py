@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.program_text import body_after, make_program
-from tilesmith.passes.drop_idle_selections import drop_idle_selections
+from tilesmith.passes.masks import drop_idle_selections
 
 # %v is loaded where %i < %n and nowhere else.
 LOADED = """

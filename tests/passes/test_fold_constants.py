@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.passes.program_text import body_after, make_program
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
-from tilesmith.passes.fold_constants import fold_constants
+from tilesmith.passes.simplify import fold_constants
 
 
 def fold(body: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.program_text import body_after, make_program
-from tilesmith.passes.forward_stored_values import forward_stored_values
+from tilesmith.passes.accesses import forward_stored_values
 
 
 def loads_left(body: str) -> list[str]:

@@ -6,7 +6,7 @@ from tests.lowering import run_standard
 from tests.passes.program_text import body_after, make_program
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function
-from tilesmith.passes.fuse_accumulating_dots import fuse_accumulating_dots
+from tilesmith.passes.expressions import fuse_accumulating_dots
 
 OPERANDS = """
     %n = arange() : i32[64]

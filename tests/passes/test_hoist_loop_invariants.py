@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.passes.program_text import body_after, make_program
-from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
+from tilesmith.passes.expressions import hoist_loop_invariants
 
 
 def lines_before_loop(body: str) -> list[str]:

@@ -10,7 +10,7 @@ from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Value
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.keep_roundings import find_roundings, keep_roundings
+from tilesmith.passes.roundings import find_roundings, keep_roundings
 from tilesmith.passes.widen_floats import widen_floats
 
 SIZES = {"t": 16, "u": 4, "fixed": 8}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.program_text import body_after, make_program
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
+from tilesmith.passes.masks import mask_partial_tiles
 
 # x and y are loaded as [t, u] tiles; u is bound by a loop, so both axes may be partial.
 TILE = """

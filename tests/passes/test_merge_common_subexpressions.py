@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.passes.program_text import body_after, make_program
-from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
+from tilesmith.passes.expressions import merge_common_subexpressions
 
 
 def count_after(body: str, marker: str) -> int:

@@ -6,7 +6,7 @@ from tests.passes.program_text import make_program
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import walk_function
-from tilesmith.passes.number_slots import number_slots
+from tilesmith.passes.accesses import number_slots
 
 
 def test_slots_follow_program_order() -> None:

@@ -9,7 +9,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.order_memory import order_memory
+from tilesmith.passes.accesses import order_memory
 
 
 def order(body: str) -> Function:

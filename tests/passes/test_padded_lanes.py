@@ -19,8 +19,8 @@ from tests.passes.padded_run import PaddedRun
 from tests.passes.program_text import make_program
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Dim
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
-from tilesmith.passes.order_memory import order_memory
+from tilesmith.passes.accesses import order_memory
+from tilesmith.passes.masks import mask_partial_tiles
 from tilesmith.passes.roll_reductions import roll_reductions
 
 

@@ -23,7 +23,7 @@ from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.order_memory import order_memory
+from tilesmith.passes.accesses import order_memory
 from tilesmith.passes.roll_reductions import roll_reductions
 
 COLUMNS = Dim.of(200)

@@ -6,7 +6,7 @@ import torch
 
 from tests.passes.program_text import body_after, make_program
 from tilesmith.interpreter.run import run_function
-from tilesmith.passes.round_like_gpu import round_like_gpu
+from tilesmith.passes.roundings import round_like_gpu
 
 PRODUCT = """
   %e = arange() : i32[64]

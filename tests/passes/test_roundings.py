@@ -7,7 +7,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from examples.dot_compress import dot_compress_fwd
-from tilesmith.passes.keep_roundings import Rounding, find_roundings
+from tilesmith.passes.roundings import Rounding, find_roundings
 
 BF16 = torch.bfloat16
 

@@ -7,7 +7,7 @@ import pytest
 from tests.passes.program_text import body_after, make_program
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
-from tilesmith.passes.simplify_algebra import is_lossless, simplify_algebra
+from tilesmith.passes.simplify import is_lossless, simplify_algebra
 
 SETUP = {
     "i32": "%v = cast(%i) : i32[t]\n%v2 = elementwise(%v, %v) {fn=\"xor\"} : i32[t]",

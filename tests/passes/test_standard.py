@@ -19,7 +19,7 @@ from tests.passes.kernel_texts import (
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, ProgramBarrier
 from tilesmith.ir.traversal import walk_function
-from tilesmith.passes.order_memory import order_memory
+from tilesmith.passes.accesses import order_memory
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -6,7 +6,7 @@ Arithmetic is that of unbounded integers: index arithmetic is assumed not to wra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.ir.axis_roles import AxisForm, Inserted, Numbered, Permuted, Repeated, Reshaped
@@ -17,6 +17,7 @@ from tilesmith.ir.types import Dim, Value
 
 Term = tuple[Value, int]
 """A scalar value and its coefficient."""
+Definitions = Mapping[Value, Operation]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class AffineIndex:
         return frozenset(self.base)
 
 
-def find_affine(value: Value, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+def find_affine(value: Value, definitions: Definitions) -> AffineIndex | None:
     """The affine form of an integer tile, if it has one."""
     if not value.tile.dtype.is_integer:
         return None
@@ -59,13 +60,6 @@ def find_affine(value: Value, definitions: Mapping[Value, Operation]) -> AffineI
     return found
 
 
-def _join_terms(lhs: tuple[Term, ...], rhs: tuple[Term, ...]) -> tuple[Term, ...]:
-    total = dict(lhs)
-    for value, coefficient in rhs:
-        total[value] = total.get(value, 0) + coefficient
-    return tuple((value, coefficient) for value, coefficient in total.items() if coefficient)
-
-
 def _add(lhs: AffineIndex, rhs: AffineIndex) -> AffineIndex | None:
     if lhs.axis is not None and rhs.axis is not None and lhs.axis != rhs.axis:
         return None
@@ -73,7 +67,19 @@ def _add(lhs: AffineIndex, rhs: AffineIndex) -> AffineIndex | None:
     scale = lhs.scale + rhs.scale
     if scale == 0:
         axis, dim = None, None
-    return AffineIndex(axis, dim, _join_terms(lhs.base, rhs.base), lhs.offset + rhs.offset, scale)
+    terms = add_terms(dict(lhs.base), rhs.base).items()
+    base = tuple((value, coefficient) for value, coefficient in terms if coefficient)
+    return AffineIndex(axis, dim, base, lhs.offset + rhs.offset, scale)
+
+
+def add_terms(
+    total: Mapping[Value, int], terms: Iterable[Term], factor: int = 1
+) -> dict[Value, int]:
+    """The sum with ``factor`` times these terms added."""
+    result = dict(total)
+    for value, coefficient in terms:
+        result[value] = result.get(value, 0) + factor * coefficient
+    return result
 
 
 def _multiply(index: AffineIndex, factor: int) -> AffineIndex:
@@ -83,45 +89,31 @@ def _multiply(index: AffineIndex, factor: int) -> AffineIndex:
     return replace(index, base=base, offset=index.offset * factor, scale=index.scale * factor)
 
 
-def _is_plain_constant(index: AffineIndex) -> bool:
-    return index.axis is None and not index.base
-
-
-def _combine(fn: str, lhs: AffineIndex, rhs: AffineIndex) -> AffineIndex | None:
-    if fn == "add":
-        return _add(lhs, rhs)
-    if fn == "sub":
-        return _add(lhs, _multiply(rhs, -1))
-    if fn == "mul" and _is_plain_constant(rhs):
-        return _multiply(lhs, rhs.offset)
-    if fn == "mul" and _is_plain_constant(lhs):
-        return _multiply(rhs, lhs.offset)
-    return None
-
-
-def _of_elementwise(op: Elementwise, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+def _of_elementwise(op: Elementwise, definitions: Definitions) -> AffineIndex | None:
     if op.fn not in ("add", "sub", "mul", "neg"):
         return None
     parts = [find_affine(arg, definitions) for arg in op.args]
-    known = [part for part in parts if part is not None]
-    if len(known) != len(parts):
+    lhs, rhs = parts[0], parts[-1]
+    if lhs is None or rhs is None:
         return None
-    return _multiply(known[0], -1) if op.fn == "neg" else _combine(op.fn, *known)
+    if op.fn in ("neg", "sub"):
+        negated = _multiply(rhs, -1)
+        return negated if op.fn == "neg" else _add(lhs, negated)
+    if op.fn == "add":
+        return _add(lhs, rhs)
+    for factor, other in ((rhs, lhs), (lhs, rhs)):
+        if factor.axis is None and not factor.base:
+            return _multiply(other, factor.offset)
+    return None
 
 
-def _of_cast(op: Cast, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
-    source, target = op.x.tile.dtype, op.dtype
+def _of_cast(op: Cast, definitions: Definitions) -> AffineIndex | None:
     # A narrowing cast of an index wraps only where the index was out of range anyway.
-    if op.bitcast or not (source.is_integer and target.is_integer):
-        return None
-    return find_affine(op.x, definitions)
+    is_index = op.x.tile.dtype.is_integer and op.dtype.is_integer and not op.bitcast
+    return find_affine(op.x, definitions) if is_index else None
 
 
-def _of_full(op: Full, definitions: Mapping[Value, Operation]) -> AffineIndex:
-    return AffineIndex(offset=int(op.value))
-
-
-def _of_numbered(op: Operation, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+def _of_numbered(op: Operation, definitions: Definitions) -> AffineIndex | None:
     (first,) = op.of_one_lane()
     lanes = AffineIndex(axis=0, dim=op.result.tile.shape[0], scale=1)
     if not isinstance(first, Value):
@@ -130,20 +122,14 @@ def _of_numbered(op: Operation, definitions: Mapping[Value, Operation]) -> Affin
     return _add(begin, lanes) if begin is not None else None
 
 
-def _of_view(op: Operation, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
+def _of_view(op: Operation, definitions: Definitions) -> AffineIndex | None:
     (x,) = op.operand_values()
     index = find_affine(x, definitions)
     if index is None or index.axis is None:
         return index
-    to = op.axis_roles()[0][index.axis].to
-    return index if to is None else replace(index, axis=to)
-
-
-def _of_reshape(op: Operation, definitions: Mapping[Value, Operation]) -> AffineIndex | None:
-    (x,) = op.operand_values()
-    index = find_affine(x, definitions)
-    if index is None or index.axis is None:
-        return index
+    if not isinstance(op.form, Reshaped):
+        to = op.axis_roles()[0][index.axis].to
+        return index if to is None else replace(index, axis=to)
     # Where only ones come or go, the axis is the one that is not 1.
     wide = [axis for axis, dim in enumerate(op.result.tile.shape) if not dim.is_one]
     is_same = len(wide) == 1 and op.result.tile.shape[wide[0]] == index.dim
@@ -152,12 +138,11 @@ def _of_reshape(op: Operation, definitions: Mapping[Value, Operation]) -> Affine
 
 _RULES: dict[type[AxisForm], Callable[..., AffineIndex | None]] = {
     Numbered: _of_numbered,
-    **dict.fromkeys((Inserted, Repeated, Permuted), _of_view),
-    Reshaped: _of_reshape,
+    **dict.fromkeys((Inserted, Repeated, Permuted, Reshaped), _of_view),
 }
 _VALUE_RULES: dict[type[Operation], Callable[..., AffineIndex | None]] = {
     Elementwise: _of_elementwise,
     Cast: _of_cast,
-    Full: _of_full,
+    Full: lambda op, definitions: AffineIndex(offset=int(op.value)),
 }
 """Ops that compute something: axis roles cannot say what."""

@@ -1,17 +1,15 @@
-"""Which memory an op touches, and which tensors a function reads, writes and accumulates into.
+"""Which memory an op touches, and which tensors a function reads and writes.
 
 Tensors are told apart by alias group: two accesses may meet only when their groups are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import GroupBarrier, While
 from tilesmith.ir.ops.foreign import InlineAsm
-from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import walk, walk_function
 from tilesmith.ir.types import TensorType, Value
 
@@ -85,45 +83,30 @@ def groups_written_in(region: Region) -> frozenset[AliasGroup] | None:
     return frozenset(groups)
 
 
-def _names(function: Function, tensors: Iterable[Value]) -> tuple[str, ...]:
-    touched = set(tensors)
-    values = (parameter.value for parameter in function.parameters)
-    return tuple(value.name for value in values if value in touched)
-
-
-def _touched_by(function: Function, traits: Trait) -> Iterator[Value]:
-    for op in walk_function(function):
-        if traits in op.traits and not isinstance(op, ProgramBarrier):
-            yield from tensor_operands(op)
+def _touched(function: Function, trait: Trait) -> list[Value]:
+    """The tensor parameters that ops of that trait are given."""
+    ops = (op for op in walk_function(function) if trait in op.traits)
+    touched = {tensor for op in ops for tensor in tensor_operands(op)}
+    return [p.value for p in function.parameters if p.value in touched]
 
 
 def tensors_read(function: Function) -> tuple[str, ...]:
     """Names of the tensor parameters whose content the function may look at."""
-    return _names(function, _touched_by(function, Trait.READS))
+    return tuple(tensor.name for tensor in _touched(function, Trait.READS))
 
 
 def tensors_written(function: Function) -> tuple[str, ...]:
     """Names of the tensor parameters the function may change, atomics included."""
-    return _names(function, _touched_by(function, Trait.WRITES))
+    return tuple(tensor.name for tensor in _touched(function, Trait.WRITES))
+
+
+def groups_written_by(function: Function) -> frozenset[AliasGroup]:
+    """Groups of tensors that the function may change."""
+    return frozenset(map(alias_group, _touched(function, Trait.WRITES)))
 
 
 def exchanged_memory(function: Function) -> frozenset[AliasGroup]:
     """Groups of tensors that the function may both read and change."""
-    named = {parameter.value.name: parameter.value for parameter in function.parameters}
-    read = {alias_group(named[name]) for name in tensors_read(function)}
-    written = {alias_group(named[name]) for name in tensors_written(function)}
-    return frozenset(read & written)
-
-
-def tensors_accumulated(function: Function) -> tuple[str, ...]:
-    """Names of the tensor parameters updated in place, so that running twice gives another result.
-
-    These are the targets of atomics, what barriers count in, and tensors both read and plainly
-    stored (through any alias).
-    """
-    atomics = {op.tensor for op in walk_function(function) if isinstance(op, Atomic)}
-    counts = {op.counts for op in walk_function(function) if isinstance(op, GroupBarrier)}
-    loaded = {alias_group(op.tensor) for op in walk_function(function) if isinstance(op, Load)}
-    stored = {op.tensor for op in walk_function(function) if isinstance(op, Store)}
-    in_place = {tensor for tensor in stored if alias_group(tensor) in loaded}
-    return _names(function, atomics | counts | in_place)
+    return groups_written_by(function) & frozenset(
+        map(alias_group, _touched(function, Trait.READS))
+    )

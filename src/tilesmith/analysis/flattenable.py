@@ -6,7 +6,6 @@ index along one of them (a coordinate), or have none of them (plain).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 
 from tilesmith.analysis.effects import is_elsewhere
@@ -72,24 +71,12 @@ def _is_flattenable(grid: Grid, defined_by: dict[Value, Operation]) -> bool:
     blocks = grid.blocks
     if len(blocks) < 2 or not all(blocks) or len(set(blocks)) < len(blocks):
         return False
-    if not all(_is_zero(begin, defined_by) for begin in grid.begins):
+    begins = [defined_by.get(begin) for begin in grid.begins]
+    if not all(isinstance(begin, Full) and begin.value == 0 for begin in begins):
         return False
     ops = list(walk(grid.body))
-    if not all(_is_legal(op, grid) for op in ops):
-        return False
-    return any(isinstance(op.form, Accessed) for op in ops)
-
-
-def _is_zero(value: Value, defined_by: dict[Value, Operation]) -> bool:
-    op = defined_by.get(value)
-    return isinstance(op, Full) and op.value == 0
-
-
-def _tiles_of(op: Operation) -> Iterator[Value]:
-    args = (arg for region in op.regions() for arg in region.args)
-    for value in (*op.operand_values(), *op.results, *args):
-        if isinstance(value.type, TileType):
-            yield value
+    is_legal = all(_is_legal(op, grid) for op in ops)
+    return is_legal and any(isinstance(op.form, Accessed) for op in ops)
 
 
 def _is_legal(op: Operation, grid: Grid) -> bool:
@@ -102,7 +89,10 @@ def _is_legal(op: Operation, grid: Grid) -> bool:
         return False
     if isinstance(op, Loop) and not set(op.blocks).isdisjoint(grid.blocks):
         return False
-    uses = {block_use_of(value.tile.shape, grid.blocks) for value in _tiles_of(op)}
+    args = (arg for region in op.regions() for arg in region.args)
+    types = [value.type for value in (*op.operand_values(), *op.results, *args)]
+    tiles = [kind for kind in types if isinstance(kind, TileType)]
+    uses = {block_use_of(tile.shape, grid.blocks) for tile in tiles}
     if uses <= {BlockUse.PLAIN}:
         # How often an atomic without tiles runs depends on the number of programs; who comes to a
         # barrier does too.
@@ -116,18 +106,17 @@ def _is_legal_kind(op: Operation, uses: set[BlockUse], blocks: tuple[str, ...]) 
         return _is_legal_access(op, blocks)
     if isinstance(form, (Carried, Combined, Mixed)) or (isinstance(form, Kept) and form.attribute):
         # Axes of joint tiles are counted anew; a coordinate becomes a line, which has no others.
-        return BlockUse.COORDINATE not in uses and not _mixes_block(op, blocks)
+        mixed = (
+            dim
+            for value, roles in zip(op.operand_values(), op.axis_roles())
+            for role, dim in zip(roles, value.tile.shape if roles else ())
+            if role.role is not Role.KEPT
+        )
+        is_mixed = any(not set(dim.symbols).isdisjoint(blocks) for dim in mixed)
+        return BlockUse.COORDINATE not in uses and not is_mixed
     # Lanes that are numbered within a tile, or lie along axes in another order, do not run through
     # all elements of the grid.
     return form.is_lane_wise and not isinstance(form, (Numbered, Permuted))
-
-
-def _mixes_block(op: Operation, blocks: tuple[str, ...]) -> bool:
-    for value, roles in zip(op.operand_values(), op.axis_roles()):
-        for role, dim in zip(roles, value.tile.shape if roles else ()):
-            if role.role is not Role.KEPT and not set(dim.symbols).isdisjoint(blocks):
-                return True
-    return False
 
 
 def _is_legal_access(op: Operation, blocks: tuple[str, ...]) -> bool:
@@ -136,8 +125,8 @@ def _is_legal_access(op: Operation, blocks: tuple[str, ...]) -> bool:
         return False
     # Indices align with the accessed shape from the right: each coordinate must meet its block.
     assert isinstance(op, (Load, Store, Atomic))
-    for index in op.indices:
-        aligned = shape[len(shape) - index.tile.rank :]
-        if any(not a.is_one and a != b for a, b in zip(index.tile.shape, aligned)):
-            return False
-    return True
+    return all(
+        own.is_one or own == met
+        for index in op.indices
+        for own, met in zip(reversed(index.tile.shape), reversed(shape))
+    )

@@ -75,11 +75,16 @@ class _Analysis:
         """The fact about a comparison with the lengths that a loop around it ends at."""
         if not isinstance(op, Elementwise) or op.fn != "lt":
             return lanes
+        # Where a loop ends at the greatest of some lengths, `index < length` is false past its end,
+        # in every lane of the lengths that is valid itself: it says all that the mask would say.
+        index, length = (_origin(arg, self._defined_by) for arg in op.args)
+        tile = self._defined_by.get(index)
+        begin = tile.begin if isinstance(tile, TileIndex) else None
         ended = {
             block
             for loop in self._loops
-            for axis, block in enumerate(loop.blocks)
-            if block and _is_false_past_end(op, axis, loop, self._defined_by)
+            for block, arg, end in zip(loop.blocks, loop.body.args, loop.ends)
+            if block and arg is begin and length is _lengths_behind(end, self._defined_by)
         }
         shape = op.result.tile.shape
         # Of two axes of one tile, only one is that of the indices.
@@ -90,7 +95,8 @@ class _Analysis:
         return Lanes(axes, lanes.uniform)
 
     def _visit_loop(self, op: Loop, facts: Facts) -> None:
-        inside = _enter(facts, bound_blocks(op))
+        blocks = bound_blocks(op)
+        inside = _enter(facts, blocks)
         carried = [inside.get(value) or _unknown(value) for value in op.init]
         while True:
             scope = {**inside, **dict(zip(op.carried, carried))}
@@ -100,14 +106,13 @@ class _Analysis:
             new = [scope.get(value) or _unknown(value) for value in op.body.yielded]
             # A lane past the end of this tile may still hold what a longer tile put there.
             merged = [
-                _forget(arg, _meet(before, after), bound_blocks(op))
+                _forget(arg, _meet_lanes(before, after), blocks)
                 for arg, before, after in zip(op.carried, carried, new)
             ]
             if merged == carried:
                 break
             carried = merged
-        leaving = _enter(dict(zip(op.results, carried)), bound_blocks(op))
-        facts.update(leaving)
+        facts.update(_enter(dict(zip(op.results, carried)), blocks))
 
 
 def _enter(facts: Facts, blocks: frozenset[str]) -> Facts:
@@ -123,15 +128,13 @@ def _forget(value: Value, lanes: Lanes, blocks: frozenset[str]) -> Lanes:
     return Lanes(tuple(kept))
 
 
-def _meet_constants(lhs: Constant | None, rhs: Constant | None) -> Constant | None:
-    if lhs is None or rhs is None:
-        return None
-    return lhs if is_same_constant(lhs, rhs) else None
+def _meet(lhs: Constant | None, rhs: Constant | None) -> Constant | None:
+    is_same = lhs is not None and rhs is not None and is_same_constant(lhs, rhs)
+    return lhs if is_same else None
 
 
-def _meet(lhs: Lanes, rhs: Lanes) -> Lanes:
-    axes = tuple(map(_meet_constants, lhs.axes, rhs.axes))
-    return Lanes(axes, _meet_constants(lhs.uniform, rhs.uniform))
+def _meet_lanes(lhs: Lanes, rhs: Lanes) -> Lanes:
+    return Lanes(tuple(map(_meet, lhs.axes, rhs.axes)), _meet(lhs.uniform, rhs.uniform))
 
 
 def _transfer(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
@@ -163,7 +166,7 @@ def _of_combined_lanes(op: Operation, operands: dict[Value, Lanes]) -> Lanes:
     for held, role in zip(operands[first].axes, op.axis_roles()[0]):
         neutral = None if role.to is None else op.neutral_result(role.to)
         if role.to is not None and neutral is not None:
-            axes[role.to] = _meet_constants(held, normalize(neutral, op.result.tile.dtype))
+            axes[role.to] = _meet(held, normalize(neutral, op.result.tile.dtype))
     return Lanes(tuple(axes))
 
 
@@ -172,17 +175,13 @@ def _of_full(op: Full, operands: dict[Value, Lanes]) -> Lanes:
     return Lanes((value,) * op.result.tile.rank, value)
 
 
-def _of_load(op: Load, operands: dict[Value, Lanes]) -> Lanes:
-    return Lanes((normalize(0, op.result.tile.dtype),) * op.result.tile.rank)
-
-
 def _evaluate_known(op: Elementwise, held: list[Constant | None]) -> Constant | None:
     dtype = op.args[-1].tile.dtype
     if op.fn == "where" and held[0] is not None:
         # Only the side chosen matters.
         return held[1] if held[0] else held[2]
     if op.fn == "where":
-        return _meet_constants(held[1], held[2])
+        return _meet(held[1], held[2])
     if op.fn == "and" and dtype.is_bool and False in held:
         return False
     known = tuple(value for value in held if value is not None)
@@ -212,16 +211,14 @@ def _of_mask(op: Mask, operands: dict[Value, Lanes]) -> Lanes:
     held = operands[op.x]
     fill = normalize(op.fill, op.result.tile.dtype)
     # A lane invalid along an unmasked axis may be invalid along a masked one too.
-    axes = tuple(
-        fill if axis in op.axes else _meet_constants(constant, fill)
-        for axis, constant in enumerate(held.axes)
-    )
-    return Lanes(axes, _meet_constants(held.uniform, fill))
+    met = [_meet(constant, fill) for constant in held.axes]
+    axes = tuple(fill if axis in op.axes else constant for axis, constant in enumerate(met))
+    return Lanes(axes, _meet(held.uniform, fill))
 
 
 _VALUE_RULES: dict[type[Operation], Callable[..., Lanes]] = {
     Full: _of_full,
-    Load: _of_load,
+    Load: lambda op, _: Lanes((normalize(0, op.result.tile.dtype),) * op.result.tile.rank),
     Elementwise: _of_elementwise,
     Cast: _of_cast,
     Mask: _of_mask,
@@ -229,36 +226,18 @@ _VALUE_RULES: dict[type[Operation], Callable[..., Lanes]] = {
 """Ops that make new constants of those they find: axis roles cannot say which."""
 
 
-def _is_false_past_end(
-    comparison: Operation, axis: int, loop: Loop, defined_by: Mapping[Value, Operation]
-) -> bool:
-    """Whether a comparison is false in the lanes past the end of axis ``axis`` of the loop.
-
-    Where a loop ends at the greatest of some lengths, ``index < length`` is false past its end, in
-    every lane of the lengths that is valid itself: it says all that the range's mask would say.
-    """
-    if not isinstance(comparison, Elementwise) or comparison.fn != "lt":
-        return False
-    index, length = (_origin(arg, defined_by) for arg in comparison.args)
-    tile = defined_by.get(index)
-    is_index = isinstance(tile, TileIndex) and tile.begin is loop.body.args[axis]
-    return is_index and length is _lengths_behind(loop.ends[axis], defined_by)
-
-
 def _origin(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
     """The value before it was arranged along other axes or widened."""
-    while True:
-        op = defined_by.get(value)
-        if not isinstance(op, (Broadcast, ExpandDims, Permute, Reshape, Cast)):
-            return value
-        if isinstance(op, Cast) and not _is_widening(op):
-            return value
+    op = defined_by.get(value)
+    while isinstance(op, (Broadcast, ExpandDims, Permute, Reshape, Cast)):
+        if isinstance(op, Cast):
+            source, target = op.x.tile.dtype, op.dtype
+            is_widening = source.kind is target.kind and source.bits <= target.bits
+            if not (source.is_integer and is_widening):
+                break
         value = op.x
-
-
-def _is_widening(op: Cast) -> bool:
-    source, target = op.x.tile.dtype, op.dtype
-    return source.is_integer and source.kind is target.kind and source.bits <= target.bits
+        op = defined_by.get(value)
+    return value
 
 
 def _lengths_behind(end: Value, defined_by: Mapping[Value, Operation]) -> Value:

@@ -8,7 +8,7 @@ through another layout. What cannot be proven apart is taken to meet.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
@@ -92,7 +92,12 @@ def must_order(first: Access, second: Access, iterations: Iterations | None = No
     if is_release or (isinstance(first.op, Atomic) and first.op.acquires):
         # One thread speaks for all: what the others did must come before, or after.
         return True
-    if _commute(first.op, second.op) or not may_conflict(first, second, iterations):
+    kinds = {access.op.kind for access in (first, second) if isinstance(access.op, Atomic)}
+    are_atomic = isinstance(first.op, Atomic) and isinstance(second.op, Atomic)
+    # Of atomics that commute previous values may come out in another order; among programs they
+    # do so anyway.
+    do_commute = are_atomic and len(kinds) == 1 and kinds.isdisjoint(("xchg", "cas"))
+    if do_commute or not may_conflict(first, second, iterations):
         return False
     if isinstance(second.op, Store) and isinstance(first.op, (Load, Store)):
         # A lane's own earlier access of the same element comes first in any case.
@@ -108,59 +113,35 @@ def may_conflict(first: Access, second: Access, iterations: Iterations | None = 
     return may_alias and not is_disjoint(first, second, iterations)
 
 
-def _commute(first: Operation, second: Operation) -> bool:
-    """Whether two atomics may happen in any order: both are of one commutative kind."""
-    if not isinstance(first, Atomic) or not isinstance(second, Atomic):
-        return False
-    # Previous values may come out in another order; among programs they do so anyway.
-    return first.kind == second.kind and first.kind not in ("xchg", "cas")
-
-
 def _is_invariant(form: AffineIndex, iterations: Iterations | None) -> bool:
     return iterations is None or not any(value in iterations.varying for value, _ in form.base)
 
 
-def _is_same_index(
-    pair: tuple[Value, Value],
-    forms: tuple[AffineIndex | None, AffineIndex | None],
-    iterations: Iterations | None,
-) -> bool:
-    first, second = forms
-    if first is None or second is None:
-        return pair[0] is pair[1] and (iterations is None or pair[0] not in iterations.varying)
-    return _is_same_form(first, second) and _is_invariant(first, iterations)
-
-
 def _is_same_form(first: AffineIndex, second: AffineIndex) -> bool:
-    plain = (first.axis, first.dim, first.offset, first.scale)
-    return first.terms == second.terms and plain == (
-        second.axis,
-        second.dim,
-        second.offset,
-        second.scale,
-    )
+    is_same_base = first.terms == second.terms
+    return is_same_base and replace(first, base=()) == replace(second, base=())
 
 
 def is_same_place(first: Access, second: Access, iterations: Iterations | None = None) -> bool:
     """Whether each lane of both accesses is certain to touch the same element."""
     if first.tensor is not second.tensor or first.tensor is None or first.shape != second.shape:
         return False
-    ranks = zip(first.indices, second.indices)
-    if any(lhs.tile.rank != rhs.tile.rank for lhs, rhs in ranks):
-        return False
-    pairs = zip(zip(first.indices, second.indices), zip(first.forms, second.forms))
-    return all(_is_same_index(pair, forms, iterations) for pair, forms in pairs)
+    for lhs, rhs, form, other in zip(first.indices, second.indices, first.forms, second.forms):
+        if form is None or other is None:
+            is_same = lhs is rhs and (iterations is None or lhs not in iterations.varying)
+        else:
+            is_same = _is_same_form(form, other) and _is_invariant(form, iterations)
+        if not is_same or lhs.tile.rank != rhs.tile.rank:
+            return False
+    return True
 
 
 def is_disjoint(first: Access, second: Access, iterations: Iterations | None = None) -> bool:
     """Whether the two accesses are certain to touch no element in common."""
     if first.tensor is not second.tensor or first.tensor is None:
         return False
-    known = [
-        (lhs, rhs)
-        for lhs, rhs in zip(first.forms, second.forms)
-        if lhs is not None and rhs is not None
-    ]
+    forms = zip(first.forms, second.forms)
+    known = [(lhs, rhs) for lhs, rhs in forms if lhs is not None and rhs is not None]
     if any(_are_apart(lhs, rhs, iterations) for lhs, rhs in known):
         return True
     return iterations is not None and _steps_apart(known, iterations)
@@ -179,8 +160,7 @@ def _are_apart(lhs: AffineIndex, rhs: AffineIndex, iterations: Iterations | None
 
 def _differ_by_residue(lhs: AffineIndex, rhs: AffineIndex) -> bool:
     """Even and odd positions never meet, nor do other residues of a common step."""
-    steps = [c for _, c in (*lhs.base, *rhs.base)]
-    common = gcd(lhs.scale, rhs.scale, *steps)
+    common = gcd(lhs.scale, rhs.scale, *(c for _, c in (*lhs.base, *rhs.base)))
     return common > 1 and (lhs.offset - rhs.offset) % common != 0
 
 
@@ -216,16 +196,7 @@ def _moves_with(form: AffineIndex, axis: int, iterations: Iterations) -> bool:
         return True
     if loop.blocks[axis]:
         return form.dim == Dim.of(loop.blocks[axis]) and form.scale == coefficient
-    return _fits_step(form, coefficient, _step_of(loop, axis, iterations.definitions))
-
-
-def _step_of(loop: Loop, axis: int, definitions: Definitions) -> int:
-    """The constant step of an axis without a block; 1, the least possible, when not constant."""
-    position = sum(not block for block in loop.blocks[:axis])
-    op = definitions.get(loop.steps[position])
-    return int(op.value) if isinstance(op, Full) else 1
-
-
-def _fits_step(form: AffineIndex, coefficient: int, step: int) -> bool:
+    op = iterations.definitions.get(loop.steps[loop.blocks[:axis].count("")])
+    step = int(op.value) if isinstance(op, Full) else 1  # the least possible
     interval = _interval(form)
     return interval is not None and interval[1] - interval[0] < abs(coefficient) * step

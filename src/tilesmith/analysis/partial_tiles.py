@@ -7,9 +7,8 @@ followed through constants, block sizes, enclosing tiles and the ``min`` in a ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from tilesmith.analysis.affine import AffineIndex, find_affine
+from tilesmith.analysis.affine import AffineIndex, add_terms, find_affine
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -32,14 +31,6 @@ def find_partial_axes(
     return {op: tuple(proof.is_partial(op, i) for i in range(len(op.blocks))) for op in loops}
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Where a loop index starts and by how much it moves."""
-
-    begin: Value
-    size: int
-
-
 class _Proof:
     """Decides whether scalar expressions are multiples of a number."""
 
@@ -47,7 +38,8 @@ class _Proof:
         self._sizes = sizes
         self._is_block = function.is_block
         self._defined_by = definitions(function.body)
-        self._steps: dict[Value, _Step] = {}
+        self._steps: dict[Value, tuple[Value, int]] = {}
+        """Where each loop index starts and by how much it moves."""
         for op in walk_function(function):
             if isinstance(op, (Grid, Loop)):
                 self._record_steps(op)
@@ -60,7 +52,7 @@ class _Proof:
             else:
                 step = self._defined_by.get(next(steps)) if isinstance(op, Loop) else None
                 size = int(step.value) if isinstance(step, Full) else 1
-            self._steps[arg] = _Step(begin, size)
+            self._steps[arg] = begin, size
 
     def is_partial(self, op: Grid | Loop, axis: int) -> bool:
         if not op.blocks[axis]:
@@ -69,15 +61,12 @@ class _Proof:
             # A tile of a runtime size: what it is at trace time proves nothing.
             return True
         end, begin = self._form(op.ends[axis]), self._form(op.begins[axis])
-        terms = dict(end.base)
-        for value, coefficient in begin.base:
-            terms[value] = terms.get(value, 0) - coefficient
+        terms = add_terms(dict(end.base), begin.base, -1)
         size = self._sizes[op.blocks[axis]]
         return not self._is_multiple(terms, end.offset - begin.offset, size)
 
     def _form(self, value: Value) -> AffineIndex:
-        found = find_affine(value, self._defined_by)
-        return found if found is not None else AffineIndex(base=((value, 1),))
+        return find_affine(value, self._defined_by) or AffineIndex(base=((value, 1),))
 
     def _is_multiple(self, terms: Mapping[Value, int], offset: int, divisor: int) -> bool:
         rest = {value: c for value, c in terms.items() if c % divisor}
@@ -85,11 +74,11 @@ class _Proof:
             return offset % divisor == 0
         # A minimum or maximum may be made of the other terms, so it is taken apart first.
         value = next((v for v in rest if self._is_extreme(v)), next(iter(rest)))
-        coefficient = rest.pop(value)
-        forms = self._alternatives(value, coefficient, divisor)
+        factor = rest.pop(value)
+        forms = self._alternatives(value, factor, divisor)
         return forms is not None and all(
             self._is_multiple(
-                _add_terms(rest, form, coefficient), offset + coefficient * form.offset, divisor
+                add_terms(rest, form.base, factor), offset + factor * form.offset, divisor
             )
             for form in forms
         )
@@ -107,14 +96,6 @@ class _Proof:
             return [AffineIndex(offset=self._sizes[op.block])]
         if isinstance(op, Elementwise) and self._is_extreme(value):
             return [self._form(arg) for arg in op.args]
-        step = self._steps.get(value)
-        if step is not None and coefficient * step.size % divisor == 0:
-            return [self._form(step.begin)]
-        return None
-
-
-def _add_terms(terms: Mapping[Value, int], form: AffineIndex, coefficient: int) -> dict[Value, int]:
-    total = dict(terms)
-    for value, inner in form.base:
-        total[value] = total.get(value, 0) + coefficient * inner
-    return total
+        begin, size = self._steps.get(value, (value, 1))
+        is_known = value in self._steps and coefficient * size % divisor == 0
+        return [self._form(begin)] if is_known else None

@@ -30,11 +30,6 @@ def loads_behind(value: Value, definitions: Definitions) -> Iterator[Load]:
                 waiting.append(source)
 
 
-def comes_from_bytes(value: Value, definitions: Definitions) -> bool:
-    """Whether elements of one byte are loaded for a value."""
-    return any(load.tensor.tensor.dtype.itemsize == 1 for load in loads_behind(value, definitions))
-
-
 def has_loaded_bounds_inside(loop: Grid | Loop, definitions: Definitions) -> bool:
     """Whether a loop inside ``loop`` begins or ends where memory says."""
     inner = [op for op in walk(loop.body) if isinstance(op, Loop)]
@@ -48,7 +43,8 @@ def least_contracted(dot: Dot, definitions: Definitions) -> int:
     Triton lays out the operands of a product by the narrowest element loaded for them.
     """
     operands = (dot.lhs, dot.rhs)
+    loads = (load for x in operands for load in loads_behind(x, definitions))
     is_narrow = all(x.tile.dtype.itemsize == 1 for x in operands) or any(
-        comes_from_bytes(x, definitions) for x in operands
+        load.tensor.tensor.dtype.itemsize == 1 for load in loads
     )
     return LEAST_CONTRACTED_BYTES if is_narrow else LEAST_CONTRACTED

@@ -8,7 +8,7 @@ ones. Ops without the dimension stand before the loop of their phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilesmith.analysis.effects import is_pinned
@@ -28,6 +28,8 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.traversal import count_uses, definitions, values_used_by, walk_function
 from tilesmith.ir.types import Dim, TileType, Value
 
+Definitions = Mapping[Value, Operation]
+
 
 @dataclass(eq=False)
 class RowPlan:
@@ -41,11 +43,8 @@ class RowPlan:
 
     def anchors(self, dim: Dim, phase: int) -> list[Operation]:
         """The row ops a phase must run: its stores, and its reductions over the dimension."""
-        return [
-            op
-            for op in self.region.ops
-            if op in self.rows and self.phases[op] == phase and is_anchor(op, dim)
-        ]
+        rows = (op for op in self.region.ops if op in self.rows and self.phases[op] == phase)
+        return [op for op in rows if is_anchor(op, dim)]
 
     @property
     def num_phases(self) -> int:
@@ -67,15 +66,16 @@ def plan_rolling(function: Function, dim: Dim) -> list[RowPlan] | None:
     if not _is_slice(function, dim) or not _has_legal_rows(function, dim):
         return None
     defined_by = definitions(function.body)
-    plans = [_make_plan(region, dim, defined_by) for region in _regions_of(function.body)]
+    inner = [region for op in walk_function(function) for region in op.regions()]
+    plans = [_make_plan(region, dim, defined_by) for region in (function.body, *inner)]
     plans = [plan for plan in plans if plan.rows]
-    if not any(_reduces_over(op, dim) for plan in plans for op in plan.rows):
-        return None
-    if not all(_inputs_can_be_recomputed(plan, dim, defined_by) for plan in plans):
-        return None
-    if not all(_keeps_memory_order(plan, dim, defined_by) for plan in plans):
-        return None
-    return plans
+    is_reduced = any(_reduces_over(op, dim) for plan in plans for op in plan.rows)
+    is_legal = is_reduced and all(
+        _inputs_can_be_recomputed(plan, dim, defined_by)
+        and _keeps_memory_order(plan, dim, defined_by)
+        for plan in plans
+    )
+    return plans if is_legal else None
 
 
 def has_dim(value: Value, dim: Dim) -> bool:
@@ -101,10 +101,8 @@ def _is_slice(function: Function, dim: Dim) -> bool:
     """Whether the dimension is a constant beyond 1, or a size that is known as a scalar."""
     if dim.constant is not None:
         return len(dim.factors) == 1 and dim.constant > 1
-    symbol = dim.symbol
-    if symbol is None or function.is_block(symbol):
-        return False
-    return function.find_parameter(symbol) is not None
+    is_size = dim.symbol is not None and not function.is_block(dim.symbol)
+    return is_size and function.find_parameter(dim.symbol or "") is not None
 
 
 def _has_legal_rows(function: Function, dim: Dim) -> bool:
@@ -117,7 +115,8 @@ def _has_legal_rows(function: Function, dim: Dim) -> bool:
             return False
         if not is_row(op, dim):
             continue
-        if not _can_be_chunked(op) or _repeats_dim(op, dim):
+        values = (v for v in (*op.operand_values(), *op.results) if has_dim(v, dim))
+        if not _can_be_chunked(op) or any(v.tile.shape.count(dim) > 1 for v in values):
             return False
         if isinstance(op, Atomic) and uses.get(op.result):
             return False
@@ -137,28 +136,16 @@ def _can_be_chunked(op: Operation) -> bool:
     return op.form.is_lane_wise or isinstance(op.form, Accessed) or isinstance(op, Reduce)
 
 
-def _repeats_dim(op: Operation, dim: Dim) -> bool:
-    tiles = (v.type for v in (*op.operand_values(), *op.results) if isinstance(v.type, TileType))
-    return any(tile.shape.count(dim) > 1 for tile in tiles)
-
-
-def _regions_of(region: Region) -> Iterator[Region]:
-    yield region
-    for op in region.ops:
-        for inner in op.regions():
-            yield from _regions_of(inner)
-
-
-def _make_plan(region: Region, dim: Dim, defined_by: Mapping[Value, Operation]) -> RowPlan:
+def _make_plan(region: Region, dim: Dim, defined_by: Definitions) -> RowPlan:
     plan = RowPlan(region)
     available: dict[Value, int] = {}
     earlier: list[_Timed] = []
     for op in region.ops:
         if is_row(op, dim):
             plan.rows.add(op)
-        phase = max((available.get(value, 0) for value in values_used_by((op,))), default=0)
         accesses = _accesses_of(op, defined_by)
-        phase = max((phase, *_phases_of_memory(accesses, op in plan.rows, earlier)))
+        waits = (available.get(value, 0) for value in values_used_by((op,)))
+        phase = max((0, *waits, *_phases_of_memory(accesses, op in plan.rows, earlier)))
         plan.phases[op] = phase
         earlier.extend(_Timed(access, phase, phase, op in plan.rows) for access in accesses)
         for result in op.results:
@@ -172,13 +159,12 @@ def _phases_of_memory(
     """The phases that accesses must not come before, for the sake of accesses before them."""
     for access in accesses:
         for before in earlier:
-            if not may_conflict(before.access, access):
-                continue
-            now = _Timed(access, before.last, before.last, is_row_op)
-            yield before.last + (not _stays_before(before, now))
+            if may_conflict(before.access, access):
+                now = _Timed(access, before.last, before.last, is_row_op)
+                yield before.last + (not _stays_before(before, now))
 
 
-def _accesses_of(op: Operation, defined_by: Mapping[Value, Operation]) -> list[Access]:
+def _accesses_of(op: Operation, defined_by: Definitions) -> list[Access]:
     # Barriers are put in again once the loops stand.
     if isinstance(op, ProgramBarrier):
         return []
@@ -186,37 +172,23 @@ def _accesses_of(op: Operation, defined_by: Mapping[Value, Operation]) -> list[A
     return [*find_accesses(op, defined_by), *inside]
 
 
-def _inputs_can_be_recomputed(
-    plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Operation]
-) -> bool:
+def _inputs_can_be_recomputed(plan: RowPlan, dim: Dim, defined_by: Definitions) -> bool:
     """Whether row values from enclosing regions are lane-wise, so that each loop makes its own."""
     here = {result for op in plan.region.ops for result in op.results}
-    waiting = [value for op in plan.rows for value in op.operand_values()]
-    seen: set[Value] = set()
-    while waiting:
-        value = waiting.pop()
-        if value in here or value in seen or not has_dim(value, dim):
-            continue
-        seen.add(value)
-        op = defined_by[value]
-        if not op.form.is_lane_wise:
-            return False
-        waiting.extend(op.operand_values())
-    return True
+    used = (value for op in plan.rows for value in op.operand_values())
+    outside = [value for value in used if value not in here]
+    return all(op.form.is_lane_wise for op in row_closure(outside, dim, defined_by))
 
 
-def row_closure(
-    roots: list[Value], dim: Dim, defined_by: Mapping[Value, Operation]
-) -> set[Operation]:
+def row_closure(roots: Iterable[Value], dim: Dim, defined_by: Definitions) -> set[Operation]:
     """The row ops that must run to compute ``roots`` from values without the dimension."""
     found: set[Operation] = set()
     waiting = list(roots)
     while waiting:
         value = waiting.pop()
         if has_dim(value, dim) and defined_by[value] not in found:
-            op = defined_by[value]
-            found.add(op)
-            waiting.extend(op.operand_values())
+            found.add(defined_by[value])
+            waiting.extend(defined_by[value].operand_values())
     return found
 
 
@@ -230,22 +202,17 @@ class _Timed:
     is_row: bool
 
 
-def _timed_accesses(
-    plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Operation]
-) -> Iterator[_Timed]:
+def _keeps_memory_order(plan: RowPlan, dim: Dim, defined_by: Definitions) -> bool:
     last = {op: plan.phases[op] for op in plan.rows}
     for phase in range(plan.num_phases):
         roots = [v for op in plan.anchors(dim, phase) for v in op.operand_values()]
         for op in row_closure(roots, dim, defined_by):
             last[op] = max(phase, last.get(op, 0))
-    for op in plan.region.ops:
-        first = plan.phases[op]
-        for access in _accesses_of(op, defined_by):
-            yield _Timed(access, first, last.get(op, first), op in plan.rows)
-
-
-def _keeps_memory_order(plan: RowPlan, dim: Dim, defined_by: Mapping[Value, Operation]) -> bool:
-    accesses = list(_timed_accesses(plan, dim, defined_by))
+    accesses = [
+        _Timed(access, first, last.get(op, first), op in plan.rows)
+        for op, first in plan.phases.items()
+        for access in _accesses_of(op, defined_by)
+    ]
     return all(
         _stays_before(earlier, later)
         for i, later in enumerate(accesses)

@@ -33,6 +33,7 @@ _KINDS = ("sum", "prod", "max", "min")
 """Reductions of which that of the whole is the same one of those of the parts."""
 _DTYPES = (F32, F64, I32, I64)
 """Narrower ones would round each part."""
+Definitions = Mapping[Value, Operation]
 
 
 class SumForm(Enum):
@@ -58,93 +59,57 @@ class DerivedReduction:
     """Of powers, ``exp`` or ``exp2``."""
 
 
-def find_derived(
-    op: Reduce, defined_by: Mapping[Value, Operation], length: int
-) -> DerivedReduction | None:
+def find_derived(op: Reduce, defined_by: Definitions, length: int) -> DerivedReduction | None:
     """What a sum over rows of that length is derived from, if it is one of those known."""
-    if op.kind != "sum":
-        return None
     summand = defined_by.get(_unmasked(op.x, defined_by))
-    if not isinstance(summand, Elementwise):
+    if op.kind != "sum" or not isinstance(summand, Elementwise):
         return None
-    if summand.fn in _POWERS:
-        return _find_powers(op, summand, defined_by)
-    if summand.fn == "mul" and summand.args[0] is summand.args[1]:
-        return _find_squares(op, summand, defined_by, length)
-    return None
-
-
-def _find_powers(
-    op: Reduce, summand: Elementwise, defined_by: Mapping[Value, Operation]
-) -> DerivedReduction | None:
-    parts = _find_difference(summand.args[0], defined_by)
-    if parts is None:
+    is_square = summand.fn == "mul" and summand.args[0] is summand.args[1]
+    difference = defined_by.get(summand.args[0])
+    if not isinstance(difference, Elementwise) or difference.fn != "sub":
         return None
-    x, anchor = parts
+    x, spread = difference.args[0], defined_by.get(difference.args[1])
+    if not isinstance(spread, Broadcast) or not (is_square or summand.fn in _POWERS):
+        return None
+    anchor = spread.x
+    rule, kind, fn = (
+        (SumForm.SQUARES, "sum", "") if is_square else (SumForm.POWERS, "max", summand.fn)
+    )
     # Where a maximum is infinite, torch.logsumexp takes 0 instead.
-    maximum = _finite_of(anchor, defined_by) or anchor
-    base = defined_by.get(_reshaped(maximum, defined_by))
-    if not _reduces(base, "max", x, op.axis, defined_by):
+    found = _divided_by(anchor, length, defined_by) if is_square else _finite(anchor, defined_by)
+    base = None if found is None else defined_by.get(_reshaped(found, defined_by))
+    if not isinstance(base, Reduce) or base.kind != kind or base.axis != op.axis:
         return None
-    assert isinstance(base, Reduce)
-    return DerivedReduction(SumForm.POWERS, op, base, x, anchor, summand.fn)
+    is_same = _unmasked(base.x, defined_by) is _unmasked(x, defined_by)
+    return DerivedReduction(rule, op, base, x, anchor, fn) if is_same else None
 
 
-def _find_squares(
-    op: Reduce, summand: Elementwise, defined_by: Mapping[Value, Operation], length: int
-) -> DerivedReduction | None:
-    parts = _find_difference(summand.args[0], defined_by)
-    if parts is None:
+def _divided_by(value: Value, count: int, defined_by: Definitions) -> Value | None:
+    """Of ``x / count`` the x."""
+    op = defined_by.get(_reshaped(value, defined_by))
+    if not isinstance(op, Elementwise) or op.fn != "div":
         return None
-    x, anchor = parts
-    quotient = defined_by.get(_reshaped(anchor, defined_by))
-    if not isinstance(quotient, Elementwise) or quotient.fn != "div":
-        return None
-    total, count = (defined_by.get(_reshaped(value, defined_by)) for value in quotient.args)
-    if not isinstance(count, Full) or count.value != length:
-        return None
-    if not _reduces(total, "sum", x, op.axis, defined_by):
-        return None
-    assert isinstance(total, Reduce)
-    return DerivedReduction(SumForm.SQUARES, op, total, x, anchor, "")
+    divisor = defined_by.get(_reshaped(op.args[1], defined_by))
+    return op.args[0] if isinstance(divisor, Full) and divisor.value == count else None
 
 
-def _find_difference(
-    value: Value, defined_by: Mapping[Value, Operation]
-) -> tuple[Value, Value] | None:
-    """Of ``x - anchor`` the two, the anchor before it is spread over columns."""
-    op = defined_by.get(value)
-    if not isinstance(op, Elementwise) or op.fn != "sub":
-        return None
-    spread = defined_by.get(op.args[1])
-    return (op.args[0], spread.x) if isinstance(spread, Broadcast) else None
-
-
-def _finite_of(value: Value, defined_by: Mapping[Value, Operation]) -> Value | None:
+def _finite(value: Value, defined_by: Definitions) -> Value:
     """Of ``where(isinf(x), 0, x)`` the x."""
     op = defined_by.get(value)
     if not isinstance(op, Elementwise) or op.fn != "where":
-        return None
+        return value
     test, zero = (defined_by.get(arg) for arg in op.args[:2])
     is_test = isinstance(test, Elementwise) and test.fn == "isinf" and test.args[0] is op.args[2]
     is_zero = isinstance(zero, Full) and zero.value == 0
-    return op.args[2] if is_test and is_zero else None
+    return op.args[2] if is_test and is_zero else value
 
 
-def _reduces(
-    op: Operation | None, kind: str, x: Value, axis: int, defined_by: Mapping[Value, Operation]
-) -> bool:
-    if not isinstance(op, Reduce) or op.kind != kind or op.axis != axis:
-        return False
-    return _unmasked(op.x, defined_by) is _unmasked(x, defined_by)
-
-
-def _unmasked(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
+def _unmasked(value: Value, defined_by: Definitions) -> Value:
     op = defined_by.get(value)
     return op.x if isinstance(op, Mask) else value
 
 
-def _reshaped(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
+def _reshaped(value: Value, defined_by: Definitions) -> Value:
     """What a value of each row was before it got, or lost, an axis of length 1."""
     op = defined_by.get(value)
     while isinstance(op, (ExpandDims, Reshape)):
@@ -177,44 +142,36 @@ def plan_exchange_stages(site: RowProduct) -> RowExchange | None:
     after = tuple(op for op in site.grid.body.ops[position + 1 :] if id(op) in needed)
     everything = (*before, site.loop, *site.loop.body.ops, *after)
     columns = find_axis(everything, site.acc, 1)
-    if columns is None or _reads_what_it_writes(everything) or _writes_twice(after):
+    if columns is None or not _keeps_memory(everything, after):
         return None
-    # Only built-in reductions are known to be the same over parts as over the whole.
-    if any(_combines_otherwise(op, columns) for op in everything):
-        return None
-    found = [op for op in everything if isinstance(op, Reduce) and columns.get(op.x) == op.axis]
-    # A reduction before the loop covers one tile only; partial sums are not exchanged yet.
-    if not found or any(op not in after for op in found):
-        return None
-    if not all(_can_be_exchanged(op, site.row_block) for op in found):
-        return None
+    found: list[Reduce] = []
+    for op in everything:
+        if isinstance(op, Reduce) and columns.get(op.x) == op.axis:
+            found.append(op)
+        # Only built-in reductions are known to be the same over parts as over the whole.
+        is_other = isinstance(op.form, Combined) and not isinstance(op, Reduce)
+        if is_other and not columns.keys().isdisjoint(op.operand_values()):
+            return None
+    row = (Dim.of(site.row_block),)
+    for op in found:
+        shape, dtype = op.result.tile.shape, op.result.tile.dtype
+        # A reduction before the loop covers one tile only; partial sums are not exchanged yet.
+        if op not in after or op.kind not in _KINDS or dtype not in _DTYPES or shape != row:
+            return None
     plan = _Stages(after, found, site.num_columns)
-    return plan.finish(before, columns) if plan.num_exchanges <= MOST_EXCHANGES else None
+    is_short = plan.num_exchanges <= MOST_EXCHANGES
+    return plan.finish(before, columns) if found and is_short else None
 
 
-def _reads_what_it_writes(ops: Sequence[Operation]) -> bool:
-    """Whether a program may overwrite what its neighbours still read."""
-    inside = tuple(walk(Region((), tuple(ops))))
+def _keeps_memory(everything: Sequence[Operation], after: Sequence[Operation]) -> bool:
+    """Whether no program overwrites what its neighbours still read, or what they write."""
+    inside = tuple(walk(Region((), tuple(everything))))
     written = {alias_group(op.tensor) for op in inside if isinstance(op, Store)}
-    return any(isinstance(op, Load) and alias_group(op.tensor) in written for op in inside)
-
-
-def _writes_twice(ops: Sequence[Operation]) -> bool:
-    """Whether two programs may write one place: the order of stores is that of one program."""
-    written = Counter(alias_group(op.tensor) for op in ops if isinstance(op, Store))
-    return any(count > 1 for count in written.values())
-
-
-def _combines_otherwise(op: Operation, columns: Mapping[Value, int]) -> bool:
-    """Whether an op other than a built-in reduction combines lanes of values with columns."""
-    if isinstance(op, Reduce) or not isinstance(op.form, Combined):
+    if any(isinstance(op, Load) and alias_group(op.tensor) in written for op in inside):
         return False
-    return not columns.keys().isdisjoint(op.operand_values())
-
-
-def _can_be_exchanged(op: Reduce, row_block: str) -> bool:
-    shape, dtype = op.result.tile.shape, op.result.tile.dtype
-    return op.kind in _KINDS and dtype in _DTYPES and shape == (Dim.of(row_block),)
+    # The order of stores to one place is that of one program.
+    stored = Counter(alias_group(op.tensor) for op in after if isinstance(op, Store))
+    return all(count == 1 for count in stored.values())
 
 
 class _Stages:
@@ -234,9 +191,7 @@ class _Stages:
             self._known.update((value, stage + is_exchanged) for value in op.results)
         self.num_exchanges = max(self._known.values(), default=0)
 
-    def _is_derived(
-        self, op: Operation, defined_by: Mapping[Value, Operation], length: int
-    ) -> bool:
+    def _is_derived(self, op: Operation, defined_by: Definitions, length: int) -> bool:
         assert isinstance(op, Reduce)
         found = find_derived(op, defined_by, length)
         # Its parts are made where those of its base are: from what is known there.

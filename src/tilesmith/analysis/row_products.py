@@ -7,7 +7,7 @@ treat each row alike and store it. The columns of the product are told apart by 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -84,10 +84,8 @@ def find_row_product(function: Function) -> RowProduct | None:
     columns = find_axis(ops, site.acc, 1)
     if columns is None or site.dot.result not in columns:
         return None
-    if any(
-        isinstance(op.form, Combined) and not columns.keys().isdisjoint(op.operand_values())
-        for op in ops
-    ):
+    combined = (op for op in ops if isinstance(op.form, Combined))
+    if any(not columns.keys().isdisjoint(op.operand_values()) for op in combined):
         return None
     return replace(site, columns=columns)
 
@@ -104,7 +102,11 @@ def _find_loop(function: Function) -> RowProduct | None:
     if not all(map(_is_allowed, grid.body.ops)):
         return None
     site = _collect(grid, loops[0], dots[0], num_rows)
-    return site if site is not None and _is_row_tile(site.acc, grid.blocks[0]) else None
+    shape: Shape = site.acc.tile.shape if site is not None else ()
+    # The accumulator has whole rows of constant length, for a tile of rows.
+    is_row_tile = len(shape) == 2 and shape[0] == Dim.of(grid.blocks[0])
+    is_constant = is_row_tile and shape[1].constant is not None and len(shape[1].factors) == 1
+    return site if is_constant else None
 
 
 def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | None:
@@ -120,14 +122,6 @@ def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | No
     stores = [op for op in after if isinstance(op, Store)]
     needed = _needed((*before, *after), stores)
     return RowProduct(grid, loop, dot, results[0], num_rows, _needed(before, [loop]), needed)
-
-
-def _is_row_tile(value: Value, block: str) -> bool:
-    """Whether a value has whole rows of constant length for a tile of rows."""
-    shape = value.tile.shape
-    if len(shape) != 2 or shape[0] != Dim.of(block):
-        return False
-    return shape[1].constant is not None and len(shape[1].factors) == 1
 
 
 def _count_rows(function: Function, grid: Grid) -> int | None:
@@ -167,23 +161,13 @@ def _is_row_wise(site: RowProduct) -> bool:
     again = [op for op in site.after if isinstance(op, Load) and op in before_loop]
     if any(alias_group(op.tensor) in written for op in again):
         return False
-    columns = site.acc.tile.shape[1]
-    if not any(_combines(op, columns) for op in _dependents(site.after, site.acc)):
-        return False
-    return all(_keeps_rows(op, site) for op in site.after)
-
-
-def _dependents(ops: Iterable[Operation], value: Value) -> Iterator[Operation]:
-    """The ops that use a value, directly or not."""
-    reached = {value}
-    for op in ops:
-        if any(operand in reached for operand in op.operand_values()):
+    columns, reached, is_reduced = site.acc.tile.shape[1], {site.acc}, False
+    for op in site.after:
+        if not reached.isdisjoint(op.operand_values()):
             reached.update(op.results)
-            yield op
-
-
-def _combines(op: Operation, dim: Dim) -> bool:
-    return isinstance(op.form, Combined) and Role.COMBINED in _roles_of(op, dim)
+            is_combined = isinstance(op.form, Combined) and Role.COMBINED in _roles_of(op, columns)
+            is_reduced = is_reduced or is_combined
+    return is_reduced and all(_keeps_rows(op, site) for op in site.after)
 
 
 def _roles_of(op: Operation, dim: Dim) -> set[Role]:
@@ -202,35 +186,26 @@ def _keeps_rows(op: Operation, site: RowProduct) -> bool:
     operands = tuple(op.operand_values())
     tiles = [v.type for v in (*operands, *op.results) if isinstance(v.type, TileType)]
     # Rows beside themselves, or in one dimension with others, depend on how many there are.
-    if any(_is_entangled(tile.shape, rows) for tile in tiles):
-        return False
+    for tile in tiles:
+        symbols = [symbol for dim in tile.shape for symbol in dim.symbols]
+        if symbols.count(site.row_block) > min(1, tile.shape.count(rows)):
+            return False
     if isinstance(op, TileIndex) and op.block == site.row_block:
         return op.begin is site.row_begin
     if site.row_begin in operands:
         return False
     if not any(rows in tile.shape for tile in tiles):
         # Programs that all write the same place would do so in another order.
-        return not isinstance(op, Store) and not _is_size_of(op, site.row_block)
+        is_size = isinstance(op, BlockSize) and op.block == site.row_block
+        return not isinstance(op, Store) and not is_size
     if isinstance(op.form, Reshaped):
-        return all(_leads(rows, tile.shape) for tile in tiles)
+        # With nothing but ones before it, a reshape leaves a dimension whole.
+        fronts = [next((dim for dim in tile.shape if not dim.is_one), None) for tile in tiles]
+        return all(front == rows for front in fronts)
     if isinstance(op.form, Carried | Contracted):
         return False
     is_counted = isinstance(op.form, Numbered)  # from 0 in every tile
     return not is_counted and _roles_of(op, rows) <= {Role.KEPT}
-
-
-def _is_entangled(shape: Shape, rows: Dim) -> bool:
-    symbols = [symbol for dim in shape for symbol in dim.symbols]
-    return symbols.count(rows.symbol or "") > min(1, shape.count(rows))
-
-
-def _is_size_of(op: Operation, block: str) -> bool:
-    return isinstance(op, BlockSize) and op.block == block
-
-
-def _leads(dim: Dim, shape: Shape) -> bool:
-    """Whether nothing but ones stands before a dimension, so that a reshape leaves it whole."""
-    return dim in shape and all(before.is_one for before in shape[: shape.index(dim)])
 
 
 def find_axis(ops: Sequence[Operation], value: Value, axis: int) -> dict[Value, int] | None:
@@ -252,22 +227,20 @@ def find_axis(ops: Sequence[Operation], value: Value, axis: int) -> dict[Value, 
         if place not in found:
             found[place] = number
             waiting.extend(links[place, number])
-    unclear = (op for op in ops if not _tells_axes(op))
-    touched = (value for op in unclear for value in (*op.operand_values(), *op.results))
-    return None if any(value in found for value in touched) else found
-
-
-def _tells_axes(op: Operation) -> bool:
-    if isinstance(op.form, Carried):
-        return isinstance(op, (Loop, Yield))
-    return op.form.roles <= _TELLING
+    for op in ops:
+        is_carried = isinstance(op.form, Carried)
+        is_clear = isinstance(op, (Loop, Yield)) if is_carried else op.form.roles <= _TELLING
+        if not is_clear and not found.keys().isdisjoint((*op.operand_values(), *op.results)):
+            return None
+    return found
 
 
 def _same_axes(op: Operation) -> Iterator[tuple[_Place, _Place]]:
     """Pairs of axes of an op's values that are one axis."""
     if isinstance(op, Loop):
-        for values in zip(op.results, op.init, op.carried, op.body.yielded):
-            yield from _same(*values)
+        for one, *others in zip(op.results, op.init, op.carried, op.body.yielded):
+            rank = one.type.rank if isinstance(one.type, TileType) else 0
+            yield from (((one, axis), (other, axis)) for other in others for axis in range(rank))
     if isinstance(op.form, Carried):
         return
     targets = (Accessed.tile(op),) if isinstance(op.form, Accessed) else op.results
@@ -279,9 +252,3 @@ def _same_axes(op: Operation) -> Iterator[tuple[_Place, _Place]]:
             elif role.role is Role.COMBINED:
                 combined.append((value, axis))
     yield from pairwise(combined)
-
-
-def _same(one: Value, *others: Value) -> Iterator[tuple[_Place, _Place]]:
-    if isinstance(one.type, TileType):
-        for other in others:
-            yield from (((one, axis), (other, axis)) for axis in range(one.type.rank))

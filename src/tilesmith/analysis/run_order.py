@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 
-from tilesmith.analysis.affine import AffineIndex, find_affine
+from tilesmith.analysis.affine import AffineIndex, add_terms, find_affine
 from tilesmith.analysis.memory_conflicts import (
     Iterations,
     find_accesses,
@@ -85,14 +85,13 @@ def find_distinguishing_axes(index: Value, where: Surroundings) -> frozenset[Val
     digits = list(_digits(forms, where)) if forms is not None else []
     if not _are_separate(digits):
         return frozenset()
-    lanes = [digit.lane for digit in digits if digit.lane is not None]
-    return frozenset([*lanes, *(arg for d in digits for arg in _lineage(d.arg, where))])
-
-
-def _lineage(arg: Value | None, where: Surroundings) -> Iterator[Value]:
-    while arg is not None:
-        yield arg
-        arg = where.steps[arg].parent
+    found: set[Value | int] = {digit.lane for digit in digits if digit.lane is not None}
+    for digit in digits:
+        arg = digit.arg
+        while arg is not None:
+            found.add(arg)
+            arg = where.steps[arg].parent
+    return frozenset(found)
 
 
 def _are_separate(digits: list[_Digit]) -> bool:
@@ -119,36 +118,27 @@ def _summands(value: Value, definitions: Mapping[Value, Operation]) -> list[Affi
 
 
 def _digits(forms: list[AffineIndex], where: Surroundings) -> Iterator[_Digit]:
-    base: dict[Value, int] = {}
+    base = add_terms({}, (term for form in forms for term in form.base))
     lanes: dict[int, tuple[Dim, int]] = {}
     for form in forms:
-        for value, factor in form.base:
-            base[value] = base.get(value, 0) + factor
         if form.axis is not None and form.dim is not None:
             lanes[form.axis] = form.dim, lanes.get(form.axis, (form.dim, 0))[1] + form.scale
     for axis, (dim, factor) in lanes.items():
-        arg = _tile_begin(dim, factor, base, where)
+        # Where the tile begins whose lanes an axis has.
+        ranges = where.steps.items()
+        begins = [arg for arg, steps in ranges if steps.block and Dim.of(steps.block) == dim]
+        arg = next((arg for arg in base if arg in begins and base[arg] == factor != 0), None)
         if arg is not None:
             # The tiles of a loop lie side by side: position and lane are one number.
             del base[arg]
             yield _Digit(factor, where.steps[arg].extent, arg, axis)
         elif factor:
-            yield _Digit(factor, _size(dim, where), lane=axis)
+            size = dim.constant if dim.symbol is None else where.sizes.get(dim.symbol)
+            yield _Digit(factor, size, lane=axis)
     for value, factor in base.items():
         if factor and value in where.varying:
             arg = _loop_argument(value, where)
             yield _Digit(factor, where.steps[arg].extent if arg else None, arg)
-
-
-def _tile_begin(
-    dim: Dim, factor: int, base: Mapping[Value, int], where: Surroundings
-) -> Value | None:
-    """Where the tile begins whose lanes an axis has."""
-    for value, other in base.items():
-        steps = where.steps.get(value)
-        if steps and steps.block and Dim.of(steps.block) == dim and other == factor != 0:
-            return value
-    return None
 
 
 def _loop_argument(value: Value, where: Surroundings) -> Value | None:
@@ -163,10 +153,6 @@ def _loop_argument(value: Value, where: Surroundings) -> Value | None:
     if steps is None or steps.parent is not None or not isinstance(size, BlockSize):
         return None
     return begin if size.block == steps.block else None
-
-
-def _size(dim: Dim, where: Surroundings) -> int | None:
-    return dim.constant if dim.symbol is None else where.sizes.get(dim.symbol)
 
 
 class AtomicHazard(Enum):
@@ -278,10 +264,17 @@ class _Programs:
             if hazard is None:
                 continue
             distinguishing = self._distinguishing_axes(op)
-            axes = tuple(self._shared_axes(distinguishing))
+            args = enumerate(self._grid.body.args)
+            shared = [(i, arg) for i, arg in args if arg not in distinguishing]
+            axes = tuple(
+                self._grid.blocks[axis] or arg.name or f"axis {axis}"
+                for axis, arg in shared
+                if not self._has_one_program(arg)
+            )
             do_lanes_meet = any(
-                axis not in distinguishing and not self._is_single(dim)
+                not (dim.is_one or self._where.sizes.get(dim.symbol or "") == 1)
                 for axis, dim in enumerate(op.value.tile.shape)
+                if axis not in distinguishing
             )
             if axes or do_lanes_meet:
                 yield SharedUpdate(op, hazard, axes, do_lanes_meet)
@@ -314,19 +307,10 @@ class _Programs:
                 found |= {one + missing if isinstance(one, int) else one for one in axes}
         return found
 
-    def _shared_axes(self, distinguishing: set[Value | int]) -> Iterator[str]:
-        grid = self._grid
-        for axis, arg in enumerate(grid.body.args):
-            if arg not in distinguishing and not self._has_one_program(axis):
-                yield grid.blocks[axis] or arg.name or f"axis {axis}"
-
-    def _has_one_program(self, axis: int) -> bool:
-        steps = self._where.steps[self._grid.body.args[axis]]
+    def _has_one_program(self, arg: Value) -> bool:
+        steps = self._where.steps[arg]
         size = self._where.sizes.get(steps.block, 1)
         return steps.extent is not None and steps.extent <= size
-
-    def _is_single(self, dim: Dim) -> bool:
-        return dim.is_one or self._where.sizes.get(dim.symbol or "") == 1
 
     def _may_cross(self, op: Atomic, other: Atomic) -> bool:
         """Whether another atomic may update an element of this one, from another program."""

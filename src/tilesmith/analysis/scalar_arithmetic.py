@@ -46,10 +46,8 @@ def evaluate(fn: str, dtype: DType, operands: tuple[Constant, ...]) -> Constant 
     if fn == "where":
         return normalize(operands[1] if operands[0] else operands[2], dtype)
     exact = tuple(normalize(value, dtype) for value in operands)
-    if fn not in _FUNCTIONS or any(value is None for value in exact):
-        return None
-    function = _FUNCTIONS[fn]
-    if function is None:
+    function = _FUNCTIONS.get(fn)
+    if function is None or None in exact:
         return None
     try:
         result: Any = function(*exact)
@@ -128,29 +126,16 @@ def _divide(lhs: float, rhs: float) -> float:
     return math.copysign(math.inf, lhs) * math.copysign(1.0, rhs)
 
 
-def _truncated_quotient(lhs: int, rhs: int) -> int | None:
-    if not isinstance(lhs, int):
-        return None
+def _truncated_quotient(lhs: int, rhs: int) -> int:
     quotient = abs(lhs) // abs(rhs)
     return quotient if (lhs < 0) == (rhs < 0) else -quotient
 
 
-def _truncated_remainder(lhs: int, rhs: int) -> int | None:
-    quotient = _truncated_quotient(lhs, rhs)
-    return None if quotient is None else lhs - quotient * rhs
-
-
-def _integers_only(function: Callable[[int, int], int]) -> Callable[[int, int], int | None]:
+def _integers_only(
+    function: Callable[[int, int], int], highest: float = math.inf
+) -> Callable[[int, int], int | None]:
     def apply(lhs: int, rhs: int) -> int | None:
-        return function(lhs, rhs) if isinstance(lhs, int) else None
-
-    return apply
-
-
-def _shift(function: Callable[[int, int], int]) -> Callable[[int, int], int | None]:
-    def apply(lhs: int, rhs: int) -> int | None:
-        # Shifting by the width or more is undefined on devices; 8 bits fit every type.
-        return function(lhs, rhs) if isinstance(lhs, int) and 0 <= rhs < 8 else None
+        return function(lhs, rhs) if isinstance(lhs, int) and rhs <= highest else None
 
     return apply
 
@@ -165,31 +150,26 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return apply
 
 
-def _round_half_even(value: float) -> float | None:
-    return math.copysign(float(round(value)), value) if math.isfinite(value) else value
-
-
-def _not(value: Constant) -> Constant:
-    return (not value) if isinstance(value, bool) else ~int(value)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any] | None] = {
+_MAX_SHIFT = 7
+"""Shifting by the width or more is undefined on devices; 8 bits fit every type."""
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "abs": abs,
     "floor": lambda x: math.copysign(float(math.floor(x)), x) if math.isfinite(x) else x,
-    "round": _round_half_even,
+    # Halves go to the even neighbour.
+    "round": lambda x: math.copysign(float(round(x)), x) if math.isfinite(x) else x,
     "sqrt": lambda x: math.sqrt(x) if x >= 0 else None,
-    "not": _not,
+    "not": lambda x: not x if isinstance(x, bool) else ~int(x),
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
     "div": _divide,
     "floordiv": _integers_only(operator.floordiv),
     "mod": _integers_only(operator.mod),
-    "truncdiv": _truncated_quotient,
-    "fmod": _truncated_remainder,
-    "shl": _shift(operator.lshift),
-    "shr": _shift(operator.rshift),
+    "truncdiv": _integers_only(_truncated_quotient),
+    "fmod": _integers_only(lambda lhs, rhs: lhs - _truncated_quotient(lhs, rhs) * rhs),
+    "shl": _integers_only(operator.lshift, _MAX_SHIFT),
+    "shr": _integers_only(operator.rshift, _MAX_SHIFT),
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,

@@ -17,19 +17,17 @@ from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Dim
-from tilesmith.passes.drop_idle_selections import drop_idle_selections
+from tilesmith.passes.accesses import forward_stored_values, number_slots, order_memory
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
+from tilesmith.passes.expressions import (
+    fuse_accumulating_dots,
+    hoist_loop_invariants,
+    merge_common_subexpressions,
+)
 from tilesmith.passes.flatten_tiles import flatten_tiles
-from tilesmith.passes.fold_constants import fold_constants
-from tilesmith.passes.forward_stored_values import forward_stored_values
-from tilesmith.passes.fuse_accumulating_dots import fuse_accumulating_dots
-from tilesmith.passes.hoist_loop_invariants import hoist_loop_invariants
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
-from tilesmith.passes.merge_common_subexpressions import merge_common_subexpressions
-from tilesmith.passes.number_slots import number_slots
-from tilesmith.passes.order_memory import order_memory
+from tilesmith.passes.masks import drop_idle_selections, mask_partial_tiles
 from tilesmith.passes.roll_reductions import roll_reductions
-from tilesmith.passes.simplify_algebra import simplify_algebra
+from tilesmith.passes.simplify import fold_constants, simplify_algebra
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
 from tilesmith.schedule.config import Config

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from tilesmith.interpreter.affine_tile import AffineTile
-from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
+from tilesmith.interpreter.torch_dtypes import as_movable
 
 
 class SliceAccess:
@@ -62,7 +62,7 @@ class SliceAccess:
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Replace the accessed elements."""
-        view, value = _as_movable(self.view(tensor)), _as_movable(value)
+        view, value = as_movable(self.view(tensor)), as_movable(value)
         view.copy_(value if self.mask is None else torch.where(self.mask, value, view))
 
 
@@ -91,13 +91,13 @@ class RowSelection:
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """The accessed elements; never a view."""
-        source = _as_movable(self._whole.view(tensor))
+        source = as_movable(self._whole.view(tensor))
         return source.index_select(self._axis, self._index).view(tensor.dtype)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Replace the accessed elements."""
-        target = _as_movable(self._whole.view(tensor))
-        target.index_copy_(self._axis, self._index, _as_movable(value))
+        target = as_movable(self._whole.view(tensor))
+        target.index_copy_(self._axis, self._index, as_movable(value))
 
 
 def find_row_selection(
@@ -147,7 +147,7 @@ class GatherAccess:
         """The accessed elements, masked-off ones as 0; never a view."""
         if self._rows is not None:
             return self._rows.read(tensor)
-        found = _as_movable(tensor)[self._indices].expand(self.lengths).view(tensor.dtype)
+        found = as_movable(tensor)[self._indices].expand(self.lengths).view(tensor.dtype)
         return found if self.mask is None else _masked(found, self.mask)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor, *, accumulate: bool = False) -> None:
@@ -155,7 +155,7 @@ class GatherAccess:
         if self._rows is not None and not accumulate:
             self._rows.write(tensor, value)
             return
-        target, value = _as_movable(tensor), _as_movable(value.expand(self.lengths))
+        target, value = as_movable(tensor), as_movable(value.expand(self.lengths))
         value = value.reshape(-1) if self.mask is None else value[self.mask]
         target.index_put_(self.lanes(), value, accumulate=accumulate)
 
@@ -190,14 +190,8 @@ class GatherAccess:
 
 def _masked(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The values with 0, whose bits are 0 in every type, where the mask is false."""
-    bits = _as_movable(values)
+    bits = as_movable(values)
     return torch.where(mask, bits, bits.new_zeros(())).view(values.dtype)
-
-
-def _as_movable(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bits in a type that torch's indexing functions take."""
-    dtype = torch.int8 if tensor.dtype in FLOAT8 else SIGNED_OF_WIDE_UNSIGNED.get(tensor.dtype)
-    return tensor if dtype is None else tensor.view(dtype)
 
 
 Access = SliceAccess | GatherAccess

@@ -6,12 +6,12 @@ Combinations of the user's own take all lanes beside the axis at once, in the or
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from itertools import pairwise
 
 import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.interpreter.elementwise import convert
 from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED, to_torch
@@ -28,32 +28,17 @@ _HALF = frozenset({torch.float16, torch.bfloat16, *FLOAT8})
 
 def evaluate_reduce(op: Reduce, frame: Frame) -> Tile:
     """Combine along the axis; an empty axis gives the identity."""
-    x, target = frame.tensor(op.x), op.result.tile
-    kind = op.reduction
+    x, target, kind = frame.tensor(op.x), op.result.tile, op.reduction
     if x.shape[op.axis] == 0:
         fill = 0 if kind.is_arg else kind.identity(op.x.tile.dtype)
-        lengths = frame.lengths(target.shape)
-        result = torch.full(lengths, fill, dtype=to_torch(target.dtype), device=x.device)
-    else:
-        result = _COMBINE[kind](x, op.axis, to_torch(target.dtype))
-    return from_tensor(result, target)
+        return from_tensor(_filled(op.result, fill, frame), target)
+    dtype = to_torch(target.dtype)
+    return from_tensor(_COMBINE[kind](x, op.axis, dtype).to(dtype), target)
 
 
-def _sum(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.sum(summable(x), axis, dtype=_sum_dtype(dtype)).to(dtype)
-
-
-def _prod(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.prod(summable(x), axis, dtype=_sum_dtype(dtype)).to(dtype)
-
-
-def summable(x: torch.Tensor) -> torch.Tensor:
+def _summable(x: torch.Tensor) -> torch.Tensor:
     """Half types in fp32; unsigned integers as int64, which agrees with them modulo 2^64."""
-    if x.dtype in _HALF:
-        return x.float()
-    if x.dtype is torch.uint64:
-        return x.view(torch.int64)
-    return x.to(torch.int64) if x.dtype in SIGNED_OF_WIDE_UNSIGNED else x
+    return x.view(torch.int64) if x.dtype is torch.uint64 else x.to(_sum_dtype(x.dtype))
 
 
 def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -80,40 +65,15 @@ def from_comparable(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return result.to(dtype)
 
 
-def _extremum(
-    reduce: Callable[[torch.Tensor, int], torch.Tensor],
-) -> Callable[[torch.Tensor, int, torch.dtype], torch.Tensor]:
-    def apply(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-        return from_comparable(reduce(comparable(x), axis), x.dtype).to(dtype)
-
-    return apply
-
-
-def _argmax(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.argmax(comparable(x), axis).to(dtype)
-
-
-def _argmin(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.argmin(comparable(x), axis).to(dtype)
-
-
-def _any(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.any(x != 0, axis).to(dtype)
-
-
-def _all(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.all(x != 0, axis).to(dtype)
-
-
 _COMBINE: dict[ReduceKind, Callable[[torch.Tensor, int, torch.dtype], torch.Tensor]] = {
-    ReduceKind.SUM: _sum,
-    ReduceKind.PROD: _prod,
-    ReduceKind.MAX: _extremum(torch.amax),
-    ReduceKind.MIN: _extremum(torch.amin),
-    ReduceKind.ARGMAX: _argmax,
-    ReduceKind.ARGMIN: _argmin,
-    ReduceKind.ANY: _any,
-    ReduceKind.ALL: _all,
+    ReduceKind.SUM: lambda x, axis, to: torch.sum(_summable(x), axis, dtype=_sum_dtype(to)),
+    ReduceKind.PROD: lambda x, axis, to: torch.prod(_summable(x), axis, dtype=_sum_dtype(to)),
+    ReduceKind.MAX: lambda x, axis, _: from_comparable(torch.amax(comparable(x), axis), x.dtype),
+    ReduceKind.MIN: lambda x, axis, _: from_comparable(torch.amin(comparable(x), axis), x.dtype),
+    ReduceKind.ARGMAX: lambda x, axis, _: torch.argmax(comparable(x), axis),
+    ReduceKind.ARGMIN: lambda x, axis, _: torch.argmin(comparable(x), axis),
+    ReduceKind.ANY: lambda x, axis, _: torch.any(x != 0, axis),
+    ReduceKind.ALL: lambda x, axis, _: torch.all(x != 0, axis),
 }
 
 _RUNNING: dict[ReduceKind, Callable[[torch.Tensor, int], torch.Tensor]] = {
@@ -125,34 +85,27 @@ _RUNNING: dict[ReduceKind, Callable[[torch.Tensor, int], torch.Tensor]] = {
 }
 
 
-def evaluate_scan(op: Scan, frame: Frame) -> Tile:
+def _scan(op: Scan, frame: Frame) -> Tile:
     """Combine each element with those before it, or in reverse with those after it."""
     x = frame.tensor(op.x)
     if not x.numel():
         return x
-    if op.reduction in (ReduceKind.MAX, ReduceKind.MIN):
-        return from_comparable(_scan(comparable(x), op), x.dtype)
-    return _scan(summable(x), op).to(x.dtype)
-
-
-def _scan(x: torch.Tensor, op: Scan) -> torch.Tensor:
-    combine = _RUNNING[op.reduction]
-    if not op.reverse:
-        return combine(x, op.axis)
-    return combine(x.flip(op.axis), op.axis).flip(op.axis)
+    is_extremum = op.reduction in (ReduceKind.MAX, ReduceKind.MIN)
+    terms = comparable(x) if is_extremum else _summable(x)
+    flipped = (op.axis,) if op.reverse else ()
+    found = _RUNNING[op.reduction](terms.flip(flipped), op.axis).flip(flipped)
+    return from_comparable(found, x.dtype) if is_extremum else found.to(x.dtype)
 
 
 Elements = tuple[torch.Tensor, ...]
 """The elements of all operands at one index of the axis."""
 
 
-def evaluate_reduce_with(op: ReduceWith, frame: Frame) -> None:
+def _reduce_with(op: ReduceWith, frame: Frame) -> None:
     """Combine along the axis; an empty axis gives what masked lanes hold."""
-    steps = _elements_along([frame.tensor(x) for x in op.xs], op.axis)
+    steps = list(zip(*(frame.tensor(x).unbind(op.axis) for x in op.xs)))
     if steps:
-        combined = steps[0]
-        for step in steps[1:]:
-            combined = combine_elements(op.combine, combined, step)
+        combined = reduce(partial(combine_elements, op.combine), steps)
     else:
         others = op.others or (0,) * len(op.xs)
         combined = tuple(_filled(result, other, frame) for result, other in zip(op.results, others))
@@ -160,29 +113,23 @@ def evaluate_reduce_with(op: ReduceWith, frame: Frame) -> None:
         frame.values[result] = from_tensor(tensor, result.tile)
 
 
-def evaluate_scan_with(op: ScanWith, frame: Frame) -> None:
+def _scan_with(op: ScanWith, frame: Frame) -> None:
     """Combine each element with those before it, or in reverse with those after it."""
     xs = [frame.tensor(x) for x in op.xs]
-    steps = _elements_along(xs, op.axis)
+    steps = list(zip(*(x.unbind(op.axis) for x in xs)))
     if not steps:
         frame.values.update(zip(op.results, xs))
         return
-    order = list(reversed(range(len(steps)))) if op.reverse else list(range(len(steps)))
+    order = range(len(steps))[:: -1 if op.reverse else 1]
     for before, here in pairwise(order):
         steps[here] = combine_elements(op.combine, steps[before], steps[here])
     for result, line in zip(op.results, zip(*steps)):
         frame.values[result] = torch.stack(line, op.axis)
 
 
-def _elements_along(xs: list[torch.Tensor], axis: int) -> list[Elements]:
-    return list(zip(*(x.unbind(axis) for x in xs)))
-
-
 def _filled(result: Value, other: float, frame: Frame) -> torch.Tensor:
-    tile = result.tile
-    return torch.full(
-        frame.lengths(tile.shape), other, dtype=to_torch(tile.dtype), device=frame.device
-    )
+    lengths, dtype = frame.lengths(result.tile.shape), to_torch(result.tile.dtype)
+    return torch.full(lengths, other, dtype=dtype, device=frame.device)
 
 
 def combine_elements(combine: Region, left: Elements, right: Elements) -> Elements:
@@ -200,16 +147,17 @@ def _apply_op(
 ) -> torch.Tensor:
     if isinstance(op, Elementwise):
         return SCALAR_FUNCTIONS_TORCH[op.fn](*(values[arg] for arg in op.args))
+    dtype = to_torch(op.result.tile.dtype)
     if isinstance(op, Cast):
-        return convert(values[op.x], op.result.tile, is_bitcast=op.bitcast)
+        return values[op.x].view(dtype) if op.bitcast else values[op.x].to(dtype)
     if isinstance(op, Full):
-        return torch.full((), op.value, dtype=to_torch(op.result.tile.dtype), device=device)
+        return torch.full((), op.value, dtype=dtype, device=device)
     raise InternalError(loc=op.loc, problem=f"a {op.name} stands in a combination")
 
 
 EVALUATORS: Evaluators = {
     Reduce: evaluate_reduce,
-    Scan: evaluate_scan,
-    ReduceWith: evaluate_reduce_with,
-    ScanWith: evaluate_scan_with,
+    Scan: _scan,
+    ReduceWith: _reduce_with,
+    ScanWith: _scan_with,
 }

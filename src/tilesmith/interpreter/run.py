@@ -7,33 +7,21 @@ from collections.abc import Mapping
 import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.interpreter import (
-    arrangement,
-    control_flow,
-    elementwise,
-    foreign,
-    matmul,
-    memory,
-    reduction,
-    stepped_grids,
-)
-from tilesmith.interpreter.frame import Evaluators, Frame, Tile
+from tilesmith.interpreter import control_flow, foreign, memory, reduction, tile_ops
+from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
 from tilesmith.interpreter.races import RaceDetector
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
-from tilesmith.ir.types import TensorType, TileType, Value
+from tilesmith.ir.types import TensorType, Value
 
 EVALUATORS: Evaluators = {
-    **elementwise.EVALUATORS,
-    **arrangement.EVALUATORS,
+    **tile_ops.EVALUATORS,
     **memory.EVALUATORS,
-    **matmul.EVALUATORS,
     **reduction.EVALUATORS,
     **control_flow.EVALUATORS,
-    **stepped_grids.EVALUATORS,
     **foreign.EVALUATORS,
 }
 
@@ -71,24 +59,22 @@ def run_prepared(
     """
     function = prepared.function
     evaluators = {**EVALUATORS, **prepared.evaluators}
-    frame = Frame(prepared, evaluators, _all_sizes(function, sizes), checked=checked)
-    frame.sampling = sampling
-    if races:
-        frame.races = RaceDetector()
-    frame.device = _device_of(function, arguments)
-    for parameter in function.parameters:
-        _bind(parameter.value, arguments, frame)
-    frame.written = _written_parameters(prepared, frame)
-    frame.run(function.body)
-
-
-def _all_sizes(function: Function, sizes: Mapping[str, int]) -> dict[str, int]:
-    complete = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
-    complete.update(sizes)
+    fixed = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
+    complete = {**fixed, **sizes}
     for symbol in (*function.blocks, *function.sizes):
         if symbol.name not in complete:
             raise InternalError(problem=f"no size was given for {symbol.name!r}")
-    return complete
+    frame = Frame(prepared, evaluators, complete, checked=checked)
+    frame.sampling = sampling
+    frame.races = RaceDetector() if races else None
+    frame.device = _device_of(function, arguments)
+    for parameter in function.parameters:
+        _bind(parameter.value, arguments, frame)
+    # All tensor parameters that share storage with one the function stores to.
+    storages = {_storage(frame.values[value]) for value in prepared.stored}
+    tensors = [value for value in frame.values if isinstance(value.type, TensorType)]
+    frame.written = {value for value in tensors if _storage(frame.values[value]) in storages}
+    frame.run(function.body)
 
 
 def _device_of(function: Function, arguments: Mapping[str, Argument]) -> torch.device:
@@ -103,8 +89,14 @@ def _bind(parameter: Value, arguments: Mapping[str, Argument], frame: Frame) -> 
     argument = arguments[parameter.name]
     if isinstance(parameter.type, TensorType):
         frame.values[parameter] = _bind_tensor(parameter.type, argument)
+        return
+    plain = argument.item() if isinstance(argument, torch.Tensor) else argument
+    dtype = parameter.type.dtype
+    if dtype.is_float:
+        held = torch.full((), plain, dtype=to_torch(dtype), device=frame.device)
     else:
-        frame.values[parameter] = _bind_scalar(parameter.type, argument, frame.device)
+        held = wrap_integer(int(plain), dtype)
+    frame.values[parameter] = held
 
 
 def _bind_tensor(expected: TensorType, argument: Argument) -> torch.Tensor:
@@ -116,23 +108,6 @@ def _bind_tensor(expected: TensorType, argument: Argument) -> torch.Tensor:
     # Kernels write in place and record no gradients: a plain tensor over the same storage will do.
     is_plain = type(argument) is torch.Tensor and not argument.requires_grad
     return argument if is_plain else argument.detach()
-
-
-def _bind_scalar(expected: TileType, argument: Argument, device: torch.device) -> Tile:
-    plain = argument.item() if isinstance(argument, torch.Tensor) else argument
-    if expected.dtype.is_float:
-        return torch.full((), plain, dtype=to_torch(expected.dtype), device=device)
-    return wrap_integer(int(plain), expected.dtype)
-
-
-def _written_parameters(prepared: PreparedFunction, frame: Frame) -> set[Value]:
-    """All tensor parameters that share storage with one the function stores to."""
-    storages = {_storage(frame.values[value]) for value in prepared.stored}
-    return {
-        value
-        for value, tensor in frame.values.items()
-        if isinstance(value.type, TensorType) and _storage(tensor) in storages
-    }
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -18,6 +18,7 @@ import torch
 from tilesmith.dtypes import ALL_DTYPES, DType, ElementKind
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
 
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _RANGES = {d.name: (d.lowest, d.highest) for d in ALL_DTYPES if not d.is_float}
 
 
@@ -34,27 +35,9 @@ def wrap_integer(value: int, dtype: DType) -> int:
     )
 
 
-def _floor_divide(lhs: int, rhs: int) -> int:
-    return lhs // rhs if rhs else 0
-
-
-def _floor_remainder(lhs: int, rhs: int) -> int:
-    return lhs % rhs if rhs else 0
-
-
 def _truncate_divide(lhs: int, rhs: int) -> int:
-    if not rhs:
-        return 0
-    quotient = abs(lhs) // abs(rhs)
+    quotient = abs(lhs) // abs(rhs) if rhs else 0
     return quotient if (lhs < 0) == (rhs < 0) else -quotient
-
-
-def _truncate_remainder(lhs: int, rhs: int) -> int:
-    return lhs - rhs * _truncate_divide(lhs, rhs) if rhs else 0
-
-
-def _invert(value: int) -> int:
-    return not value if isinstance(value, bool) else ~value
 
 
 def _power(base: int, exponent: int) -> int:
@@ -63,55 +46,31 @@ def _power(base: int, exponent: int) -> int:
     return base**exponent
 
 
-def _shift_left(value: int, amount: int) -> int:
-    return value << amount if 0 <= amount < 64 else 0
-
-
-def _shift_right(value: int, amount: int) -> int:
-    return value >> (amount if 0 <= amount < 64 else 64)
-
-
 INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "abs": abs,
-    "floor": int,
-    "ceil": int,
-    "round": int,
-    "trunc": int,
-    "not": _invert,
-    "isnan": lambda _: False,
-    "isinf": lambda _: False,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), int),
+    "not": lambda x: not x if isinstance(x, bool) else ~x,
+    **dict.fromkeys(("isnan", "isinf"), lambda _: False),
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", *COMPARISONS)},
     "maximum": max,
     "minimum": min,
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,
-    "floordiv": _floor_divide,
-    "mod": _floor_remainder,
+    "floordiv": lambda lhs, rhs: lhs // rhs if rhs else 0,
+    "mod": lambda lhs, rhs: lhs % rhs if rhs else 0,
     "truncdiv": _truncate_divide,
-    "fmod": _truncate_remainder,
-    "shl": _shift_left,
-    "shr": _shift_right,
+    "fmod": lambda lhs, rhs: lhs - rhs * _truncate_divide(lhs, rhs) if rhs else 0,
+    "shl": lambda x, amount: x << amount if 0 <= amount < 64 else 0,
+    "shr": lambda x, amount: x >> (amount if 0 <= amount < 64 else 64),
     "pow": _power,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
     "fma": lambda a, b, c: a * b + c,
     "where": lambda condition, a, b: a if condition else b,
 }
 """Exact results; ``wrap_integer`` brings them into the element type."""
 
 TensorFunction = Callable[..., torch.Tensor]
-
-
-def _numpy_truncate_divide(lhs: Any, rhs: Any) -> Any:
-    return (lhs - np.fmod(lhs, rhs)) // rhs
 
 
 def _multiply_high(lhs: Any, rhs: Any) -> Any:
@@ -127,20 +86,15 @@ def _multiply_high(lhs: Any, rhs: Any) -> Any:
 _INTEGER_DIVISIONS: dict[str, Callable[..., Any]] = {
     "floordiv": np.floor_divide,
     "mod": np.mod,
-    "truncdiv": _numpy_truncate_divide,
+    "truncdiv": lambda lhs, rhs: (lhs - np.fmod(lhs, rhs)) // rhs,
     "fmod": np.fmod,
 }
 _UNSIGNED: dict[str, Callable[..., Any]] = {
     **_INTEGER_DIVISIONS,
     "neg": np.negative,
-    "abs": np.positive,
-    "floor": np.positive,
-    "ceil": np.positive,
-    "round": np.positive,
-    "trunc": np.positive,
+    **dict.fromkeys(("abs", "floor", "ceil", "round", "trunc"), np.positive),
     "not": np.invert,
-    "isnan": lambda x: np.zeros(x.shape, bool),
-    "isinf": lambda x: np.zeros(x.shape, bool),
+    **dict.fromkeys(("isnan", "isinf"), lambda x: np.zeros(x.shape, bool)),
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -224,53 +178,20 @@ def _fused_multiply_add(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> to
     return torch.addcmul(c.to(dtype), a.to(dtype), b.to(dtype)).to(c.dtype)
 
 
-def _absolute(x: torch.Tensor) -> torch.Tensor:
-    return x if x.dtype is torch.bool else torch.abs(x)
-
-
+_SAME_NAME = (
+    "neg floor ceil round trunc sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin "
+    "acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid isnan isinf add mul sub div pow "
+    "atan2 where"
+)
 _FUNCTIONS: dict[str, TensorFunction] = {
-    "neg": torch.neg,
-    "abs": _absolute,
-    "floor": torch.floor,
-    "ceil": torch.ceil,
-    "round": torch.round,
-    "trunc": torch.trunc,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
+    **{name: getattr(torch, name) for name in (*_SAME_NAME.split(), *COMPARISONS)},
+    "abs": lambda x: x if x.dtype is torch.bool else torch.abs(x),
     "not": torch.bitwise_not,
-    "exp": torch.exp,
-    "exp2": torch.exp2,
-    "expm1": torch.expm1,
-    "log": torch.log,
-    "log2": torch.log2,
-    "log10": torch.log10,
-    "log1p": torch.log1p,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "tan": torch.tan,
-    "asin": torch.asin,
-    "acos": torch.acos,
-    "atan": torch.atan,
-    "sinh": torch.sinh,
-    "cosh": torch.cosh,
-    "tanh": torch.tanh,
-    "asinh": torch.asinh,
-    "acosh": torch.acosh,
-    "atanh": torch.atanh,
-    "erf": torch.erf,
-    "erfc": torch.erfc,
-    "sigmoid": torch.sigmoid,
-    "isnan": torch.isnan,
-    "isinf": torch.isinf,
-    "add": torch.add,
-    "mul": torch.mul,
     "maximum": _extremum(torch.maximum, torch.gt),
     "minimum": _extremum(torch.minimum, torch.lt),
     "and": torch.bitwise_and,
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,
-    "sub": torch.sub,
-    "div": torch.div,
     "floordiv": _division("floordiv", lambda a, b: torch.div(a, b, rounding_mode="floor")),
     "truncdiv": _division("truncdiv", lambda a, b: torch.div(a, b, rounding_mode="trunc")),
     "mod": _division("mod", torch.remainder),
@@ -278,16 +199,7 @@ _FUNCTIONS: dict[str, TensorFunction] = {
     "shl": torch.bitwise_left_shift,
     "shr": torch.bitwise_right_shift,
     "mulhi": lambda lhs, rhs: _through_numpy(_multiply_high, (lhs, rhs)),
-    "pow": torch.pow,
-    "atan2": torch.atan2,
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "lt": torch.lt,
-    "le": torch.le,
-    "gt": torch.gt,
-    "ge": torch.ge,
     "fma": _fused_multiply_add,
-    "where": torch.where,
 }
 SCALAR_FUNCTIONS_TORCH: dict[str, TensorFunction] = {
     name: _for_all_dtypes(name, function) for name, function in _FUNCTIONS.items()

@@ -48,6 +48,12 @@ def to_torch(dtype: DType) -> torch.dtype:
     return _TO_TORCH[dtype.name]
 
 
+def as_movable(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits in a type that torch's indexing functions take."""
+    dtype = torch.int8 if tensor.dtype in FLOAT8 else SIGNED_OF_WIDE_UNSIGNED.get(tensor.dtype)
+    return tensor if dtype is None else tensor.view(dtype)
+
+
 def from_torch(dtype: torch.dtype) -> DType:
     """The element type of a torch dtype."""
     if dtype not in _FROM_TORCH:

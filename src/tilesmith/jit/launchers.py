@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,12 +15,14 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Specialization, Variant
+from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.run import run_prepared
+from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_reader
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
-from tilesmith.runtime.launchers.reference import reference_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
@@ -124,3 +127,34 @@ def find_launcher(runner: Runner) -> LaunchMaker:
     if runner.is_checked:
         return partial(interpret, races=True)
     return LAUNCHERS.get(runner.backend.name, launch_directly)
+
+
+def reference_launcher(
+    function: Function,
+    sizes: Mapping[str, int],
+    captured: Sequence[str],
+    constants: Sequence[Any],
+    *,
+    races: bool = False,
+) -> Callable[..., None]:
+    """A function of the captured values that runs the kernel on them."""
+    names = [parameter.value.name for parameter in function.parameters]
+    read = compile_reader(captured, [p.source for p in function.parameters], constants)
+    prepared = prepare_function(function)
+
+    def launch(*values: Any) -> None:
+        arguments = dict(zip(names, read(*values)))
+        complete = {**{size.name: arguments[size.name] for size in function.sizes}, **sizes}
+        with torch.no_grad(), _without_autocast():
+            run_prepared(prepared, arguments, complete, races=races)
+
+    return launch
+
+
+def _without_autocast() -> AbstractContextManager[Any]:
+    """A kernel says which types it computes in; the caller's autocast must not change them."""
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    stack = ExitStack()
+    for kind in kinds:
+        stack.enter_context(torch.autocast(kind, enabled=False))
+    return stack

@@ -15,7 +15,7 @@ from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.names import is_library
 from tilesmith.ir.types import INT32_LIMIT, dynamic_form
-from tilesmith.runtime.launchers.refusal import AS_OPERATOR, NO_MEMORY
+from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY
 
 _STATEFUL_NODES = ("call_module", "get_attr")
 INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))

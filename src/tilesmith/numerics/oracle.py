@@ -24,7 +24,7 @@ from tilesmith.ir.traversal import rewrite_function, walk_function
 from tilesmith.numerics.float_standard import ErrorTerms
 from tilesmith.numerics.reference_setup import copy_written, needs_all_programs, runtime_sizes
 from tilesmith.numerics.reference_sums import COMPENSATED, coarse_types, longest_sum, whole_loops
-from tilesmith.passes.round_like_gpu import round_like_gpu
+from tilesmith.passes.roundings import round_like_gpu
 from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
 
 _TRUTH_SHARE = 0.7

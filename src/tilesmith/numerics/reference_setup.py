@@ -11,7 +11,7 @@ from math import prod
 
 import torch
 
-from tilesmith.analysis.effects import alias_group
+from tilesmith.analysis.effects import alias_group, groups_written_by
 from tilesmith.interpreter.run import Argument
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
@@ -20,7 +20,6 @@ from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Shape, TensorType, TileType
-from tilesmith.passes.widen_floats import written_groups_of
 
 GROWN_BYTES = 16 << 20
 """Tiles grow as long as all values of a program take no more."""
@@ -196,7 +195,7 @@ def copy_written(
     function: Function, arguments: Mapping[str, Argument], *, is_wide: bool
 ) -> dict[str, torch.Tensor]:
     """The tensors in memory that a function writes, as copies; floats as fp64 if wide."""
-    groups = written_groups_of(function)
+    groups = groups_written_by(function)
     scratch = ScratchTensors()
     copies: dict[str, torch.Tensor] = {}
     for value in (parameter.value for parameter in function.parameters):

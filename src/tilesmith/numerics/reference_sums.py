@@ -9,8 +9,8 @@ import torch
 
 from tilesmith.dtypes import F8E4M3, F16
 from tilesmith.interpreter.frame import Frame, Tile, from_tensor
-from tilesmith.interpreter.matmul import evaluate_dot
 from tilesmith.interpreter.reduction import evaluate_reduce
+from tilesmith.interpreter.tile_ops import evaluate_dot
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation

@@ -1,1 +1,1 @@
-"""Function in, function out: one pass a file. ``compiler/pipeline.py`` lists them in order."""
+"""Function in, function out. ``compiler/pipeline.py`` lists all passes in order."""

@@ -9,10 +9,8 @@ from tilesmith.analysis.effects import is_removable
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
-from tilesmith.ir.traversal import walk, walk_function
-from tilesmith.ir.types import TensorType, Type, Value
-
-CONTROL_FLOW = (Grid, Loop, While, If)
+from tilesmith.ir.traversal import value_symbols, values_defined_in, values_used_by, walk
+from tilesmith.ir.types import TensorType, Value
 
 
 def eliminate_dead_code(function: Function) -> Function:
@@ -32,9 +30,7 @@ def eliminate_dead_code(function: Function) -> Function:
     Carried values and branch results that nothing needs leave their loop or branch; so do
     parameters that are neither used nor name a size or stride of what is.
     """
-    live = _Liveness(function)
-    result = function.with_body(_prune(function.body, live))
-    return _drop_parameters(result)
+    return _drop_parameters(function.with_body(_prune(function.body, _Liveness(function))))
 
 
 class _Liveness:
@@ -46,8 +42,7 @@ class _Liveness:
         self.values: set[Value] = set()
         self.ops: set[Operation] = set()
         self._waiting: list[Value] = []
-        roots = [op for op in self._index(function.body, None) if _is_root(op)]
-        for op in roots:
+        for op in list(filter(_is_root, self._index(function.body, None))):
             self._mark_op(op)
         while self._waiting:
             self._mark_value(self._waiting.pop())
@@ -71,22 +66,19 @@ class _Liveness:
             self._mark_op(self._parents[op])
 
     def _mark_value(self, value: Value) -> None:
-        if value in self.values:
-            return
-        self.values.add(value)
-        if value in self._sources:
+        if value not in self.values and value in self._sources:
             op, needed = self._sources[value]
             self._mark_op(op)
             self._waiting.extend(needed)
+        self.values.add(value)
 
 
 def _is_root(op: Operation) -> bool:
     # A while loop that looks at memory may wait for another program.
     if isinstance(op, While):
         return any(Trait.READS in inner.traits for inner in walk(op.condition))
-    if isinstance(op, CONTROL_FLOW) or Trait.TERMINATOR in op.traits:
-        return False
-    return not is_removable(op)
+    is_structure = isinstance(op, (Grid, Loop, If)) or Trait.TERMINATOR in op.traits
+    return not is_structure and not is_removable(op)
 
 
 def _always_needed(op: Operation) -> Iterator[Value]:
@@ -128,29 +120,21 @@ def _carried_sources(
 
 
 def _prune(region: Region, live: _Liveness) -> Region:
-    new_ops = tuple(
-        _prune_op(op, live) for op in region.ops if op in live.ops or Trait.TERMINATOR in op.traits
-    )
-    return region.with_ops(new_ops)
+    kept = [op for op in region.ops if op in live.ops or Trait.TERMINATOR in op.traits]
+    return region.with_ops([_prune_op(op, live) for op in kept])
 
 
 def _prune_op(op: Operation, live: _Liveness) -> Operation:
     op = op.with_regions(tuple(_prune(region, live) for region in op.regions()))
-    if isinstance(op, (Loop, While, If)):
-        # A carried value is needed when its result or any argument is: all share one source.
-        places = _result_places(op)
-        kept = [any(v in live.values for v in values) for values in places]
-        if not all(kept):
-            return _keep_results(op, kept)
-    return op
-
-
-def _result_places(op: Loop | While | If) -> list[tuple[Value, ...]]:
+    if not isinstance(op, (Loop, While, If)):
+        return op
+    # A carried value is needed when its result or any argument is: all share one source.
     if isinstance(op, Loop):
-        return list(zip(op.results, op.carried))
-    if isinstance(op, While):
-        return list(zip(op.results, op.body.args, op.condition.args))
-    return [(value,) for value in op.results]
+        places = zip(op.results, op.carried)
+    else:
+        places = zip(op.results, *(region.args for region in op.regions() if region.args))
+    kept = [not live.values.isdisjoint(values) for values in places]
+    return op if all(kept) else _keep_results(op, kept)
 
 
 def _select(values: tuple[Value, ...], kept: list[bool]) -> tuple[Value, ...]:
@@ -170,33 +154,21 @@ def _keep_results(op: Loop | While | If, kept: list[bool]) -> Operation:
         return replace(op, results=results, then=then, otherwise=otherwise)
     init = _select(op.init, kept)
     body = _yield_kept(op.body, kept)
-    if isinstance(op, While):
-        body = Region(_select(body.args, kept), body.ops)
-        condition = Region(_select(op.condition.args, kept), op.condition.ops)
-        return replace(op, results=results, init=init, body=body, condition=condition)
-    body = Region((*body.args[: op.rank], *_select(op.carried, kept)), body.ops)
-    return replace(op, results=results, init=init, body=body)
-
-
-def _symbols_of(type_: Type) -> Iterator[str]:
-    if isinstance(type_, TensorType):
-        yield from (e for e in (*type_.shape, *type_.strides) if isinstance(e, str))
-    else:
-        for dim in type_.shape:
-            yield from dim.symbols
-
-
-def _values_of(function: Function) -> Iterator[Value]:
-    for op in walk_function(function):
-        yield from op.operand_values()
-        yield from op.results
-        for region in op.regions():
-            yield from region.args
+    if isinstance(op, Loop):
+        body = Region((*body.args[: op.rank], *_select(op.carried, kept)), body.ops)
+        return replace(op, results=results, init=init, body=body)
+    body = Region(_select(body.args, kept), body.ops)
+    condition = Region(_select(op.condition.args, kept), op.condition.ops)
+    return replace(op, results=results, init=init, body=body, condition=condition)
 
 
 def _drop_parameters(function: Function) -> Function:
-    values = set(_values_of(function))
-    named = {symbol for value in values for symbol in _symbols_of(value.type)}
+    values = {*values_used_by(function.body.ops), *values_defined_in(function.body)}
+    named = set(value_symbols(values))
+    for value in values:
+        if isinstance(value.type, TensorType):
+            extents = (*value.type.shape, *value.type.strides)
+            named.update(extent for extent in extents if isinstance(extent, str))
     kept = tuple(p for p in function.parameters if p.value in values or p.value.name in named)
     sizes = tuple(size for size in function.sizes if size.name in named)
     if (len(kept), len(sizes)) == (len(function.parameters), len(function.sizes)):

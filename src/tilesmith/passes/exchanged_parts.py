@@ -9,7 +9,7 @@ would need them, which hold nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from typing_extensions import override
 
@@ -28,7 +28,7 @@ from tilesmith.ir.ops.indexing import Arange
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.types import Dim, Shape, Value, scalar
+from tilesmith.ir.types import Dim, Shape, TileType, Value
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 
 LEAST_PARTS = 4
@@ -63,13 +63,6 @@ def exchange_parts(function: Function, site: RowProduct) -> Function | None:
     return _Exchange(function, site, plan).run()
 
 
-def _num_lanes(site: RowProduct) -> int:
-    """Room for parts, a power of two."""
-    is_wide = site.dot.lhs.tile.dtype.itemsize > 2
-    tiles = -(-site.num_columns // (LEAST_TILE_OF_WORDS if is_wide else LEAST_TILE))
-    return min(max(LEAST_PARTS, 1 << (tiles - 1).bit_length()), MOST_IN_GROUP)
-
-
 class _Exchange(RowSplit):
     """A grid over tiles, those of a row side by side."""
 
@@ -77,41 +70,36 @@ class _Exchange(RowSplit):
         ops = (*plan.before, site.loop, *(op for stage in plan.stages for op in stage))
         super().__init__(function, site, ops, plan.columns)
         self.plan = plan
-        self.lanes = _num_lanes(site)
-        exchanged = [*(op for stage in plan.exchanged for op in stage), *plan.derived]
+        is_wide = site.dot.lhs.tile.dtype.itemsize > 2
+        tiles = -(-site.num_columns // (LEAST_TILE_OF_WORDS if is_wide else LEAST_TILE))
+        self.lanes = min(max(LEAST_PARTS, 1 << (tiles - 1).bit_length()), MOST_IN_GROUP)
+        """Room for parts: the most tiles of a row, a power of two."""
+        kinds = {op: op.kind for stage in plan.exchanged for op in stage}
+        kinds |= {op: derived.rule.value for op, derived in plan.derived.items()}
         shape = (self.lanes, site.num_rows)
         self.parts_of = {
-            op: self.memory(self._name_of(op), op.result.tile.dtype, shape) for op in exchanged
+            op: self.memory(f"row_{kind}_parts", op.result.tile.dtype, shape)
+            for op, kind in kinds.items()
         }
         # One for each row that a panel may begin with, and one to number programs.
         self.counts = self.memory("row_counts", I32, (site.num_rows + 1,))
 
-    def _name_of(self, op: Reduce) -> str:
-        derived = self.plan.derived.get(op)
-        return f"row_{derived.rule.value if derived else op.kind}_parts"
-
     @override
     def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
-        site = self.site
-        column, row = self.new_column(), site.row_begin.like()
+        grid = self.site.grid
+        column, row = self.new_column(), self.site.row_begin.like()
         builder.open_region()
         _Program(self, builder, column, row).write()
         builder.effect(Yield)
-        builder.insert(
-            replace(
-                site.grid,
-                begins=(zero, *site.grid.begins),
-                ends=(width, *site.grid.ends),
-                blocks=(self.column_block, site.row_block),
-                body=builder.close_region((column, row)),
-            )
-        )
+        body = builder.close_region((column, row))
+        begins, ends = (zero, *grid.begins), (width, *grid.ends)
+        blocks = (self.column_block, self.site.row_block)
+        builder.insert(replace(grid, begins=begins, ends=ends, blocks=blocks, body=body))
 
     @override
     def _new_blocks(self, slot: int) -> tuple[Block, ...]:
         length = self.site.num_columns
-        # With smaller tiles a row would have more parts than there is room for.
-        low = -(-length // self.lanes)
+        low = -(-length // self.lanes)  # with smaller tiles there is no room for all parts of a row
         return (Block(self.column_block, slot=slot, extent=length, low=low),)
 
     @override
@@ -135,12 +123,10 @@ class _Program:
 
     def write(self) -> None:
         """All of it but the end."""
-        form, site = self._form, self._form.site
+        site = self._form.site
         self._insert((*self._plan.before, site.loop))
-        rows = form.tile_index(self._builder, self._row, site.row_block)
-        block = form.column_block
-        panel = Panel(site.num_columns, form.lanes, block, self._column, rows)
-        parts = PanelParts(self._write, panel)
+        rows = self._form.tile_index(self._builder, self._row, site.row_block)
+        parts = PanelParts(self._write, self._form, self._column, rows)
         for number, stage in enumerate(self._plan.stages):
             for op in stage:
                 self._write_op(op, parts)
@@ -192,77 +178,58 @@ class _Program:
             values[op.result] = parts.together(op.kind, self._all_parts[op])
 
     def _wait(self, number: int, num_parts: Value) -> None:
-        write = self._write
-        arrivals = num_parts
+        write, counts, arrivals = self._write, self._form.counts, num_parts
         if number:
             arrivals = write.apply("mul", num_parts, write.full(num_parts.tile, number + 1))
-        self._builder.effect(
-            GroupBarrier, counts=self._form.counts, place=self._row, arrivals=arrivals
-        )
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Where a program stands among those of its panel."""
-
-    length: int
-    """Of a row."""
-    lanes: int
-    """The most tiles of a row."""
-    block: str
-    """Of columns."""
-    column: Value
-    """The first of the program's tile."""
-    rows: Value
-    """The numbers of its rows."""
+        self._builder.effect(GroupBarrier, counts=counts, place=self._row, arrivals=arrivals)
 
 
 class PanelParts:
-    """Writes what becomes of the parts in one program."""
+    """Writes what becomes of the parts in the program of one tile, by its rows and first column."""
 
-    def __init__(self, write: TileWriter, panel: Panel) -> None:
+    def __init__(self, write: TileWriter, form: _Exchange, column: Value, rows: Value) -> None:
         self._write = write
-        self._panel = panel
-        kind = panel.column.tile
-        self._size = write.size_of(kind, panel.block)
-        self._number = write.apply("floordiv", panel.column, self._size)
+        self._column = column
+        self._rows = rows
+        self._length = form.site.num_columns
+        self._line: Shape = (Dim.of(form.lanes),)
+        self._shape = (*self._line, *rows.tile.shape)
+        """Of all parts."""
+        kind = column.tile
+        self._size = write.size_of(kind, form.column_block)
+        self._number = write.apply("floordiv", column, self._size)
         self._number.name = "part"
-        last = write.apply("floordiv", write.full(kind, panel.length - 1), self._size)
+        last = write.apply("floordiv", write.full(kind, self._length - 1), self._size)
         self.num_parts = write.apply("add", last, write.full(kind, 1))
         self.num_parts.name = "num_parts"
-
-    @property
-    def _shape(self) -> Shape:
-        """Of all parts."""
-        return (Dim.of(self._panel.lanes), *self._panel.rows.tile.shape)
 
     def of_tile(self, derived: DerivedReduction, x: Value, base: Value) -> Value:
         """The tile's part of a derived sum, around the tile's own anchor."""
         write, axis = self._write, derived.op.axis
-        if derived.rule is SumForm.SQUARES:
-            count = self._count_columns(base.tile.dtype)
+        is_squares = derived.rule is SumForm.SQUARES
+        if is_squares:
+            end = write.full(self._column.tile, self._length)
+            columns = write.apply("minimum", write.apply("sub", end, self._column), self._size)
+            count = write.cast(columns, base.tile.dtype)
             anchor = write.apply("div", base, write.spread(count, 0, base.tile.shape))
         else:
             # An anchor must be a number; a part of nothing but -inf has no power to shift.
             zero = write.full(base.tile, 0.0)
             anchor = write.apply("where", write.apply("isinf", base), zero, base)
-        shifted = write.apply("sub", x, write.spread(anchor, axis, x.tile.shape))
-        if derived.rule is SumForm.SQUARES:
-            return write.reduce(write.apply("mul", shifted, shifted), axis, "sum")
-        return write.reduce(write.apply(derived.fn, shifted), axis, "sum")
+        off = write.apply("sub", x, write.spread(anchor, axis, x.tile.shape))
+        terms = write.apply("mul", off, off) if is_squares else write.apply(derived.fn, off)
+        return write.reduce(terms, axis, "sum")
 
     def leave(self, memory: Value, part: Value) -> None:
         """Store a part where the other programs look for it."""
-        indices = (self._number, self._panel.rows)
+        indices = (self._number, self._rows)
         self._write.builder.effect(Store, tensor=memory, value=part, indices=indices)
 
     def collect(self, memory: Value) -> Value:
         """All programs' parts; lanes of none hold 0."""
-        indices = self._write.place(self._numbers(), self._panel.rows)
-        kind = scalar(memory.tensor.dtype).with_shape(self._shape)
-        return self._write.builder.create(
-            Load, kind, tensor=memory, mask=self._are_parts(), indices=indices
-        )
+        indices = self._write.place(self._numbers(), self._rows)
+        kind, mask = TileType(memory.tensor.dtype, self._shape), self._are_parts()
+        return self._write.builder.create(Load, kind, tensor=memory, mask=mask, indices=indices)
 
     def together(self, kind: str, all_parts: Value) -> Value:
         """The reduction of whole rows."""
@@ -274,8 +241,7 @@ class PanelParts:
     ) -> Value:
         """The derived sum of whole rows; of ``bases`` all parts, of the anchor that of the row."""
         write = self._write
-        line = write.line(anchor, self._panel.rows.tile.shape)
-        anchors = write.spread(line, 0, self._shape)
+        anchors = write.spread(write.line(anchor, self._rows.tile.shape), 0, self._shape)
         if derived.rule is SumForm.SQUARES:
             counts, shares = self._counts(bases.tile.dtype)
             off = write.apply("sub", write.apply("mul", bases, shares), anchors)
@@ -287,13 +253,11 @@ class PanelParts:
         return write.reduce(self._held(sums, 0.0), 0, "sum")
 
     def _numbers(self) -> Value:
-        line = self._number.tile.with_shape((Dim.of(self._panel.lanes),))
-        return self._write.builder.create(Arange, line)
+        return self._write.builder.create(Arange, self._number.tile.with_shape(self._line))
 
     def _are_parts(self) -> Value:
         write, numbers = self._write, self._numbers()
-        ends = write.spread(self.num_parts, 0, numbers.tile.shape)
-        are_parts = write.apply("lt", numbers, ends)
+        are_parts = write.apply("lt", numbers, write.spread(self.num_parts, 0, self._line))
         are_parts.name = "are_parts"
         return write.spread(are_parts, 1, self._shape)
 
@@ -302,22 +266,14 @@ class PanelParts:
         write = self._write
         return write.apply("where", self._are_parts(), values, write.full(values.tile, otherwise))
 
-    def _count_columns(self, dtype: DType) -> Value:
-        """How many columns the program's tile has."""
-        write = self._write
-        end = write.full(self._panel.column.tile, self._panel.length)
-        rest = write.apply("sub", end, self._panel.column)
-        return write.cast(write.apply("minimum", rest, self._size), dtype)
-
     def _counts(self, dtype: DType) -> tuple[Value, Value]:
         """How many columns each tile of the panel has, and 1 divided by that.
 
         At least 1, for lanes of none too. One division for a tile, and none for each of its rows.
         """
         write, numbers = self._write, self._numbers()
-        shape = numbers.tile.shape
-        size = write.spread(self._size, 0, shape)
-        end = write.full(numbers.tile, self._panel.length)
+        size = write.spread(self._size, 0, self._line)
+        end = write.full(numbers.tile, self._length)
         rest = write.apply("sub", end, write.apply("mul", numbers, size))
         some = write.apply("maximum", write.apply("minimum", rest, size), write.full(end.tile, 1))
         count = write.cast(some, dtype)

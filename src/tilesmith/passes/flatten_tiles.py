@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -17,7 +17,7 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, walk
-from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Type, Value, scalar
+from tilesmith.ir.types import ONE, Dim, Shape, TensorType, TileType, Value, scalar
 
 
 def flatten_tiles(
@@ -69,13 +69,12 @@ def _joint_block(function: Function, names: tuple[str, ...], taken: set[str]) ->
     while name in taken:
         name += "_flat"
     old = [function.block(part) for part in names]
-    sizes = [block.fixed for block in old if block.fixed is not None]
-    extents = [block.extent for block in old if block.extent is not None]
-    return Block(
-        name,
-        fixed=prod(sizes) if len(sizes) == len(old) else None,
-        extent=prod(extents) if len(extents) == len(old) else None,
-    )
+
+    def joint(parts: list[int | None]) -> int | None:
+        known = [part for part in parts if part is not None]
+        return prod(known) if len(known) == len(parts) else None
+
+    return Block(name, fixed=joint([b.fixed for b in old]), extent=joint([b.extent for b in old]))
 
 
 class _Flattening:
@@ -90,23 +89,21 @@ class _Flattening:
         self._values: dict[Value, Value] = {}
         self._builder = Builder()
         self._write = TileWriter(self._builder)
-        self._widths: list[Value] = []
         self._coordinates: list[Value] = []
 
-    def run(self) -> list[Operation]:
+    def run(self) -> tuple[Operation, ...]:
         """The ops that take the grid's place, it included."""
-        dtype = self._index_dtype()
-        total = self._emit_widths(dtype)
+        grid, dtype = self._grid, self._index_dtype()
+        total, *widths = reversed(list(self._emit_widths(dtype)))
         zero = self._builder.create(Full, scalar(dtype), value=0)
         begin = Value(scalar(dtype), self._block)
         self._builder.open_region()
-        self._emit_coordinates(begin)
-        self._visit_ops(self._grid.body)
-        body = self._builder.close_region((begin,))
-        self._builder.insert(
-            replace(self._grid, begins=(zero,), ends=(total,), blocks=(self._block,), body=body)
-        )
-        return list(self._builder.close_region().ops)
+        self._emit_coordinates(begin, widths)
+        for op in grid.body.ops:
+            self._visit(op)
+        body, blocks = self._builder.close_region((begin,)), (self._block,)
+        self._builder.insert(replace(grid, begins=(zero,), ends=(total,), blocks=blocks, body=body))
+        return self._builder.close_region().ops
 
     def _index_dtype(self) -> DType:
         """64 bits where the number of elements may need them."""
@@ -122,23 +119,18 @@ class _Flattening:
         is_large = prod(sizes) > I32.highest if is_known else any(t.wide for t in tensors)
         return I64 if is_large or any(e.tile.dtype == I64 for e in self._grid.ends) else I32
 
-    def _emit_widths(self, dtype: DType) -> Value:
-        """The number of elements behind one step of each axis; gives the number of all."""
-        total: Value | None = None
-        for end in reversed(self._grid.ends):
+    def _emit_widths(self, dtype: DType) -> Iterator[Value]:
+        """The number of elements in the last axis, in the last two, and so on: of all at last."""
+        last, *others = reversed(self._grid.ends)
+        yield (width := self._write.cast(last, dtype))
+        for end in others:
             extent = self._write.cast(end, dtype)
-            if total is None:
-                total = extent
-                continue
-            self._widths.insert(0, total)
-            total = self._write.apply("mul", extent, total)
-        assert total is not None
-        return total
+            yield (width := self._write.apply("mul", extent, width))
 
-    def _emit_coordinates(self, begin: Value) -> None:
+    def _emit_coordinates(self, begin: Value, widths: list[Value]) -> None:
         write, line = self._write, TileType(begin.tile.dtype, (self._flat,))
         rest = self._builder.create(TileIndex, line, begin=begin, block=self._block)
-        for width in self._widths:
+        for width in widths:
             parts = (rest, write.spread(width, 0, line.shape))
             self._coordinates.append(write.apply("floordiv", *parts))
             rest = write.apply("mod", *parts)
@@ -147,18 +139,6 @@ class _Flattening:
     def _use(self, value: Value) -> BlockUse:
         is_tile = isinstance(value.type, TileType)
         return block_use_of(value.tile.shape, self._blocks) if is_tile else BlockUse.PLAIN
-
-    def _new_shape(self, shape: Shape) -> Shape:
-        """A joint shape with the run of blocks as one axis; a coordinate's as a line."""
-        run = find_run(shape, self._blocks)
-        if run is None:
-            return (self._flat,)
-        return (*shape[:run], self._flat, *shape[run + len(self._blocks) :])
-
-    def _new_type(self, old: Type) -> Type:
-        if not isinstance(old, TileType) or block_use_of(old.shape, self._blocks) is BlockUse.PLAIN:
-            return old
-        return old.with_shape(self._new_shape(old.shape))
 
     def _new_axis(self, shape: Shape, axis: int) -> int:
         run = find_run(shape, self._blocks)
@@ -170,22 +150,25 @@ class _Flattening:
         """The flat form of a value about to be defined."""
         if self._use(value) is BlockUse.PLAIN:
             return value
-        self._values[value] = value.like(self._new_type(value.type))
+        # A joint shape has the run of blocks as one axis; a coordinate becomes a line.
+        shape, new = value.tile.shape, (self._flat,)
+        run = find_run(shape, self._blocks)
+        if run is not None:
+            new = (*shape[:run], self._flat, *shape[run + len(self._blocks) :])
+        self._values[value] = value.like(value.tile.with_shape(new))
         return self._values[value]
-
-    def _visit_ops(self, region: Region) -> None:
-        for op in region.ops:
-            self._visit(op)
 
     def _visit_region(self, region: Region) -> Region:
         args = tuple(map(self._define, region.args))
         self._builder.open_region()
-        self._visit_ops(region)
+        for op in region.ops:
+            self._visit(op)
         return self._builder.close_region(args)
 
     def _visit(self, op: Operation) -> None:
         if isinstance(op, TileIndex) and op.block in self._blocks:
-            self._values[op.result] = self._coordinate(op)
+            found = self._coordinates[self._blocks.index(op.block)]
+            self._values[op.result] = self._write.cast(found, op.result.tile.dtype)
         elif isinstance(op, ExpandDims) and self._use(op.result) is BlockUse.COORDINATE:
             self._values[op.result] = self._values[op.x]
         elif isinstance(op, Broadcast) and self._use(op.result) is not BlockUse.PLAIN:
@@ -194,10 +177,6 @@ class _Flattening:
             self._visit_access(op)
         else:
             self._copy(op)
-
-    def _coordinate(self, op: TileIndex) -> Value:
-        found = self._coordinates[self._blocks.index(op.block)]
-        return self._write.cast(found, op.result.tile.dtype)
 
     def _copy(self, op: Operation) -> None:
         copy = op.with_operands(lambda value: self._values.get(value, value))
@@ -227,12 +206,9 @@ class _Flattening:
         shape = accessed.tile.shape
         indices = tuple(self._lift(index, shape) for index in op.indices)
         mask = None if op.mask is None else self._lift(op.mask, shape)
-        copy = replace(op, indices=indices, mask=mask)
-        if isinstance(copy, (Store, Atomic)):
-            copy = replace(copy, value=self._values.get(copy.value, copy.value))
-        if isinstance(copy, Atomic) and copy.expected is not None:
-            copy = replace(copy, expected=self._values.get(copy.expected, copy.expected))
-        self._builder.insert(replace(copy, results=tuple(map(self._define, op.results))))
+        copy = op.with_operands(lambda value: self._values.get(value, value))
+        results = tuple(map(self._define, op.results))
+        self._builder.insert(replace(copy, indices=indices, mask=mask, results=results))
 
     def _lift(self, value: Value, shape: Shape) -> Value:
         """The flat form of a value that broadcasts to the joint ``shape``, aligned to its axes."""

@@ -23,7 +23,7 @@ from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Dim, Shape, TileType, Type, Value, scalar
+from tilesmith.ir.types import ONE, Dim, Shape, TileType, Type, Value, scalar
 
 _COMBINE = {
     ReduceKind.SUM: "add",
@@ -62,41 +62,33 @@ class ChunkAccumulator:
         """The next values, from those carried, a chunk of the operand and its positions."""
         chunk = self._prepare(write, x)
         if not self.op.reduction.is_arg:
-            fn = _COMBINE[self.op.reduction]
-            return [write.apply(fn, carried[0], chunk)]
+            return [write.apply(_COMBINE[self.op.reduction], carried[0], chunk)]
         best, where = carried
         place = self.along_axis(write, write.cast(position, where.tile.dtype))
         is_better = self._is_better(write, chunk, best)
-        return [
-            write.apply("where", is_better, chunk, best),
-            write.apply("where", is_better, place, where),
-        ]
+        pairs = ((chunk, best), (place, where))
+        return [write.apply("where", is_better, new, old) for new, old in pairs]
 
     def finish(self, write: TileWriter, values: list[Value]) -> None:
         """Reduce the accumulators to the result of the op, which keeps its value."""
-        if self.op.reduction.is_arg:
-            values = [self._first_best(write, *values)]
-        kind = "min" if self.op.reduction.is_arg else self.op.kind
-        dtype = values[0].tile.dtype
-        target = self.op.result
+        is_arg, target = self.op.reduction.is_arg, self.op.result
+        total = self._first_best(write, *values) if is_arg else values[0]
+        kind, dtype = "min" if is_arg else self.op.kind, total.tile.dtype
         if dtype == target.tile.dtype:
-            self._reduce_into(write, values[0], kind, target)
+            self._reduce_into(write, total, kind, target)
             return
         partial = Value(target.tile.with_dtype(dtype), target.name, target.loc)
-        self._reduce_into(write, values[0], kind, partial)
+        self._reduce_into(write, total, kind, partial)
         write.builder.insert(Cast(x=partial, results=(target,), loc=self.op.loc))
 
     def along_axis(self, write: TileWriter, line: Value) -> Value:
         """A tile along the reduced axis, repeated over the others."""
         axes = tuple(axis for axis in range(len(self.shape)) if axis != self.op.axis)
-        ones = tuple(
-            dim if axis == self.op.axis else Dim(()) for axis, dim in enumerate(self.shape)
-        )
-        dtype = line.tile.dtype
+        ones = tuple(ONE if axis in axes else dim for axis, dim in enumerate(self.shape))
         if axes:
-            line = write.builder.create(ExpandDims, TileType(dtype, ones), x=line, axes=axes)
+            line = write.builder.create(ExpandDims, line.tile.with_shape(ones), x=line, axes=axes)
         if ones != self.shape:
-            line = write.builder.create(Broadcast, TileType(dtype, self.shape), x=line)
+            line = write.builder.create(Broadcast, line.tile.with_shape(self.shape), x=line)
         return line
 
     def _prepare(self, write: TileWriter, x: Value) -> Value:
@@ -116,8 +108,7 @@ class ChunkAccumulator:
         if not self._dtype.is_float:
             return is_better
         is_old_number = write.apply("not", write.apply("isnan", best))
-        is_new_nan = write.apply("isnan", new)
-        is_first_nan = write.apply("and", is_new_nan, is_old_number)
+        is_first_nan = write.apply("and", write.apply("isnan", new), is_old_number)
         return write.apply("or", is_better, is_first_nan)
 
     def _first_best(self, write: TileWriter, best: Value, where: Value) -> Value:
@@ -128,13 +119,13 @@ class ChunkAccumulator:
         is_best = write.apply("eq", best, write.spread(row, self.op.axis, self.shape))
         if self._dtype.is_float:
             is_best = write.apply("or", is_best, write.apply("isnan", best))
-        last = write.full(where.tile, where.tile.dtype.highest)
-        return write.apply("where", is_best, where, last)
+        return write.apply(
+            "where", is_best, where, write.full(where.tile, where.tile.dtype.highest)
+        )
 
     def _reduce_into(self, write: TileWriter, x: Value, kind: str, target: Value) -> None:
-        write.builder.insert(
-            Reduce(x=x, axis=self.op.axis, kind=kind, results=(target,), loc=self.op.loc)
-        )
+        axis, loc = self.op.axis, self.op.loc
+        write.builder.insert(Reduce(x=x, axis=axis, kind=kind, results=(target,), loc=loc))
 
 
 def _accumulator_dtype(op: Reduce) -> DType:
@@ -200,7 +191,9 @@ class _Rolling:
         self._defined_by = definitions(function.body)
         self._order = {op: i for i, op in enumerate(walk_function(function))}
         self._lanes = find_masked_lanes(function)
-        self._index_dtype = self._find_index_dtype()
+        indices = (op for op in self._order if isinstance(op, Arange) and has_dim(op.result, dim))
+        dtypes = [op.result.tile.dtype for op in indices]
+        self._index_dtype = max(dtypes, key=lambda dtype: dtype.bits, default=I32)
 
     def run(self) -> Function:
         hint = self._dim.constant or self._function.hint(self._dim.symbol or 1)
@@ -208,35 +201,25 @@ class _Rolling:
         body = self._roll_region(self._function.body)
         return replace(self._function, body=body, blocks=(*self._function.blocks, block))
 
-    def _find_index_dtype(self) -> DType:
-        found = [
-            op.result.tile.dtype
-            for op in self._order
-            if isinstance(op, Arange) and has_dim(op.result, self._dim)
-        ]
-        return max(found, key=lambda dtype: dtype.bits, default=I32)
-
     def _roll_region(self, region: Region) -> Region:
         plan = self._plans.get(region)
         if plan is None:
             return Region(region.args, tuple(map(self._roll_inside, region.ops)))
         builder = Builder()
+        end = [op for op in region.ops if Trait.TERMINATOR in op.traits]
+        # Barriers are put in again where the loops need them.
+        replaced = {*plan.rows, *end, *(op for op in region.ops if isinstance(op, ProgramBarrier))}
         for phase in range(plan.num_phases):
             for op in region.ops:
-                if plan.phases[op] == phase and not self._is_replaced(op, plan):
+                if plan.phases[op] == phase and op not in replaced:
                     builder.insert(self._roll_inside(op))
             anchors = plan.anchors(self._dim, phase)
             if anchors:
                 self._emit_loop(builder, anchors)
-        end = [op for op in region.ops if Trait.TERMINATOR in op.traits]
         return Region(region.args, (*builder.close_region().ops, *end))
 
     def _roll_inside(self, op: Operation) -> Operation:
         return op.with_regions(tuple(map(self._roll_region, op.regions())))
-
-    def _is_replaced(self, op: Operation, plan: RowPlan) -> bool:
-        # Barriers are put in again where the loops need them.
-        return op in plan.rows or isinstance(op, ProgramBarrier) or Trait.TERMINATOR in op.traits
 
     def _emit_loop(self, builder: Builder, anchors: list[Operation]) -> None:
         sums = [

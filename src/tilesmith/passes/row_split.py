@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -11,10 +11,10 @@ from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Block, Builder, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import Dim, TensorType, TileType, Type, Value, scalar
+from tilesmith.ir.types import Dim, TensorType, Type, Value, scalar
 
 
 class CopiedOps:
@@ -36,12 +36,9 @@ class CopiedOps:
 
     def _write(self, op: Operation) -> Operation:
         copy = self._adapt(op).with_operands(lambda value: self.values.get(value, value))
-        copy = copy.with_regions(tuple(map(self._write_region, op.regions())))
+        inner = [Region(tuple(map(self._define, r.args)), self.write(r.ops)) for r in op.regions()]
+        copy = copy.with_regions(tuple(inner))
         return replace(copy, results=tuple(map(self._define, op.results)))
-
-    def _write_region(self, region: Region) -> Region:
-        args = tuple(map(self._define, region.args))
-        return Region(args, self.write(region.ops))
 
     def _define(self, value: Value) -> Value:
         self.values[value] = value.like(self._retype(value))
@@ -64,14 +61,18 @@ class RowSplit:
     ) -> None:
         self.site = site
         self._function = function
-        self._ops = tuple(ops)
         self._columns = columns
         symbols = (*function.blocks, *function.sizes)
         taken = {item.name for item in symbols} | {p.value.name for p in function.parameters}
         self._taken = taken
         self.column_block = self.fresh("columns")
         self.row_index = site.row_begin.tile
-        self.column_index = self._find_column_index()
+        inside = walk(Region((), tuple(ops)))
+        indices = (op for op in inside if isinstance(op, Arange) and op.result in columns)
+        self._index_dtypes = list(dict.fromkeys(op.result.tile.dtype for op in indices))
+        """Slices may be indexed by other integers than tiles are."""
+        widest = max(self._index_dtypes, key=lambda d: d.bits, default=self.row_index.dtype)
+        self.column_index = scalar(widest)
 
     def run(self) -> Function:
         """The function in this form."""
@@ -79,13 +80,15 @@ class RowSplit:
         builder = Builder(lambda: loc)
         for op in self._function.body.ops[:-1]:
             builder.insert(op)
-        zero = builder.create(Full, self.column_index, value=0)
-        width = builder.create(Full, self.column_index, value=self.site.num_columns)
-        self._emit(builder, zero, width)
+        write = TileWriter(builder)
+        zero = write.full(self.column_index, 0)
+        self._emit(builder, zero, write.full(self.column_index, self.site.num_columns))
+        old = self._function.blocks
+        slot = max((block.slot for block in old if block.slot is not None), default=-1) + 1
         return replace(
             self._function,
             parameters=self._parameters(),
-            blocks=(*self._function.blocks, *self._new_blocks(self._next_slot())),
+            blocks=(*old, *self._new_blocks(slot)),
             body=builder.close_region(self._function.body.args),
         )
 
@@ -111,24 +114,28 @@ class RowSplit:
     def memory(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
         """A tensor of its own, dense."""
         strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        is_wide = prod(shape) > I32.highest
-        kind = TensorType(dtype, shape, strides, alias=-1, wide=is_wide)
+        kind = TensorType(dtype, shape, strides, alias=-1, wide=prod(shape) > I32.highest)
         return Value(kind, self.fresh(name), self.site.loop.loc)
 
     def copy_columns(self, builder: Builder, row: Value, column: Value) -> CopiedOps:
         """A writer of ops over the tile that begins at a row and a column."""
-        begins = {
-            op.result.tile.dtype: TileWriter(builder).cast(column, op.result.tile.dtype)
-            for op in self._column_indices()
-        }
+        write, block = TileWriter(builder), self.column_block
+        begins = {dtype: write.cast(column, dtype) for dtype in self._index_dtypes}
 
         def adapt(op: Operation) -> Operation:
             if not isinstance(op, Arange) or op.result not in self._columns:
                 return op
             begin = begins[op.result.tile.dtype]
-            return TileIndex(begin=begin, block=self.column_block, results=op.results, loc=op.loc)
+            return TileIndex(begin=begin, block=block, results=op.results, loc=op.loc)
 
-        return CopiedOps({self.site.row_begin: row}, self._in_columns, adapt)
+        def in_columns(value: Value) -> Type:
+            if value not in self._columns:
+                return value.type
+            shape = list(value.tile.shape)
+            shape[self._columns[value]] = Dim.of(block)
+            return value.tile.with_shape(tuple(shape))
+
+        return CopiedOps({self.site.row_begin: row}, in_columns, adapt)
 
     def new_column(self) -> Value:
         """The first column of a tile."""
@@ -138,27 +145,6 @@ class RowSplit:
         """The numbers in a tile of a block."""
         line = begin.tile.with_shape((Dim.of(block),))
         return builder.create(TileIndex, line, begin=begin, block=block)
-
-    def _find_column_index(self) -> TileType:
-        """Slices may be indexed by other integers than tiles are."""
-        used = [op.result.tile.dtype for op in self._column_indices()]
-        return scalar(max(used, key=lambda dtype: dtype.bits, default=self.row_index.dtype))
-
-    def _column_indices(self) -> Iterator[Arange]:
-        for op in walk(Region((), self._ops)):
-            if isinstance(op, Arange) and op.result in self._columns:
-                yield op
-
-    def _in_columns(self, value: Value) -> Type:
-        if value not in self._columns:
-            return value.type
-        shape: list[Dim] = list(value.tile.shape)
-        shape[self._columns[value]] = Dim.of(self.column_block)
-        return value.tile.with_shape(tuple(shape))
-
-    def _next_slot(self) -> int:
-        slots = [block.slot for block in self._function.blocks if block.slot is not None]
-        return max(slots, default=-1) + 1
 
     def _parameters(self) -> tuple[Parameter, ...]:
         old = self._function.parameters

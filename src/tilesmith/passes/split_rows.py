@@ -8,19 +8,18 @@ are, and parts of sums exchanged. Nothing comes out where that is not certain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import ClassVar
 
 from typing_extensions import override
 
 from tilesmith.analysis.row_products import RowProduct, find_row_product
-from tilesmith.dtypes import BOOL, I32
+from tilesmith.dtypes import I32
 from tilesmith.ir.function import Block, Builder, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, Yield
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
+from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Dim, Type, Value, scalar
@@ -78,11 +77,16 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     site = find_row_product(function)
     if site is None:
         return None
-    return _SPLITS[form](function, site)
+    if form is Form.EXCHANGE:
+        return exchange_parts(function, site)
+    return (_InPhases if form is Form.PHASES else _ByLast)(function, site).run()
 
 
 class _ThroughMemory(RowSplit):
     """Products go to scratch memory; classes below say where the second step stands."""
+
+    covers_all_rows: ClassVar[bool] = False
+    """Whether the second step's rows range over all; else as far as the panel's."""
 
     def __init__(self, function: Function, site: RowProduct) -> None:
         super().__init__(function, site, (*site.before, site.loop), site.columns)
@@ -90,28 +94,11 @@ class _ThroughMemory(RowSplit):
         shape = (site.num_rows, site.num_columns)
         self._scratch = self.memory("row_scratch", site.acc.tile.dtype, shape)
 
-    def _emit_products(self, builder: Builder, zero: Value, width: Value) -> None:
-        """A grid of tiles of rows and columns."""
+    @override
+    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+        """A grid over tiles of rows and columns: the loop over one tile, its result stored."""
         site = self.site
-        row = site.row_begin.like()
-        region = self._products(builder, row)
-        builder.insert(
-            replace(
-                site.grid,
-                begins=(*site.grid.begins, zero),
-                ends=(*site.grid.ends, width),
-                blocks=(site.row_block, self.column_block),
-                body=replace(region, args=(row, *region.args)),
-            )
-        )
-
-    def _finish(self, builder: Builder, row: Value) -> None:
-        """What a program does after it has stored a tile."""
-
-    def _products(self, builder: Builder, row: Value) -> Region:
-        """The loop over one tile of rows and columns, its result stored; of the first column."""
-        site = self.site
-        column = self.new_column()
+        row, column = site.row_begin.like(), self.new_column()
         builder.open_region()
         copy = self.copy_columns(builder, row, column)
         for op in copy.write((*site.before, site.loop)):
@@ -123,7 +110,13 @@ class _ThroughMemory(RowSplit):
         builder.effect(Store, tensor=self._scratch, value=copy.values[site.acc], indices=place)
         self._finish(builder, row)
         builder.effect(Yield)
-        return builder.close_region((column,))
+        body = builder.close_region((row, column))
+        begins, ends = (*site.grid.begins, zero), (*site.grid.ends, width)
+        blocks = (site.row_block, self.column_block)
+        builder.insert(replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body))
+
+    def _finish(self, builder: Builder, row: Value) -> None:
+        """What a program does after it has stored a tile."""
 
     def _rows(self, builder: Builder) -> Region:
         """The accumulator loaded, and what came after the loop; of the first row."""
@@ -137,16 +130,16 @@ class _ThroughMemory(RowSplit):
         whole = self._in_rows(site.acc)
         acc = builder.create(Load, whole, tensor=self._scratch, indices=place)
         acc.name = site.acc.name
-        copy = CopiedOps({site.row_begin: row, site.acc: acc}, self._in_rows, self._adapt_rows)
+
+        def adapt(op: Operation) -> Operation:
+            is_index = isinstance(op, TileIndex) and op.block == site.row_block
+            return replace(op, block=self.row_block) if is_index else op
+
+        copy = CopiedOps({site.row_begin: row, site.acc: acc}, self._in_rows, adapt)
         for op in copy.write(site.after):
             builder.insert(op)
         builder.effect(Yield)
         return builder.close_region((row,))
-
-    def _adapt_rows(self, op: Operation) -> Operation:
-        if isinstance(op, TileIndex) and op.block == self.site.row_block:
-            return replace(op, block=self.row_block)
-        return op
 
     def _in_rows(self, value: Value) -> Type:
         new = {self.site.row_block: Dim.of(self.row_block)}
@@ -155,32 +148,25 @@ class _ThroughMemory(RowSplit):
     @override
     def _new_blocks(self, slot: int) -> tuple[Block, ...]:
         columns = Block(self.column_block, slot=slot, extent=self.site.num_columns)
-        return (columns, Block(self.row_block, slot=slot + 1, extent=self._row_extent))
+        extent = self.site.num_rows if self.covers_all_rows else None
+        return (columns, Block(self.row_block, slot=slot + 1, extent=extent))
 
     @override
     def _made(self, device: str) -> tuple[Parameter, ...]:
         return (made_at_launch(self._scratch, "empty", device),)
 
-    @property
-    def _row_extent(self) -> int | None:
-        """How far the second step's rows range; in a panel, as far as the panel's."""
-        return None
-
 
 class _InPhases(_ThroughMemory):
     """All programs multiply, then all reduce."""
 
+    covers_all_rows = True
+
     @override
     def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
-        self._emit_products(builder, zero, width)
+        super()._emit(builder, zero, width)
         builder.effect(GridBarrier)
-        grid = self.site.grid
-        builder.insert(replace(grid, blocks=(self.row_block,), body=self._rows(builder)))
-
-    @property
-    @override
-    def _row_extent(self) -> int | None:
-        return self.site.num_rows
+        body = self._rows(builder)
+        builder.insert(replace(self.site.grid, blocks=(self.row_block,), body=body))
 
 
 class _ByLast(_ThroughMemory):
@@ -191,27 +177,14 @@ class _ByLast(_ThroughMemory):
         self._counts = self.memory("row_counts", I32, (site.num_rows,))
 
     @override
-    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
-        self._emit_products(builder, zero, width)
-
-    @override
     def _finish(self, builder: Builder, row: Value) -> None:
-        count = scalar(I32)
-        one = builder.create(Full, count, value=1)
-        before = builder.create(
-            Atomic,
-            count,
-            tensor=self._counts,
-            value=one,
-            indices=(row,),
-            kind="add",
-            order="acq_rel",
-        )
+        write, count = TileWriter(builder), scalar(I32)
+        update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
+        before = builder.create(Atomic, count, tensor=self._counts, indices=(row,), **update)
         before.name = "before"
-        end = builder.create(Full, count, value=self.site.num_columns - 1)
-        size = builder.create(BlockSize, count, block=self.column_block)
-        others = builder.create(Elementwise, count, args=(end, size), fn="floordiv")
-        is_last = builder.create(Elementwise, scalar(BOOL), args=(before, others), fn="eq")
+        end = write.full(count, self.site.num_columns - 1)
+        others = write.apply("floordiv", end, write.size_of(count, self.column_block))
+        is_last = write.apply("eq", before, others)
         builder.open_region()
         self._emit_panel_rows(builder, row)
         builder.effect(Yield)
@@ -222,38 +195,13 @@ class _ByLast(_ThroughMemory):
 
     def _emit_panel_rows(self, builder: Builder, row: Value) -> None:
         """The second step for the rows of a tile that begins at one."""
-        site, kind = self.site, self.row_index
-        size = builder.create(BlockSize, kind, block=site.row_block)
-        end = builder.create(Elementwise, kind, args=(row, size), fn="add")
-        last = builder.create(Elementwise, kind, args=(end, site.grid.ends[0]), fn="minimum")
-        body = self._rows(builder)
-        builder.insert(
-            Loop(
-                begins=(row,),
-                ends=(last,),
-                steps=(),
-                init=(),
-                blocks=(self.row_block,),
-                body=body,
-                loc=site.loop.loc,
-            )
-        )
+        site, write = self.site, TileWriter(builder)
+        end = write.apply("add", row, write.size_of(self.row_index, site.row_block))
+        last = write.apply("minimum", end, site.grid.ends[0])
+        body, blocks = self._rows(builder), (self.row_block,)
+        ranges = {"begins": (row,), "ends": (last,), "steps": (), "blocks": blocks}
+        builder.effect(Loop, **ranges, init=(), body=body)
 
     @override
     def _made(self, device: str) -> tuple[Parameter, ...]:
         return (*super()._made(device), made_at_launch(self._counts, "zeros", device))
-
-
-def _in_phases(function: Function, site: RowProduct) -> Function:
-    return _InPhases(function, site).run()
-
-
-def _by_last(function: Function, site: RowProduct) -> Function:
-    return _ByLast(function, site).run()
-
-
-_SPLITS: Mapping[Form, Callable[[Function, RowProduct], Function | None]] = {
-    Form.PHASES: _in_phases,
-    Form.LAST: _by_last,
-    Form.EXCHANGE: exchange_parts,
-}

@@ -6,18 +6,18 @@ used; tensors that are written become fp64 tensors, for which the caller makes t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tilesmith.analysis.effects import AliasGroup, alias_group, is_elsewhere, tensor_operands
+from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_by, is_elsewhere
 from tilesmith.dtypes import F64, DType
 from tilesmith.ir.function import Function, Parameter
-from tilesmith.ir.operation import Operation, Region, Trait
+from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TensorType, TileType, Type, Value
+from tilesmith.ir.types import TensorType, TileType, Value
 
 
 class CannotWidenError(Exception):
@@ -44,29 +44,20 @@ def widen_floats(function: Function) -> Function:
     return _Widener(function).widened()
 
 
-def written_groups_of(function: Function) -> set[AliasGroup]:
-    """The alias groups of tensors that the function writes."""
-    return {
-        alias_group(tensor)
-        for op in walk_function(function)
-        if Trait.WRITES in op.traits
-        for tensor in tensor_operands(op)
-    }
-
-
 class _Widener:
     """Rebuilds a function; ``_new`` holds what stands for each of its values."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
-        self._written = written_groups_of(function)
+        self._written = groups_written_by(function)
         self._new: dict[Value, Value] = {}
         self._ops: list[Operation] = []
 
     def widened(self) -> Function:
         self._check_memory()
         parameters = tuple(map(self._parameter, self._function.parameters))
-        body = self._region(self._function.body, self._take_casts())
+        # Conversions of scalar parameters were made before there was a region to put them in.
+        body = self._region(self._function.body, self._ops)
         return replace(self._function, parameters=parameters, body=body)
 
     def _check_memory(self) -> None:
@@ -84,19 +75,13 @@ class _Widener:
         old = parameter.value
         if isinstance(old.type, TensorType):
             is_wide = old.type.dtype.is_float and alias_group(old) in self._written
-            new = old.like(replace(old.type, dtype=F64)) if is_wide else old
-            self._new[old] = new
-            return replace(parameter, value=new)
+            self._new[old] = old.like(replace(old.type, dtype=F64)) if is_wide else old
+            return replace(parameter, value=self._new[old])
         self._new[old] = self._convert(old)
         return parameter
 
-    def _take_casts(self) -> list[Operation]:
-        """Conversions of scalar parameters, made before there was a region to put them in."""
-        taken, self._ops = self._ops, []
-        return taken
-
-    def _region(self, region: Region, ops: list[Operation] | None = None) -> Region:
-        outer, self._ops = self._ops, ops or []
+    def _region(self, region: Region, first: Sequence[Operation] = ()) -> Region:
+        outer, self._ops = self._ops, [*first]
         args = tuple(map(self._define, region.args))
         for op in region.ops:
             self._rewrite(op)
@@ -110,10 +95,11 @@ class _Widener:
             raise CannotWidenError("it goes to memory by address")
         if isinstance(op, (Print, Breakpoint, Assert)):
             return
+        is_read_only = isinstance(op, Load) and alias_group(op.tensor) not in self._written
         if isinstance(op, Cast):
             self._rewrite_cast(op)
-        elif isinstance(op, Full) or self._is_narrow_load(op):
-            self._keep_narrow(op)
+        elif isinstance(op, Full) or is_read_only:
+            self._convert_result(op.with_operands(self._new.__getitem__))
         else:
             self._rewrite_any(op)
 
@@ -124,27 +110,19 @@ class _Widener:
         self._ops.append(replace(copy, results=results))
 
     def _rewrite_cast(self, op: Cast) -> None:
-        source, target = op.x.tile.dtype, op.dtype
-        if not op.bitcast:
-            if source.is_float and target.is_float:
-                self._new[op.result] = self._new[op.x]
-            else:
-                self._rewrite_any(op)
-            return
-        x = self._new[op.x]
-        if source.is_float:
-            x = self._cast(x, op.x.tile)
-        result = op.result.like()
-        self._ops.append(replace(op, x=x, results=(result,)))
-        self._new[op.result] = self._convert(result)
+        is_float = op.x.tile.dtype.is_float
+        if op.bitcast:
+            x = self._new[op.x]
+            self._convert_result(replace(op, x=self._cast(x, op.x.tile) if is_float else x))
+        elif is_float and op.dtype.is_float:
+            self._new[op.result] = self._new[op.x]
+        else:
+            self._rewrite_any(op)
 
-    def _is_narrow_load(self, op: Operation) -> bool:
-        return isinstance(op, Load) and alias_group(op.tensor) not in self._written
-
-    def _keep_narrow(self, op: Operation) -> None:
+    def _convert_result(self, op: Operation) -> None:
         """An op that gives what the function gives there, converted afterwards."""
         result = op.result.like()
-        self._ops.append(replace(op.with_operands(self._new.__getitem__), results=(result,)))
+        self._ops.append(replace(op, results=(result,)))
         self._new[op.result] = self._convert(result)
 
     def _convert(self, value: Value) -> Value:
@@ -160,12 +138,6 @@ class _Widener:
         return result
 
     def _define(self, old: Value) -> Value:
-        new = old.like(_widened_type(old.type))
-        self._new[old] = new
-        return new
-
-
-def _widened_type(old: Type) -> Type:
-    if isinstance(old, TileType) and old.dtype.is_float:
-        return old.with_dtype(F64)
-    return old
+        is_float = isinstance(old.type, TileType) and old.type.dtype.is_float
+        self._new[old] = old.like(old.tile.with_dtype(F64) if is_float else old.type)
+        return self._new[old]

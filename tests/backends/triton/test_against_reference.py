@@ -11,7 +11,7 @@ from tests.backends.triton.kernels import block, function, parse, schedule, tens
 from tests.lowering import emit_triton
 from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.reduction import ReduceKind
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
+from tilesmith.passes.masks import mask_partial_tiles
 from tilesmith.schedule.schedule import AccessOptions
 
 INDEXINGS = ("pointer", "block_ptr", "tensor_descriptor")

@@ -17,7 +17,7 @@ from tests.backends.triton.kernels import (
 from tests.lowering import emit_triton
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.traversal import rewrite_function
-from tilesmith.passes.mask_partial_tiles import mask_partial_tiles
+from tilesmith.passes.masks import mask_partial_tiles
 from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
 
 SOFTMAX = """

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.native.programs import ECHO, artifact, scalar, tensor
-from tilesmith.runtime.native import object_cache
-from tilesmith.runtime.native.object_cache import ObjectCache, compile_artifact, object_key
+from tilesmith.runtime.native import machine_code as object_cache
+from tilesmith.runtime.native.machine_code import ObjectCache, compile_artifact, object_key
 from tilesmith.targets import parse_target
 
 CONTENT = bytes(range(256)) * 40

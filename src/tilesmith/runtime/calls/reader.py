@@ -25,7 +25,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from tilesmith.artifacts import LaunchParameter
-from tilesmith.runtime.native.object_cache import ObjectCache, object_key
+from tilesmith.runtime.native.machine_code import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.runtime.arguments import NOT_READ, refuse, refuse_without_memory
 from tilesmith.runtime.calls.reader import ReadingPlan, TensorReader, plan_reading
-from tilesmith.runtime.launchers.refusal import NOT_READ, refuse, refuse_without_memory
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
 CPU = torch.device("cpu")

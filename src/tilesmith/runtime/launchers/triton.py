@@ -15,10 +15,10 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, TensorDescription
+from tilesmith.runtime.arguments import NOT_READ, refuse, refuse_without_memory
 from tilesmith.runtime.device import get_num_sm
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
-from tilesmith.runtime.launchers.refusal import NOT_READ, refuse, refuse_without_memory
 
 MAX_KEPT = 512
 """Addresses repeat, since allocators reuse memory; a table that still grows is emptied."""

@@ -17,8 +17,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.runtime.native.host_cpu import can_run, host_target
-from tilesmith.runtime.native.machine_code import code_maker, llvm
-from tilesmith.runtime.native.object_cache import compile_artifact
+from tilesmith.runtime.native.machine_code import code_maker, compile_artifact, llvm
 
 Entry = Callable[[bytes, int], None]
 _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64)

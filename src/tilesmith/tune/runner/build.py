@@ -23,7 +23,7 @@ from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.lab.failures import classify, shared_memory_reason
 from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
 from tilesmith.runtime.launchers.generated_module import load_module, write_module
-from tilesmith.runtime.native.object_cache import compile_artifact
+from tilesmith.runtime.native.machine_code import compile_artifact
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 from tilesmith.tune.jobs import BuildReply, Program

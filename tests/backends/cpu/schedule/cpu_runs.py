@@ -26,7 +26,7 @@ from tests.lowering import schedule_function
 from tests.specs import config_spec
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
-from tilesmith.runtime.launchers.reference import reference_launcher
+from tilesmith.jit.launchers import reference_launcher
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import Target

@@ -1,30 +1,31 @@
-"""Roundings that stay when everything else becomes fp64: they are spelled as bits.
+"""Roundings of a function: which there are, some kept in fp64, those of GPU code made explicit.
 
-Together with ``widen_floats`` this gives a function with any choice of its own roundings;
-``find_roundings`` lists them.
+Together with ``widen_floats`` this gives a function with any choice of its own roundings. Of what
+GPUs round and the plain meaning of ops does not, two grow without bound: exponentials go through
+powers of two, and products in tf32 drop the last thirteen bits of their operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.dtypes import I8, I16, I32, DType
+from tilesmith.dtypes import F32, I8, I16, I32, DType
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
-from tilesmith.ir.traversal import rewrite_function, walk, walk_function
+from tilesmith.ir.traversal import Definitions, apply_rules, rewrite_function, walk, walk_function
 from tilesmith.ir.types import TileType, Value
 
 _EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)
 _WIDEST_BITS = 64
-
-Users = Mapping[Value, list[Operation]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +48,27 @@ class Rounding:
     @property
     def dtype(self) -> DType:
         """What it is rounded to."""
-        return self.value.tile.dtype
+        return self.op.result.tile.dtype
 
 
 def find_roundings(function: Function) -> tuple[Rounding, ...]:
     """All roundings of a function, in program order."""
-    users = _find_users(function)
-    carried = set(_carried_on(function))
-    loaded = {op.tensor for op in walk_function(function) if isinstance(op, Load)}
+    ops = list(walk_function(function))
+    users: dict[Value, list[Operation]] = {}
+    for op in ops:
+        for value in _inputs(op):
+            users.setdefault(value, []).append(op)
+    carried = {value for op in ops for value in _carried_on(op)}
+    loaded = {op.tensor for op in ops if isinstance(op, Load)}
     found: list[Rounding] = []
     for op in _ops_of(function.body):
         if _is_rounding(op):
             targets, name = _destinations(op.result, users)
             results = frozenset(tensor.name for tensor in targets if tensor not in loaded)
-            is_sum = op.result in carried or _is_wide_sum(op)
-            found.append(Rounding(op, is_sum, results, name))
+            # Of a wide sum the terms are rounded as they are added, rather than the sum in the end.
+            is_wide = not op.result.tile.dtype.is_low_precision_float
+            is_sum = is_wide and isinstance(op, (Dot, Reduce, Scan))
+            found.append(Rounding(op, op.result in carried or is_sum, results, name))
     return tuple(found)
 
 
@@ -93,21 +100,7 @@ def _holds(dtype: DType, source: DType) -> bool:
     return source.precision <= dtype.precision and not is_narrower_range
 
 
-def _is_wide_sum(op: Operation) -> bool:
-    """Whether the rounding is that of the terms added up, rather than of their sum in the end."""
-    is_sum = isinstance(op, (Dot, Reduce, Scan))
-    return is_sum and not op.result.tile.dtype.is_low_precision_float
-
-
-def _find_users(function: Function) -> dict[Value, list[Operation]]:
-    users: dict[Value, list[Operation]] = {}
-    for op in walk_function(function):
-        for value in _inputs(op):
-            users.setdefault(value, []).append(op)
-    return users
-
-
-def _destinations(value: Value, users: Users) -> tuple[set[Value], str]:
+def _destinations(value: Value, users: Mapping[Value, list[Operation]]) -> tuple[set[Value], str]:
     """The tensors that a value is stored to as it is, and the first name it has on the way."""
     found: set[Value] = set()
     waiting = [value]
@@ -129,37 +122,21 @@ def _passed_on(op: Operation, value: Value) -> tuple[Value, ...]:
     return tuple(r for i, r in enumerate(op.results) if any(y[i] is value for y in yields))
 
 
-def _carried_on(function: Function) -> Iterator[Value]:
+def _carried_on(loop: Operation) -> Iterator[Value]:
     """Values that a loop computes from what it carries and carries on itself."""
-    for op in walk_function(function):
-        if isinstance(op, Loop):
-            yield from _between(op.body, op.carried, op.body.yielded)
-        elif isinstance(op, While):
-            yield from _between(op.body, op.body.args, op.body.yielded)
-
-
-def _between(region: Region, args: Iterable[Value], yielded: Iterable[Value]) -> set[Value]:
-    ops = list(walk(region))
-    found: set[Value] = set()
-    for arg, end in zip(args, yielded):
-        found |= _reached(ops, {arg}) & _reaching(ops, {end})
-    return found
-
-
-def _reached(ops: list[Operation], start: set[Value]) -> set[Value]:
-    known = set(start)
-    for op in ops:
-        if any(value in known for value in _inputs(op)):
-            known.update(op.results)
-    return known
-
-
-def _reaching(ops: list[Operation], end: set[Value]) -> set[Value]:
-    known = set(end)
-    for op in reversed(ops):
-        if any(value in known for value in op.results):
-            known.update(_inputs(op))
-    return known
+    if not isinstance(loop, (Loop, While)):
+        return
+    ops = list(walk(loop.body))
+    args = loop.carried if isinstance(loop, Loop) else loop.body.args
+    for arg, end in zip(args, loop.body.yielded):
+        reached, reaching = {arg}, {end}
+        for op in ops:
+            if not reached.isdisjoint(_inputs(op)):
+                reached.update(op.results)
+        for op in reversed(ops):
+            if not reaching.isdisjoint(op.results):
+                reaching.update(_inputs(op))
+        yield from reached & reaching
 
 
 def _inputs(op: Operation) -> Iterator[Value]:
@@ -202,3 +179,57 @@ def _spell_out(op: Operation) -> list[Operation]:
         Cast(x=rounded, bitcast=True, results=(bits,), loc=op.loc),
         Cast(x=bits, bitcast=True, results=(value,), loc=op.loc),
     ]
+
+
+_LOG2_E = 1 / math.log(2)
+_KEPT_BITS = -(1 << 13)
+"""As a mask: what tf32 keeps of an fp32."""
+
+
+def round_like_gpu(function: Function) -> Function:
+    """Spell ops of fp32 as GPUs compute them.
+
+    Before::
+
+        %b = elementwise(%a) {fn="exp"} : f32[tile]
+
+    After::
+
+        %c = full() {value=1.4426950408889634} : f32[tile]
+        %d = elementwise(%a, %c) {fn="mul"} : f32[tile]
+        %b = elementwise(%d) {fn="exp2"} : f32[tile]
+    """
+    return apply_rules(function, (_spell_exponential, _round_operands))
+
+
+def _spell_exponential(op: Operation, defined_by: Definitions) -> list[Operation] | None:
+    if not isinstance(op, Elementwise) or op.fn != "exp" or op.result.tile.dtype != F32:
+        return None
+    factor, power = op.result.like(), op.result.like()
+    return [
+        Full(value=_LOG2_E, results=(factor,), loc=op.loc),
+        Elementwise(args=(op.args[0], factor), fn="mul", results=(power,), loc=op.loc),
+        Elementwise(args=(power,), fn="exp2", results=op.results, loc=op.loc),
+    ]
+
+
+def _round_operands(op: Operation, defined_by: Definitions) -> list[Operation] | None:
+    if not isinstance(op, Dot) or op.precision != "tf32" or op.lhs.tile.dtype != F32:
+        return None
+    ops: list[Operation] = []
+    lhs, rhs = _round(op.lhs, ops), _round(op.rhs, ops)
+    rounded = Dot(lhs=lhs, rhs=rhs, acc=op.acc, precision="ieee", results=op.results, loc=op.loc)
+    return [*ops, rounded]
+
+
+def _round(value: Value, ops: list[Operation]) -> Value:
+    integer = value.tile.with_dtype(I32)
+    bits, mask, kept = value.like(integer), value.like(integer), value.like(integer)
+    result = value.like()
+    ops += [
+        Cast(x=value, bitcast=True, results=(bits,), loc=value.loc),
+        Full(value=_KEPT_BITS, results=(mask,), loc=value.loc),
+        Elementwise(args=(bits, mask), fn="and", results=(kept,), loc=value.loc),
+        Cast(x=kept, bitcast=True, results=(result,), loc=value.loc),
+    ]
+    return result
