@@ -8,27 +8,12 @@ from typing import Any
 
 from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.backends.cpu.loop_ir import statements
-from tilesmith.backends.cpu.loop_ir.elements import Tensor, Variable
 from tilesmith.backends.cpu.loop_ir.nests import StoreElement
-from tilesmith.backends.cpu.loop_ir.statements import (
-    Block,
-    Carried,
-    Grid,
-    Kernel,
-    LoopAxis,
-    Readers,
-    Statement,
-)
+from tilesmith.backends.cpu.loop_ir.statements import Block, LoopAxis, Readers, Statement
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
-from tilesmith.backends.cpu.lowering.nests import ElementLowering, NestLowering, lower_atomic
+from tilesmith.backends.cpu.lowering import nests
+from tilesmith.backends.cpu.lowering.nests import ElementLowering
 from tilesmith.backends.cpu.lowering.scopes import GridScope, KernelScope
-from tilesmith.backends.cpu.lowering.whole_tiles import (
-    lower_combination,
-    lower_print,
-    lower_product,
-    lower_scan,
-    lower_sort,
-)
 from tilesmith.backends.cpu.planning.ahead import find_packed_operands, find_prefetches
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
@@ -74,9 +59,9 @@ class StatementLowering:
     def _statement(self, step: Step, region: Region) -> Statement | None:
         if isinstance(step, Nest):
             ahead = self._ahead.get(step, {})
-            return NestLowering(self._scope, self._schedule, step, ahead).lower()
+            return nests.lower_nest(self._scope, self._schedule, step, ahead)
         if isinstance(step, DotStep):
-            return lower_product(self._scope, self._schedule, step, self._packed.get(step.op))
+            return nests.lower_product(self._scope, self._schedule, step, self._packed.get(step.op))
         op = step.op
         rule = _WHOLE_TILES.get(type(op))
         if rule is not None:
@@ -95,7 +80,7 @@ class StatementLowering:
             return StoreElement(value, elements.access(op, ()), op.loc)
         if isinstance(op, Atomic):
             result = self._scope.variable(op.result) if op.result in self._scope.users else None
-            return lower_atomic(elements, op, (), result)
+            return nests.lower_atomic(elements, op, (), result)
         if isinstance(op, (ProgramBarrier, GridBarrier)):
             return None
         value = elements.compute(op, ())
@@ -148,12 +133,12 @@ class StatementLowering:
             loc=op.loc,
         )
 
-    def _carried(self, op: Loop | While, args: Sequence[Value]) -> tuple[Carried, ...]:
+    def _carried(self, op: Loop | While, args: Sequence[Value]) -> tuple[statements.Carried, ...]:
         variable = self._scope.variable
         tested = op.condition.args if isinstance(op, While) else (None,) * len(args)
         rows = zip(op.init, args, op.results, op.body.yielded, tested)
         return tuple(
-            Carried(
+            statements.Carried(
                 start=variable(start),
                 inside=variable(arg),
                 result=variable(result),
@@ -182,78 +167,73 @@ class StatementLowering:
 
 
 _WHOLE_TILES: dict[type[Operation], Callable[[GridScope, Any], Statement | None]] = {
-    Print: lower_print,
-    ReduceWith: lower_combination,
-    Scan: lower_scan,
-    ScanWith: lower_combination,
-    Sort: lower_sort,
+    Print: nests.lower_print,
+    ReduceWith: nests.lower_combination,
+    Scan: nests.lower_scan,
+    ScanWith: nests.lower_combination,
+    Sort: nests.lower_sort,
 }
 """Ops that go through whole tiles by themselves."""
 
 
-def lower_kernel(function: Function, schedule: Schedule) -> Kernel:
+def lower_kernel(function: Function, schedule: Schedule) -> statements.Kernel:
     """Plan all grids of a function, and say what they do."""
-    return _KernelLowering(function, schedule).lower()
-
-
-class _KernelLowering:
-    def __init__(self, function: Function, schedule: Schedule) -> None:
-        self._function = function
-        self._schedule = schedule
-        self._blocks = {block.name: schedule.symbols[block.name] for block in function.blocks}
-        self._scope = KernelScope(function, self._blocks)
-        self._partial: PartialAxes = find_partial_axes(function, schedule.symbols)
-
-    def lower(self) -> Kernel:
-        function, schedule = self._function, self._schedule
-        everything = VirtualTiles(definitions(function.body))
-        scope = GridScope(self._scope, everything, Program([]), schedule.target)
-        outside = StatementLowering(scope, schedule, self._partial, {}, {})
-        body: list[Statement | Grid] = []
-        for op in function.body.ops:
-            if isinstance(op, control_flow.Grid):
-                body.append(self._grid(op))
-                continue
+    blocks = {block.name: schedule.symbols[block.name] for block in function.blocks}
+    kernel, partial = KernelScope(function, blocks), find_partial_axes(function, schedule.symbols)
+    everything = VirtualTiles(definitions(function.body))
+    scope = GridScope(kernel, everything, Program([]), schedule.target)
+    outside = StatementLowering(scope, schedule, partial, {}, {})
+    body: list[Statement | statements.Grid] = []
+    for op in function.body.ops:
+        if isinstance(op, control_flow.Grid):
+            body.append(_lower_grid(function, op, schedule, kernel, partial))
+        else:
             statement = outside.scalar(op, function.body)
             body.extend(() if statement is None else (statement,))
-        return Kernel(
-            name=function.name,
-            parameters=tuple(self._parameter(p.value) for p in function.parameters),
-            block_sizes=self._blocks,
-            target=schedule.target,
-            options=schedule.cpu,
-            body=tuple(body),
-            shows_lines=bool(schedule.backend_options.get("output_origin_lines", True)),
-        )
+    values = [parameter.value for parameter in function.parameters]
+    return statements.Kernel(
+        name=function.name,
+        parameters=tuple(
+            kernel.tensor(value) if isinstance(value.type, TensorType) else kernel.variable(value)
+            for value in values
+        ),
+        block_sizes=blocks,
+        target=schedule.target,
+        options=schedule.cpu,
+        body=tuple(body),
+        shows_lines=bool(schedule.backend_options.get("output_origin_lines", True)),
+    )
 
-    def _parameter(self, value: Value) -> Tensor | Variable:
-        is_tensor = isinstance(value.type, TensorType)
-        return self._scope.tensor(value) if is_tensor else self._scope.variable(value)
 
-    def _grid(self, op: control_flow.Grid) -> Grid:
-        schedule = self._schedule
-        program, tiles = plan_grid(self._function, op.body, schedule)
-        records = self._scope.tensor, self._scope.variable
-        packed = find_packed_operands(self._function, op, tiles, schedule, records)
-        ahead = find_prefetches(op, program, tiles, schedule)
-        scope = GridScope(self._scope, tiles, program, schedule.target)
-        lowering = StatementLowering(scope, schedule, self._partial, packed, ahead)
-        options = schedule.grids.get(op.slot)
-        default = tuple(reversed(range(len(op.blocks))))
-        return Grid(
-            axes=lowering.axes(op),
-            order=default if options is None else options.order,
-            has_chosen_order=options is not None,
-            tiles=tuple(
-                scope.tile(value)
-                for value in program.buffers
-                if value not in program.aliases and value not in program.spilled
-            ),
-            packed=tuple(dict.fromkeys(operand.source for operand in packed.values())),
-            body=lowering.block(program.steps, op.body),
-            work=estimate_work(program, schedule),
-            loc=op.loc,
-        )
+def _lower_grid(
+    function: Function,
+    op: control_flow.Grid,
+    schedule: Schedule,
+    kernel: KernelScope,
+    partial: PartialAxes,
+) -> statements.Grid:
+    program, tiles = plan_grid(function, op.body, schedule)
+    records = kernel.tensor, kernel.variable
+    packed = find_packed_operands(function, op, tiles, schedule, records)
+    ahead = find_prefetches(op, program, tiles, schedule)
+    scope = GridScope(kernel, tiles, program, schedule.target)
+    lowering = StatementLowering(scope, schedule, partial, packed, ahead)
+    options = schedule.grids.get(op.slot)
+    default = tuple(reversed(range(len(op.blocks))))
+    return statements.Grid(
+        axes=lowering.axes(op),
+        order=default if options is None else options.order,
+        has_chosen_order=options is not None,
+        tiles=tuple(
+            scope.tile(value)
+            for value in program.buffers
+            if value not in program.aliases and value not in program.spilled
+        ),
+        packed=tuple(dict.fromkeys(operand.source for operand in packed.values())),
+        body=lowering.block(program.steps, op.body),
+        work=max(1, sum(_work(step, schedule) for step in program.steps)),
+        loc=op.loc,
+    )
 
 
 _ITERATIONS = 8
@@ -261,16 +241,12 @@ _ITERATIONS = 8
 _FLOPS_PER_ELEMENT = 8
 
 
-def estimate_work(program: Program, schedule: Schedule) -> int:
-    """Elements computed by one program."""
-    return max(1, sum(_work(step, schedule) for step in program.steps))
-
-
 def _numel(shape: Shape, schedule: Schedule) -> int:
     return prod(schedule.physical_shape(shape))
 
 
 def _work(step: Step, schedule: Schedule) -> int:
+    """Elements computed by a step."""
     if isinstance(step, Nest):
         return _numel(step.layout.space, schedule) * len(step.roots)
     op = step.op

@@ -1,30 +1,27 @@
-"""Nests of a plan as loop IR: what each step of the loops computes and writes."""
+"""Steps of a plan as loop IR: nests with what they compute and write, and whole tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.loop_ir import nests
-from tilesmith.backends.cpu.loop_ir.nests import Form, Write
+from tilesmith.backends.cpu.loop_ir import nests, whole_tiles
 from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.coordinates import (
-    Digit as DigitCoord,
-)
-from tilesmith.backends.cpu.planning.coordinates import (
-    Fixed as FixedCoord,
-)
-from tilesmith.backends.cpu.planning.steps import Nest, Root
+from tilesmith.backends.cpu.planning.coordinates import find_bound
+from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
+from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored, multiplies_tiles
 from tilesmith.dtypes import DType
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.foreign import Print
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.rearrangement import Gather, Join
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.types import Value
+from tilesmith.ir.ops.rearrangement import Gather, Join, Sort
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
+from tilesmith.ir.types import Shape, Value
 from tilesmith.schedule.schedule import Schedule
 
 NOWHERE: frozenset[int] = frozenset()
@@ -88,9 +85,9 @@ class ElementLowering:
             return ir.LoopIndex(coord.number)
         if isinstance(coord, coordinates.Indirect):
             return ir.Indirect(self.get((coord.value, coord.coords)))
-        if isinstance(coord, DigitCoord):
+        if isinstance(coord, coordinates.Digit):
             return ir.Digit(self.positions(coord.coords), coord.source, coord.shape, coord.axis)
-        return ir.Fixed(coord.position if isinstance(coord, FixedCoord) else 0)
+        return ir.Fixed(coord.position if isinstance(coord, coordinates.Fixed) else 0)
 
     def _lower(self, place: coordinates.Place) -> ir.Element:
         value, coords = place
@@ -146,37 +143,14 @@ def _elementwise(
     return ir.Apply(*lowering.common(op, coords, args), op.fn)
 
 
-def _cast(lowering: ElementLowering, op: Cast, coords: coordinates.Coords) -> ir.Element:
-    x = lowering.get((op.x, coords))
-    return ir.Convert(*lowering.common(op, coords, (x,)), op.bitcast)
-
-
-def _full(lowering: ElementLowering, op: Full, coords: coordinates.Coords) -> ir.Element:
-    return ir.Number(*lowering.common(op, coords, ()), op.value)
-
-
 def _tile_index(lowering: ElementLowering, op: TileIndex, coords: coordinates.Coords) -> ir.Element:
     begin = lowering.get((op.begin, ()))
-    position = lowering.position(coords[0])
-    return ir.PositionOf(*lowering.positional(op, coords, begin), position)
-
-
-def _arange(lowering: ElementLowering, op: Arange, coords: coordinates.Coords) -> ir.Element:
-    return ir.PositionOf(*lowering.positional(op, coords), lowering.position(coords[0]))
-
-
-def _block_size(lowering: ElementLowering, op: BlockSize, coords: coordinates.Coords) -> ir.Element:
-    return ir.BlockLength(*lowering.common(op, coords, ()), op.block)
+    return ir.PositionOf(*lowering.positional(op, coords, begin), lowering.position(coords[0]))
 
 
 def _view(lowering: ElementLowering, op: Operation, coords: coordinates.Coords) -> ir.Element:
     (place,) = coordinates.operands_at(op, coords)
     return ir.View(*lowering.common(op, coords, (lowering.get(place),)))
-
-
-def _gather(lowering: ElementLowering, op: Gather, coords: coordinates.Coords) -> ir.Element:
-    operands = tuple(map(lowering.get, coordinates.operands_at(op, coords)))
-    return ir.Gathered(*lowering.common(op, coords, operands))
 
 
 def _join(lowering: ElementLowering, op: Join, coords: coordinates.Coords) -> ir.Element:
@@ -188,84 +162,74 @@ ELEMENT_RULES: dict[
     type[Operation], Callable[[ElementLowering, Any, coordinates.Coords], ir.Element]
 ] = {
     Elementwise: _elementwise,
-    Cast: _cast,
+    Cast: lambda at, op, coords: ir.Convert(
+        *at.common(op, coords, (at.get((op.x, coords)),)), op.bitcast
+    ),
     Load: _load,
-    Full: _full,
+    Full: lambda at, op, coords: ir.Number(*at.common(op, coords, ()), op.value),
     TileIndex: _tile_index,
-    Arange: _arange,
-    BlockSize: _block_size,
+    Arange: lambda at, op, coords: ir.PositionOf(
+        *at.positional(op, coords), at.position(coords[0])
+    ),
+    BlockSize: lambda at, op, coords: ir.BlockLength(*at.common(op, coords, ()), op.block),
     Join: _join,
-    Gather: _gather,
+    Gather: lambda at, op, coords: ir.Gathered(
+        *at.common(op, coords, tuple(map(at.get, coordinates.operands_at(op, coords))))
+    ),
     **dict.fromkeys(VIEWS, _view),
 }
 
 
-class NestLowering:
-    """Lowers one nest."""
+def lower_nest(
+    scope: GridScope, schedule: Schedule, nest: Nest, ahead: Mapping[Load, tuple[int, ...]]
+) -> nests.Nest:
+    """A nest with all its writes."""
+    own = [root.place[0] for root in nest.roots if root.is_own_keep]
+    elements = ElementLowering(scope, own, ahead)
+    layout, options = nest.layout, schedule.cpu
+    is_plain = layout.form is nests.Form.ONE_BY_ONE or layout.vector_axis < 0
+    writes = tuple(_write(elements, nest, root) for root in nest.roots)
+    has_sums = any(isinstance(write, nests.ReduceElement) for write in writes)
+    return nests.Nest(
+        layout=layout,
+        writes=writes,
+        lanes=1 if is_plain else schedule.target.vector_lanes,
+        unroll=options.unroll if has_sums else 1,
+        may_stream=options.streaming_stores and not has_sums,
+    )
 
-    def __init__(
-        self,
-        scope: GridScope,
-        schedule: Schedule,
-        nest: Nest,
-        ahead: Mapping[Load, tuple[int, ...]],
-    ) -> None:
-        self._scope = scope
-        self._schedule = schedule
-        self._nest = nest
-        own = [root.place[0] for root in nest.roots if root.is_own_keep]
-        self._elements = ElementLowering(scope, own, ahead)
 
-    def lower(self) -> nests.Nest:
-        """The nest with all its writes."""
-        layout, options = self._nest.layout, self._schedule.cpu
-        is_plain = layout.form is Form.ONE_BY_ONE or layout.vector_axis < 0
-        has_sums = bool(self._nest.reductions)
-        return nests.Nest(
-            layout=layout,
-            writes=tuple(map(self._write, self._nest.roots)),
-            lanes=1 if is_plain else self._schedule.target.vector_lanes,
-            unroll=options.unroll if has_sums else 1,
-            may_stream=options.streaming_stores and not has_sums,
-        )
+def _write(elements: ElementLowering, nest: Nest, root: Root) -> nests.Write:
+    op, coords, scope = root.op, root.place[1], elements.scope
+    if root.target is not None:
+        return _keep(elements, nest, root, root.target)
+    if isinstance(op, Store):
+        value = elements.get(root.place)
+        return nests.StoreElement(value, elements.access(op, coords), op.loc)
+    if isinstance(op, Atomic):
+        has_memory = scope.has_memory(op.result)
+        result = elements.place(op.result, coords) if has_memory else None
+        return lower_atomic(elements, op, coords, result)
+    assert isinstance(op, Reduce)
+    if op.result.tile.rank:
+        target = elements.place(op.result, coords[: op.axis] + coords[op.axis + 1 :])
+    else:
+        target = scope.variable(op.result)
+    value = elements.get(root.place)
+    return nests.ReduceElement(value, op.reduction, op.result.tile.dtype, target, op.loc)
 
-    def _write(self, root: Root) -> Write:
-        op, coords = root.op, root.place[1]
-        if root.is_keep:
-            return self._keep(root)
-        if isinstance(op, Store):
-            value = self._elements.get(root.place)
-            return nests.StoreElement(value, self._elements.access(op, coords), op.loc)
-        if isinstance(op, Atomic):
-            has_memory = self._scope.has_memory(op.result)
-            result = self._elements.place(op.result, coords) if has_memory else None
-            return lower_atomic(self._elements, op, coords, result)
-        assert isinstance(op, Reduce)
-        return self._reduce(root, op)
 
-    def _keep(self, root: Root) -> nests.KeepElement:
-        assert root.target is not None
-        value, coords = self._elements.get(root.place), root.place[1]
-        store = self._scope.program.spilled.get(root.target)
-        if store is None:
-            target = self._elements.place(root.target, coords)
-        else:
-            target = self._elements.access(store, coords)
-        # Where the store itself is in this nest and stores this very tile, it does the work.
-        is_stored = store is not None and store.value is root.target
-        is_stored_too = is_stored and any(other.op is store for other in self._nest.roots)
-        return nests.KeepElement(value, target, root.is_own_keep, is_stored_too)
-
-    def _reduce(self, root: Root, op: Reduce) -> nests.ReduceElement:
-        coords = root.place[1]
-        rest = coords[: op.axis] + coords[op.axis + 1 :]
-        target: ir.Variable | ir.TilePlace = (
-            self._elements.place(op.result, rest)
-            if op.result.tile.rank
-            else self._scope.variable(op.result)
-        )
-        value = self._elements.get(root.place)
-        return nests.ReduceElement(value, op.reduction, op.result.tile.dtype, target, op.loc)
+def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> nests.KeepElement:
+    value, coords = elements.get(root.place), root.place[1]
+    store = elements.scope.program.spilled.get(kept)
+    if store is None:
+        target = elements.place(kept, coords)
+    else:
+        target = elements.access(store, coords)
+    # Where the store itself is in this nest and stores this very tile, it does the work.
+    is_stored = store is not None and store.value is kept
+    is_stored_too = is_stored and any(other.op is store for other in nest.roots)
+    return nests.KeepElement(value, target, root.is_own_keep, is_stored_too)
 
 
 def lower_atomic(
@@ -288,3 +252,118 @@ def lower_atomic(
         result=result,
         loc=op.loc,
     )
+
+
+def lower_product(
+    scope: GridScope, schedule: Schedule, step: DotStep, packed: whole_tiles.PackedOperand | None
+) -> whole_tiles.Product:
+    """A product into the scratch memory of its result."""
+    op, elements = step.op, ElementLowering(scope)
+    (*batch, m, k), n = op.lhs.tile.shape, op.rhs.tile.shape[-1]
+    bound = partial(find_bound, schedule, scope.kernel.block_sizes)
+    addend = (
+        None
+        if op.acc is None
+        else elements.get((op.acc, coordinates.own_coords(op.acc.tile.shape)))
+    )
+    starts_at: tuple[tuple[ir.Variable, ir.Variable], ...] = ()
+    if step.starts_in is not None:
+        pairs = zip(step.starts_in.body.args, step.starts_in.begins)
+        starts_at = tuple((scope.variable(at), scope.variable(begin)) for at, begin in pairs)
+    return whole_tiles.Product(
+        target=scope.tile(op.result),
+        lhs=_matrix(elements, op.lhs),
+        rhs=_matrix(elements, op.rhs),
+        addend=addend,
+        shape=(*batch, m, n, k),
+        bounds=(bound(m), bound(n), bound(k)),
+        dtype=op.result.tile.dtype,
+        accumulates=step.accumulates,
+        starts_at=starts_at,
+        uses_matrix_tiles=multiplies_tiles(op, schedule.target),
+        packed=packed,
+        loc=op.loc,
+    )
+
+
+def _matrix(elements: ElementLowering, value: Value) -> whole_tiles.Matrix:
+    coords, tiles = coordinates.own_coords(value.tile.shape), elements.scope.tiles
+    element, stored = elements.get((value, coords)), find_stored(value, tiles)
+    if stored is not None:
+        return whole_tiles.StoredMatrix(element, elements.scope.tile(stored))
+    found = find_matrix(value, tiles)
+    assert found is not None, f"{value.name} was to be kept"
+    axes = tuple(coord.number if isinstance(coord, coordinates.Axis) else None for coord in coords)
+    access = elements.access(found.load, found.coords)
+    return whole_tiles.LoadedMatrix(element, access, axes, found.steps)
+
+
+def lower_print(scope: GridScope, op: Print) -> whole_tiles.Print:
+    """A device print."""
+    elements = ElementLowering(scope)
+    places = [(value, coordinates.own_coords(value.tile.shape)) for value in op.values]
+    pairs = tuple((elements.get(place), place[0].tile.shape) for place in places)
+    return whole_tiles.Print(op.prefix, pairs, op.loc)
+
+
+def lower_sort(scope: GridScope, op: Sort) -> whole_tiles.SortLines | None:
+    """A sort; a line of one element is in order."""
+    is_single = op.x.tile.shape[op.axis].is_one
+    return None if is_single else whole_tiles.SortLines(scope.tile(op.result), op.axis, op.loc)
+
+
+def lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:
+    """A scan of one of the usual kinds."""
+    elements, shape = ElementLowering(scope), op.x.tile.shape
+    coords = coordinates.own_coords(shape)
+    return whole_tiles.Scan(
+        value=elements.get((op.x, coords)),
+        space=coordinates.space_of(shape),
+        along=_loop_of(shape, op.axis),
+        axis=op.axis,
+        kind=op.reduction,
+        is_reversed=op.reverse,
+        target=elements.place(op.result, coords),
+        loc=op.loc,
+    )
+
+
+def lower_combination(scope: GridScope, op: ReduceWith | ScanWith) -> whole_tiles.Combine:
+    """A combination of the user's own."""
+    elements, shape, variable = ElementLowering(scope), op.xs[0].tile.shape, scope.variable
+    coords, inner = coordinates.own_coords(shape), op.combine.ops[:-1]
+    others = op.others if isinstance(op, ReduceWith) else None
+    return whole_tiles.Combine(
+        values=tuple(elements.get((x, coords)) for x in op.xs),
+        space=coordinates.space_of(shape),
+        along=_loop_of(shape, op.axis),
+        axis=op.axis,
+        args=tuple(map(variable, op.combine.args)),
+        steps=tuple((variable(part.result), elements.compute(part, ())) for part in inner),
+        yielded=tuple(map(variable, op.combine.yielded)),
+        results=tuple(_result(elements, op, result) for result in op.results),
+        is_scan=isinstance(op, ScanWith),
+        is_reversed=isinstance(op, ScanWith) and op.reverse,
+        others=others or (0,) * len(op.xs),
+        loc=op.loc,
+        inner_locs=tuple(part.loc for part in op.combine.ops),
+    )
+
+
+def _result(
+    elements: ElementLowering, op: ReduceWith | ScanWith, result: Value
+) -> ir.Variable | ir.TilePlace | ir.Unread:
+    scope = elements.scope
+    if not result.tile.rank:
+        return scope.variable(result)
+    if not scope.has_memory(result):
+        return ir.Unread(scope.label(result))
+    coords = coordinates.own_coords(op.xs[0].tile.shape)
+    if isinstance(op, ReduceWith):
+        coords = coords[: op.axis] + coords[op.axis + 1 :]
+    return elements.place(result, coords)
+
+
+def _loop_of(shape: Shape, axis: int) -> int | None:
+    """The loop that goes along a dimension; None where that has one element."""
+    return None if shape[axis].is_one else len(coordinates.space_of(shape[:axis]))

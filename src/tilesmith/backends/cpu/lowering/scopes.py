@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tilesmith.backends.cpu.dots.shapes import compute_dtype
 from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
@@ -163,12 +163,7 @@ def _borrowed_hints(function: Function) -> dict[Value, str]:
         if isinstance(op, VIEWS) and op.result.name:
             found.setdefault(op.x, op.result.name)
         elif isinstance(op, (Loop, While)):
-            found.update(_next_names(op))
+            carried = op.carried if isinstance(op, Loop) else op.body.args
+            pairs = zip(carried, op.body.yielded)
+            found.update((new, f"new_{a.name}") for a, new in pairs if a.name and not new.name)
     return found
-
-
-def _next_names(op: Loop | While) -> Iterator[tuple[Value, str]]:
-    carried = op.carried if isinstance(op, Loop) else op.body.args
-    for arg, new in zip(carried, op.body.yielded):
-        if arg.name and not new.name:
-            yield new, f"new_{arg.name}"

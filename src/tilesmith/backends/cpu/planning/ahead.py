@@ -24,6 +24,7 @@ from tilesmith.backends.cpu.planning.coordinates import (
     Coords,
     Place,
     access_places,
+    find_bound,
     is_virtual,
     operands_at,
 )
@@ -167,8 +168,7 @@ class _Finder:
         return programs >= LEAST_PROGRAMS
 
     def _bound(self, dim: Dim) -> int | None:
-        is_known = all(isinstance(f, int) or f in self._blocks for f in dim.factors)
-        return self._schedule.physical(dim) if is_known else None
+        return find_bound(self._schedule, self._blocks, dim)
 
     def _origin(self, place: Place) -> Operation | None:
         """The tile's or tensor's positions that an index is a view of."""

@@ -7,6 +7,7 @@ reinterpreted position (behind a reshape), a fixed position, or one that a tile 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,7 +30,8 @@ from tilesmith.ir.axis_roles import (
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Select
-from tilesmith.ir.types import Shape, Value
+from tilesmith.ir.types import Dim, Shape, Value
+from tilesmith.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -172,3 +174,9 @@ def axes_of(coord: Coord) -> frozenset[int]:
     if isinstance(coord, (Digit, Indirect)):
         return frozenset().union(*map(axes_of, coord.coords))
     return frozenset()
+
+
+def find_bound(schedule: Schedule, blocks: Container[str], dim: Dim) -> int | None:
+    """How long a dimension is at most; None where that depends on a runtime size."""
+    is_known = all(isinstance(factor, int) or factor in blocks for factor in dim.factors)
+    return schedule.physical(dim) if is_known else None

@@ -82,11 +82,6 @@ class Nest:
     layout: Layout
     roots: list[Root] = field(default_factory=list[Root])
 
-    @property
-    def reductions(self) -> list[tuple[Root, Reduce]]:
-        """The roots that are reductions."""
-        return [(r, r.op) for r in self.roots if not r.is_keep and isinstance(r.op, Reduce)]
-
 
 @dataclass(frozen=True, eq=False)
 class DotStep:
