@@ -222,10 +222,7 @@ def _write(elements: ElementLowering, nest: Nest, root: Root) -> nests.Write:
 def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> nests.KeepElement:
     value, coords = elements.get(root.place), root.place[1]
     store = elements.scope.program.spilled.get(kept)
-    if store is None:
-        target = elements.place(kept, coords)
-    else:
-        target = elements.access(store, coords)
+    target = elements.place(kept, coords) if store is None else elements.access(store, coords)
     # Where the store itself is in this nest and stores this very tile, it does the work.
     is_stored = store is not None and store.value is kept
     is_stored_too = is_stored and any(other.op is store for other in nest.roots)

@@ -9,7 +9,6 @@ the row of the program that comes next is fetched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
 
 from tilesmith.analysis.affine import find_affine
@@ -21,7 +20,6 @@ from tilesmith.backends.cpu.loop_ir.elements import Tensor, Variable
 from tilesmith.backends.cpu.loop_ir.nests import Form
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand, PackedTensor
 from tilesmith.backends.cpu.planning.coordinates import (
-    Coords,
     Place,
     access_places,
     find_bound,
@@ -36,14 +34,14 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     find_stored,
     multiplies_tiles,
 )
-from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Numbered
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, Extent, Value
 from tilesmith.schedule.schedule import Schedule
 
@@ -52,15 +50,6 @@ LEAST_PROGRAMS = 4
 """Each program packs in its cache, which costs less than half of packing into memory."""
 _NEAR_BYTES = 512
 """Rows so close are better read where they are, though nobody would have to pack them."""
-
-
-@dataclass(frozen=True)
-class _Range:
-    """What a tile of a loop moves over."""
-
-    begin: Value
-    end: Value
-    block: str
 
 
 Records = tuple[Callable[[Value], Tensor], Callable[[Value], Variable]]
@@ -91,14 +80,20 @@ class _Finder:
         self._schedule = schedule
         self._records = records
         self._blocks = {block.name for block in function.blocks}
-        self._ranges = {arg: found for op in (grid, *_loops(grid.body)) for arg, found in _axes(op)}
+        self._ranges: dict[Value, tuple[Value, Value, str]] = {}
+        """Where the tiles of a loop begin and end, and their block."""
+        for op in (grid, *walk(grid.body)):
+            if isinstance(op, (Grid, Loop)):
+                self._ranges.update(zip(op.body.args, zip(op.begins, op.ends, op.blocks)))
 
     def find(self, written: frozenset[AliasGroup]) -> dict[Dot, PackedOperand]:
         """Operands by product."""
         found: dict[Dot, PackedOperand] = {}
         for dot in _dots(self._grid.body):
             is_stored = find_stored(dot.rhs, self._tiles) is not None
-            if dot.result.tile.rank != 2 or is_stored or self._uses_tiles(dot):
+            # Tile registers want another packing.
+            uses_tiles = multiplies_tiles(dot, self._schedule.target)
+            if dot.result.tile.rank != 2 or is_stored or uses_tiles:
                 continue
             matrix = find_matrix(dot.rhs, self._tiles)
             if matrix is None or alias_group(matrix.load.tensor) in written:
@@ -107,10 +102,6 @@ class _Finder:
             if operand is not None:
                 found[dot] = operand
         return found
-
-    def _uses_tiles(self, dot: Dot) -> bool:
-        """Tile registers want another packing."""
-        return multiplies_tiles(dot, self._schedule.target)
 
     def _operand(self, dot: Dot, matrix: LoadedMatrix) -> PackedOperand | None:
         load = matrix.load
@@ -121,7 +112,9 @@ class _Finder:
         places = access_places(load, load.result.tile.shape, matrix.coords)
         origins = [self._origin(places[axis]) for axis in axes]
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
-        packing = self._packing(dot, load.tensor)
+        block = self._block(dot)
+        dtypes = load.tensor.tensor.dtype, compute_dtype(dot.result.tile.dtype)
+        packing = Packing(*dtypes, block.columns, block.columns, block.lanes)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
         if not all(map(self._is_whole, origins, limits, (1, packing.width))):
             return None
@@ -134,13 +127,9 @@ class _Finder:
         k, n = (None if begin is None else variable(begin) for begin in begins)
         return PackedOperand(source, (k, n))
 
-    def _packing(self, dot: Dot, tensor: Value) -> Packing:
-        dtype = compute_dtype(dot.result.tile.dtype)
-        block = self._block(dot, dtype)
-        return Packing(tensor.tensor.dtype, dtype, block.columns, block.columns, block.lanes)
-
-    def _block(self, dot: Dot, dtype: DType) -> RegisterBlock:
+    def _block(self, dot: Dot) -> RegisterBlock:
         rows, columns = map(self._bound, dot.result.tile.shape)
+        dtype = compute_dtype(dot.result.tile.dtype)
         return register_block(self._schedule.target.vector_lanes, dtype, (rows, columns))
 
     def _pays(
@@ -152,20 +141,23 @@ class _Finder:
     ) -> bool | None:
         """Whether enough programs share a copy that is not too large; None: known at run time."""
         own, shared = axes
-        programs = self._programs(shared)
+        counts = [self._count(axis) for axis in shared]
         sizes = [size for size in tensor.tensor.shape if isinstance(size, int)]
         if prod(sizes) * packing.dtype.itemsize > MOST_BYTES:
             return False
         rows = self._bound(dot.result.tile.shape[0])
-        block = self._block(dot, packing.dtype)
-        k, n = (_known_or_not(tensor.tensor.strides[axis]) for axis in own)
+        block = self._block(dot)
+        strides = (tensor.tensor.strides[axis] for axis in own)
+        k, n = (
+            index(by) if isinstance(by, int) else Register(f"%{by}", LType(INDEX)) for by in strides
+        )
         view = View(Register("null", LType(POINTER)), (k, n), packing.source)
         product = rows, packing.dtype
         if reads_in_place(view, product, block, _NEAR_BYTES):
             return False
-        if programs is None or len(sizes) < tensor.tensor.rank:
+        if None in counts or len(sizes) < tensor.tensor.rank:
             return False if reads_in_place(view, product, block) else None
-        return programs >= LEAST_PROGRAMS
+        return prod(count or 0 for count in counts) >= LEAST_PROGRAMS
 
     def _bound(self, dim: Dim) -> int | None:
         return find_bound(self._schedule, self._blocks, dim)
@@ -187,44 +179,23 @@ class _Finder:
             (dim,) = origin.result.tile.shape
             return limit in (dim.symbol, self._bound(dim))
         moved = self._ranges.get(origin.begin) if isinstance(origin, TileIndex) else None
-        if moved is None or not moved.block or self._constant(moved.begin) != 0:
+        if moved is None:
+            return False
+        begin, end, block = moved
+        if not block or self._tiles.constant_number(begin) != 0:
             return False
         # A size of run time may go by another name: of the other operand's dimension.
-        is_named = self._tiles.definitions.get(moved.end) is None and isinstance(limit, str)
-        is_covered = is_named or self._constant(moved.end) == limit
-        return is_covered and self._schedule.symbols[moved.block] % multiple == 0
-
-    def _constant(self, value: Value) -> int | None:
-        op = self._tiles.definitions.get(value)
-        return int(op.value) if isinstance(op, Full) else None
-
-    def _programs(self, axes: tuple[int, ...]) -> int | None:
-        counts = [self._count(axis) for axis in axes]
-        return None if None in counts else prod(count or 0 for count in counts)
+        is_named = self._tiles.definitions.get(end) is None and isinstance(limit, str)
+        is_covered = is_named or self._tiles.constant_number(end) == limit
+        return is_covered and self._schedule.symbols[block] % multiple == 0
 
     def _count(self, axis: int) -> int | None:
-        grid = self._grid
-        begin, end = (self._constant(bounds[axis]) for bounds in (grid.begins, grid.ends))
+        grid, constant = self._grid, self._tiles.constant_number
+        begin, end = constant(grid.begins[axis]), constant(grid.ends[axis])
         block = grid.blocks[axis]
         if begin is None or end is None:
             return None
-        return max(0, -(-(end - begin) // (self._schedule.symbols[block] if block else 1)))
-
-
-def _known_or_not(stride: Extent) -> Register:
-    return index(stride) if isinstance(stride, int) else Register(f"%{stride}", LType(INDEX))
-
-
-def _axes(op: Grid | Loop) -> Iterator[tuple[Value, _Range]]:
-    for arg, begin, end, block in zip(op.body.args, op.begins, op.ends, op.blocks):
-        yield arg, _Range(begin, end, block)
-
-
-def _loops(region: Region) -> Iterator[Loop]:
-    for op in region.ops:
-        if isinstance(op, Loop):
-            yield op
-            yield from _loops(op.body)
+        return max(0, -(-int(end - begin) // (self._schedule.symbols[block] if block else 1)))
 
 
 def _dots(region: Region) -> Iterator[Dot]:
@@ -268,17 +239,10 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
         return
     for root in nest.roots:
         for (_, coords), op in root.closure(tiles).nodes.items():
-            if not isinstance(op, Load) or op.bases is not None:
-                continue
-            if _is_contiguous(op, coords, nest, tiles):
-                yield op
-
-
-def _is_contiguous(op: Load, coords: Coords, nest: Nest, tiles: VirtualTiles) -> bool:
-    places = access_places(op, op.result.tile.shape, coords)[: len(op.indices)]
-    steps = [tiles.derivative(place, nest.layout.vector_axis) for place in places]
-    moved = [(step, by) for step, by in zip(steps, op.tensor.tensor.strides) if step != 0]
-    return moved == [(1, 1)]
+            if isinstance(op, Load) and op.bases is None:
+                places = access_places(op, op.result.tile.shape, coords)
+                if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
+                    yield op
 
 
 def _to_next_program(
@@ -287,8 +251,5 @@ def _to_next_program(
     grid, axis = along
     begin, block = grid.body.args[axis], grid.blocks[axis]
     size = schedule.symbols[block] if block else 1
-    found: list[int] = []
-    for moving in op.indices:
-        form = find_affine(moving, tiles.definitions)
-        found.append(0 if form is None else dict(form.base).get(begin, 0) * size)
-    return tuple(found)
+    forms = [find_affine(moving, tiles.definitions) for moving in op.indices]
+    return tuple(0 if form is None else dict(form.base).get(begin, 0) * size for form in forms)

@@ -12,21 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.ir.axis_roles import (
-    Accessed,
-    Gathered,
-    Inserted,
-    Joined,
-    Kept,
-    Numbered,
-    OperandRoles,
-    Permuted,
-    Picked,
-    Repeated,
-    Reshaped,
-    Role,
-    Uniform,
-)
+from tilesmith.ir import axis_roles as forms
+from tilesmith.ir.axis_roles import OperandRoles, Role
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Select
@@ -78,7 +65,8 @@ Place = tuple[Value, Coords]
 """A tile and the position of one of its elements."""
 
 _VIRTUAL_FORMS = (
-    Kept, Uniform, Numbered, Inserted, Repeated, Permuted, Reshaped, Joined, Picked, Gathered,
+    forms.Kept, forms.Uniform, forms.Numbered, forms.Inserted, forms.Repeated, forms.Permuted,
+    forms.Reshaped, forms.Joined, forms.Picked, forms.Gathered,
 )  # fmt: skip
 """Forms in which an element of a result comes from at most one element of each operand."""
 
@@ -86,7 +74,7 @@ _VIRTUAL_FORMS = (
 @cache
 def is_virtual(cls: type[Operation]) -> bool:
     """Whether results of such ops need no memory: elements are computed where they are used."""
-    if isinstance(cls.form, Accessed):
+    if isinstance(cls.form, forms.Accessed):
         return Trait.WRITES not in cls.traits
     return isinstance(cls.form, _VIRTUAL_FORMS) and Trait.PURE in cls.traits
 
@@ -105,15 +93,15 @@ def own_coords(shape: Shape) -> Coords:
 def operands_at(op: Operation, coords: Coords) -> list[Place]:
     """The elements that the element of ``op``'s result at ``coords`` is computed from."""
     form = op.form
-    if isinstance(form, Kept):
+    if isinstance(form, forms.Kept):
         return [(value, coords) for value in op.operand_values()]
-    if isinstance(form, Accessed):
+    if isinstance(form, forms.Accessed):
         assert isinstance(op, (Load, Store, Atomic))
         return access_places(op, op.result.tile.shape, coords)
-    if isinstance(form, Reshaped):
+    if isinstance(form, forms.Reshaped):
         (x,) = op.operand_values()
         return [(x, _of_reshape(x.tile.shape, op.result.tile.shape, coords))]
-    if isinstance(form, Joined):
+    if isinstance(form, forms.Joined):
         sides = [(value, coords[:-1]) for value in op.operand_values()]
         last = coords[-1]
         return [sides[last.position]] if isinstance(last, Fixed) else sides
@@ -122,7 +110,7 @@ def operands_at(op: Operation, coords: Coords) -> list[Place]:
     pairs = zip(op.operand_values(), op.axis_roles())
     places = [(value, _placed(op, value, roles, coords)) for value, roles in pairs]
     # The positions of a gather are known before its element.
-    return places[::-1] if isinstance(form, Gathered) else places
+    return places[::-1] if isinstance(form, forms.Gathered) else places
 
 
 def _placed(op: Operation, value: Value, roles: OperandRoles, coords: Coords) -> Coords:
@@ -161,9 +149,9 @@ def _of_reshape(source: Shape, result: Shape, coords: Coords) -> Coords:
     if space_of(source) == space_of(result):
         wide = iter(c for c, dim in zip(coords, result) if not dim.is_one)
         return tuple(ZERO if dim.is_one else next(wide) for dim in source)
-    digits = range(len(source))
     return tuple(
-        ZERO if source[axis].is_one else Digit(coords, result, source, axis) for axis in digits
+        ZERO if dim.is_one else Digit(coords, result, source, axis)
+        for axis, dim in enumerate(source)
     )
 
 

@@ -9,15 +9,13 @@ virtual: each nest reads the elements it needs when it needs them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere
-from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_disjoint
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, may_conflict
 from tilesmith.backends.cpu.planning.coordinates import access_places, own_coords, space_of
-from tilesmith.backends.cpu.planning.plan import plan_program
+from tilesmith.backends.cpu.planning.plan import final_users, plan_program
 from tilesmith.backends.cpu.planning.steps import Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import (
-    Closure,
     VirtualTiles,
     find_matrix,
     find_stored,
@@ -30,7 +28,7 @@ from tilesmith.ir.ops.control_flow import Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.traversal import definitions, values_used_by, walk
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
@@ -61,10 +59,10 @@ def plan_grid(
 
 
 def _dot_operands(region: Region, tiles: VirtualTiles) -> set[Value]:
-    dots = [op for op in walk(region) if isinstance(op, Dot)]
     return {
         value
-        for dot in dots
+        for dot in walk(region)
+        if isinstance(dot, Dot)
         for value in (dot.lhs, dot.rhs)
         if find_stored(value, tiles) is None and find_matrix(value, tiles) is None
     }
@@ -91,12 +89,13 @@ class _Evaluations:
         self._definitions = tiles.definitions
         for number, (nest, depth) in enumerate(_nests(program.steps)):
             for root in nest.roots:
-                own = root.is_own_keep
-                closure = root.closure(tiles)
-                self._add_users(closure)
+                nodes = root.closure(tiles).nodes
+                for (value, _), op in nodes.items():
+                    for operand in op.operand_values():
+                        self.users.setdefault(operand, set()).add(value)
                 self.roots.update(value for value, _ in root.places())
-                kept = root.target if own else None
-                made = {v: op for (v, _), op in closure.nodes.items() if v is not kept}
+                kept = root.target if root.is_own_keep else None
+                made = {v: op for (v, _), op in nodes.items() if v is not kept}
                 for value in made:
                     self.nests.setdefault(value, set()).add(number)
                 self.is_repeated.update(
@@ -104,11 +103,6 @@ class _Evaluations:
                     for value, op in made.items()
                     if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]
                 )
-
-    def _add_users(self, closure: Closure) -> None:
-        for (value, _), op in closure.nodes.items():
-            for operand in op.operand_values():
-                self.users.setdefault(operand, set()).add(value)
 
     def users_behind_views(self, value: Value) -> set[Value]:
         """Tiles computed from a tile, directly or from a view of it; empty when a root uses it."""
@@ -123,7 +117,7 @@ class _Evaluations:
 
 
 def _find_worth_keeping(region: Region, program: Program, tiles: VirtualTiles) -> set[Value]:
-    depths = dict(_depths(region, 0))
+    depths = {op: len(loops) for op, loops in _with_loops(region, ())}
     made = _Evaluations(program, tiles, depths)
     worthwhile = {
         value
@@ -139,14 +133,6 @@ def _find_worth_keeping(region: Region, program: Program, tiles: VirtualTiles) -
         )
 
     return {value for value in worthwhile if not is_covered(value)}
-
-
-def _depths(region: Region, depth: int) -> Iterator[tuple[Operation, int]]:
-    for op in region.ops:
-        yield op, depth
-        inside = depth + (len(op.regions()) > 0 and op.name in ("loop", "while"))
-        for inner in op.regions():
-            yield from _depths(inner, inside)
 
 
 def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -> bool:
@@ -198,29 +184,19 @@ def _is_last_reader(op: Store, value: Value, region: Region, tiles: VirtualTiles
         return False
     reached, readers = {value}, list[Operation]()
     for user in region.ops:
-        if reached.isdisjoint(_read_by(user)):
+        if reached.isdisjoint(values_used_by([user])):
             continue
         if user.results and not any(map(tiles.is_stored, user.results)):
             reached.update(user.results)
         elif user is not op:
             readers.append(user)
-    before = _all_behind(op, region)
-    return all(reader in before for reader in readers)
-
-
-def _read_by(op: Operation) -> set[Value]:
-    inner = (nested for region in op.regions() for nested in walk(region))
-    return {value for reader in (op, *inner) for value in reader.operand_values()}
-
-
-def _all_behind(op: Operation, region: Region) -> set[Operation]:
-    """The ops of the region whose results an op needs, directly or not."""
-    needed, found = _read_by(op), set[Operation]()
+    # The ops whose results the store needs, directly or not.
+    needed, before = set(values_used_by([op])), set[Operation]()
     for earlier in reversed(region.ops):
         if not needed.isdisjoint(earlier.results):
-            found.add(earlier)
-            needed |= _read_by(earlier)
-    return found
+            before.add(earlier)
+            needed.update(values_used_by([earlier]))
+    return before.issuperset(readers)
 
 
 def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
@@ -247,75 +223,37 @@ def _is_known_before(op: Store, made_by: Operation, region: Region, tiles: Virtu
     return not any(tiles.definitions.get(value) in later for value, _ in leaves)
 
 
-@dataclass(frozen=True)
-class _Spot:
-    """An op's position in program order and the loops around it."""
-
-    number: int
-    loops: tuple[Operation, ...]
-
-
 def find_unsafe_loads(region: Region, tiles: VirtualTiles) -> frozenset[Value]:
     """The tiles loaded in a grid's body that some write may change before a use."""
-    return frozenset(_Finder(region, tiles).unsafe())
+    loops = dict(_with_loops(region, ()))
+    order = {op: number for number, op in enumerate(loops)}
+    accesses = [access for op in loops for access in find_accesses(op, tiles.definitions)]
+    writes = [access for access in accesses if access.writes]
 
-
-class _Finder:
-    def __init__(self, region: Region, tiles: VirtualTiles) -> None:
-        self._tiles = tiles
-        self._spots: dict[Operation, _Spot] = {}
-        self._users: dict[Value, list[Operation]] = {}
-        self._collect(region, ())
-        self._writes = [
-            access
-            for op in self._spots
-            for access in find_accesses(op, tiles.definitions)
-            if access.writes
-        ]
-
-    def unsafe(self) -> Iterator[Value]:
-        for op in self._spots:
-            if isinstance(op, Load) and op.result.tile.rank and self._is_unsafe(op):
-                yield op.result
-
-    def _collect(self, region: Region, loops: tuple[Operation, ...]) -> None:
-        for op in region.ops:
-            self._spots[op] = _Spot(len(self._spots), loops)
-            for value in op.operand_values():
-                self._users.setdefault(value, []).append(op)
-            inside = (*loops, op) if isinstance(op, (Loop, While)) else loops
-            for inner in op.regions():
-                self._collect(inner, inside)
-
-    def _final_users(self, value: Value, seen: set[Operation]) -> Iterator[Operation]:
-        """The ops at whose place an element of ``value`` is computed."""
-        for op in self._users.get(value, ()):
-            if op in seen:
-                continue
-            seen.add(op)
-            if len(op.results) == 1 and not self._tiles.is_stored(op.result):
-                yield from self._final_users(op.result, seen)
-            else:
-                yield op
-
-    def _is_unsafe(self, op: Load) -> bool:
-        (access,) = find_accesses(op, self._tiles.definitions)
-        writes = [write for write in self._writes if _may_meet(access, write)]
-        if not writes:
-            return False
-        users = list(self._final_users(op.result, set()))
-        return any(self._comes_between(access, write, user) for write in writes for user in users)
-
-    def _comes_between(self, load: Access, write: Access, user: Operation) -> bool:
-        start, middle, end = (self._spots[op] for op in (load.op, write.op, user))
+    def comes_between(load: Access, write: Access, user: Operation) -> bool:
         if write.op is user:
-            return not is_update(load, write, self._tiles)
-        if start.number < middle.number < end.number:
+            return not is_update(load, write, tiles)
+        if order[load.op] < order[write.op] < order[user]:
             return True
-        shared = set(middle.loops) & set(end.loops)
-        return bool(shared - set(start.loops))
+        shared = set(loops[write.op]) & set(loops[user])
+        return bool(shared - set(loops[load.op]))
+
+    def is_unsafe(load: Access) -> bool:
+        meeting = [write for write in writes if may_conflict(load, write)]
+        users = final_users(load.op.result, region, tiles) if meeting else ()
+        return any(comes_between(load, write, user) for write in meeting for user in users)
+
+    loads = [access for access in accesses if isinstance(access.op, Load)]
+    loads = [load for load in loads if load.op.result.tile.rank]
+    return frozenset(load.op.result for load in loads if is_unsafe(load))
 
 
-def _may_meet(load: Access, write: Access) -> bool:
-    is_same_group = load.group is None or write.group is None or load.group == write.group
-    return is_same_group and not is_disjoint(load, write)
+def _with_loops(
+    region: Region, loops: tuple[Operation, ...]
+) -> Iterator[tuple[Operation, tuple[Operation, ...]]]:
+    """All ops in program order, each with the loops around it."""
+    for op in region.ops:
+        yield op, loops
+        inside = (*loops, op) if isinstance(op, (Loop, While)) else loops
+        for inner in op.regions():
+            yield from _with_loops(inner, inside)

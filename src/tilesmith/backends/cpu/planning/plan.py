@@ -7,7 +7,7 @@ joins the earliest nest of its layout that comes after everything it depends on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
 from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_coords
@@ -22,7 +22,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, ProgramBarrier, Store
 from tilesmith.ir.ops.rearrangement import Select, Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
-from tilesmith.ir.traversal import count_uses, walk
+from tilesmith.ir.traversal import count_uses, values_used_by, walk
 from tilesmith.ir.types import TileType, Value
 from tilesmith.schedule.schedule import Schedule
 
@@ -65,7 +65,8 @@ class RegionPlanner:
         elif isinstance(op, (Store, Atomic)) and op.value.tile.rank:
             self._visit_access(op)
         elif isinstance(op, Reduce):
-            self._visit_reduction(op)
+            self._program.buffers.update({op.result: None} if op.result.tile.rank else {})
+            self._order.add_root(Root(op, (op.x, own_coords(op.x.tile.shape))), op.results)
         elif isinstance(op, (Scan, ReduceWith, ScanWith, Print)):
             self._visit_whole(op)
         elif isinstance(op, Sort):
@@ -97,11 +98,6 @@ class RegionPlanner:
             self._program.buffers[op.result] = None
         self._order.add_root(root, op.results)
 
-    def _visit_reduction(self, op: Reduce) -> None:
-        if op.result.tile.rank:
-            self._program.buffers[op.result] = None
-        self._order.add_root(Root(op, (op.x, own_coords(op.x.tile.shape))), op.results)
-
     def keep(self, value: Value, target: Value) -> None:
         """Store a tile in the buffer of ``target``."""
         self._program.buffers.setdefault(target, None)
@@ -116,13 +112,11 @@ class RegionPlanner:
         zero = self._tiles.definitions.get(accumulator) if accumulator is not None else None
         if isinstance(zero, Full) and zero.value == 0:
             accumulator = None
-        if accumulator is not None and not self._holds(op.result, accumulator):
+        buffer_of = self._program.buffer_of
+        if accumulator is not None and buffer_of(op.result) is not buffer_of(accumulator):
             self.keep(accumulator, op.result)
         step = DotStep(op, accumulator is not None, self._program.starts.get(op))
         self._order.append_reading(step, (op.lhs, op.rhs), op.results)
-
-    def _holds(self, result: Value, accumulator: Value) -> bool:
-        return self._program.buffer_of(result) is self._program.buffer_of(accumulator)
 
     def _visit_control_flow(self, op: Loop | While | If) -> None:
         if isinstance(op, If):
@@ -136,9 +130,7 @@ class RegionPlanner:
             for access in accesses_in(region, self._tiles.definitions)
         ]
         self._order.append(OpStep(op, bodies), touched, op.results)
-        used = [
-            v for region in op.regions() for inner in walk(region) for v in inner.operand_values()
-        ]
+        used = values_used_by([inner for region in op.regions() for inner in region.ops])
         leaves = self._tiles.join(
             [(v, own_coords(v.tile.shape)) for v in used if isinstance(v.type, TileType)]
         ).leaves
@@ -187,20 +179,18 @@ class RegionPlanner:
         direct = [pair for pair in pairs if can_write_directly(*pair, args, self._tiles)]
         late: list[tuple[Value, Value]] = []
         for new, arg in pairs:
-            if (new, arg) not in direct and not self._is_safe_source(new, args):
-                copy = new.like(new.type)
-                self.keep(new, copy)
-                late.append((copy, arg))
-            elif (new, arg) not in direct:
-                late.append((new, arg))
+            if (new, arg) in direct:
+                continue
+            source = new
+            # In a buffer of its own no hand-over changes it.
+            if not self._tiles.is_stored(new) or self._program.buffer_of(new) in args:
+                source = new.like(new.type)
+                self.keep(new, source)
+            late.append((source, arg))
         # Carried tiles change from here on, so nothing may join an earlier nest.
         self._order.close()
         for new, arg in [*direct, *late]:
             self.keep(new, arg)
-
-    def _is_safe_source(self, new: Value, args: set[Value]) -> bool:
-        """Whether a value lies in a buffer of its own, which no hand-over changes."""
-        return self._tiles.is_stored(new) and self._program.buffer_of(new) not in args
 
     def _plan_branch(self, op: If) -> tuple[list[Step], ...]:
         steps: list[list[Step]] = []
@@ -239,7 +229,9 @@ def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> b
         leaves = tiles.closure((dot.acc, own_coords(dot.acc.tile.shape))).leaves
         if not all(is_identity(place) for place in leaves if place[0] is arg):
             return False
-    return _is_done_with(arg, dot, region, tiles)
+    # Nothing after the product may look at the old content of the carried tile.
+    order = {op: n for n, top in enumerate(region.ops) for op in walk(Region((), (top,)))}
+    return all(order[user] <= order[dot] for user in final_users(arg, region, tiles))
 
 
 def find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot | None:
@@ -255,32 +247,13 @@ def find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot
         return None
     is_own = takes_over(new, arg, op.body, tiles)
     is_fixed = not set(op.blocks) & {name for dim in arg.tile.shape for name in dim.symbols}
-    uses = sum(value is arg for inner in walk(op.body) for value in inner.operand_values())
-    return dot if is_own and is_fixed and uses == 1 and _surely_runs(op, tiles) else None
+    uses = sum(value is arg for value in values_used_by(op.body.ops))
+    ranges = zip(map(tiles.constant_number, op.begins), map(tiles.constant_number, op.ends))
+    surely_runs = all(x is not None and y is not None and x < y for x, y in ranges)
+    return dot if is_own and is_fixed and uses == 1 and surely_runs else None
 
 
-def _surely_runs(op: Loop, tiles: VirtualTiles) -> bool:
-    for begin, end in zip(op.begins, op.ends):
-        first, last = tiles.constant_number(begin), tiles.constant_number(end)
-        if first is None or last is None or first >= last:
-            return False
-    return True
-
-
-def _is_done_with(arg: Value, dot: Dot, region: Region, tiles: VirtualTiles) -> bool:
-    """Whether nothing after the product looks at the old content of the carried tile."""
-    order = {op: number for number, top in enumerate(region.ops) for op in _within(top)}
-    users = _final_users(arg, region, tiles)
-    return all(order[user] <= order[dot] for user in users)
-
-
-def _within(op: Operation) -> Iterator[Operation]:
-    yield op
-    for region in op.regions():
-        yield from walk(region)
-
-
-def _final_users(arg: Value, region: Region, tiles: VirtualTiles) -> list[Operation]:
+def final_users(arg: Value, region: Region, tiles: VirtualTiles) -> list[Operation]:
     """The ops at whose place elements of a tile are read, through virtual tiles."""
     reached, found = {arg}, list[Operation]()
     for op in walk(region):

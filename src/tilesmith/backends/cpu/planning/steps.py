@@ -7,20 +7,14 @@ it fills. The lanes of a nest go along the loop that moves through memory elemen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilesmith.analysis.memory_conflicts import (
-    Access,
-    find_accesses,
-    is_disjoint,
-    is_same_place,
-)
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place, may_conflict
 from tilesmith.backends.cpu.loop_ir.nests import Form, Layout
 from tilesmith.backends.cpu.planning.coordinates import (
     Place,
     access_places,
-    aligned,
     own_coords,
     space_of,
 )
@@ -35,7 +29,7 @@ from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 
@@ -160,7 +154,7 @@ class StepOrder:
         first = max(self._floor, self._after_operands(root), self._after_accesses(accesses))
         if root.target is not None:
             first = max(first, self._read_at.get(self._program.buffer_of(root.target), -1) + 1)
-        leaves = [value for value, _ in self._closure_leaves(root)]
+        leaves = [value for value, _ in root.closure(self._tiles).leaves]
         for number in range(first, len(self.steps)):
             step = self.steps[number]
             if isinstance(step, Nest) and step.layout == layout:
@@ -182,12 +176,9 @@ class StepOrder:
         for value in map(self._program.buffer_of, read):
             self._read_at[value] = max(number, self._read_at.get(value, -1))
 
-    def _closure_leaves(self, root: Root) -> Collection[Place]:
-        return root.closure(self._tiles).leaves
-
     def _after_operands(self, root: Root) -> int:
         first = 0
-        for value, coords in self._closure_leaves(root):
+        for value, coords in root.closure(self._tiles).leaves:
             number = self._made_at.get(self._program.buffer_of(value))
             if number is not None:
                 first = max(first, number + (not self._is_in_registers(number, (value, coords))))
@@ -201,9 +192,8 @@ class StepOrder:
         return any(root.is_own_keep and root.target is place[0] for root in step.roots)
 
     def _root_accesses(self, root: Root) -> list[Access]:
-        closure = root.closure(self._tiles)
         found: list[Access] = []
-        for place, op in closure.nodes.items():
+        for place, op in root.closure(self._tiles).nodes.items():
             if isinstance(op, Load):
                 found.extend(find_accesses(op, self._tiles.definitions))
                 self._moved.update(() if is_identity(place) else found[-1:])
@@ -236,11 +226,7 @@ class StepOrder:
 
     def _order(self, old: Access, new: Access) -> int:
         """Whether an access may come before an earlier one, in the same nest, or only after it."""
-        if not (old.writes or new.writes):
-            return _APART
-        if not (old.group is None or new.group is None or old.group == new.group):
-            return _APART
-        if is_disjoint(old, new):
+        if not may_conflict(old, new):
             return _APART
         return _WITH if self._is_element_wise(old, new) else _AFTER
 
@@ -267,7 +253,12 @@ def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout
         return Layout(space, Form.ONE_BY_ONE, -1)
     if not space:
         return Layout(space, Form.ROWS, -1)
-    axis = _best_axis(root, space, tiles, schedule)
+    scores = [_score(root, axis, tiles) for axis in range(len(space))]
+    for axis, dim in enumerate(space):
+        if schedule.physical(dim) < schedule.target.vector_lanes:
+            scores[axis] -= _SHORT_AXIS
+    # The last of equal ones: tiles are row-major.
+    axis = max(range(len(space)), key=lambda axis: (scores[axis], axis))
     if root.is_keep or not isinstance(root.op, Reduce):
         return Layout(space, Form.ROWS, axis)
     if shape[root.op.axis].is_one:
@@ -278,40 +269,22 @@ def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout
     return Layout(space, Form.COLUMNS, axis, reduced)
 
 
-def _best_axis(root: Root, space: tuple[Dim, ...], tiles: VirtualTiles, schedule: Schedule) -> int:
-    scores = [_score(root, axis, tiles) for axis in range(len(space))]
-    for axis, dim in enumerate(space):
-        if schedule.physical(dim) < schedule.target.vector_lanes:
-            scores[axis] -= _SHORT_AXIS
-    # The last of equal ones: tiles are row-major.
-    return max(range(len(space)), key=lambda axis: (scores[axis], axis))
-
-
 def _score(root: Root, axis: int, tiles: VirtualTiles) -> int:
-    closure = root.closure(tiles)
     total = 0
-    for (_, coords), op in closure.nodes.items():
+    for (_, coords), op in root.closure(tiles).nodes.items():
         if isinstance(op, Load):
             places = access_places(op, op.result.tile.shape, coords)
             total += _access_score(op, places, axis, tiles)
     if not root.is_keep and isinstance(root.op, Store):
-        places = root.places()[1:]
-        total += 2 * _access_score(root.op, places, axis, tiles)
-    if root.is_keep:
-        wide = [c for c in aligned(root.place[0], root.place[0].tile.shape, root.place[1])]
-        total += 1 if axis == len(wide) - 1 else 0
-    return total
+        total += 2 * _access_score(root.op, root.places()[1:], axis, tiles)
+    return total + (root.is_keep and axis == len(root.place[1]) - 1)
 
 
 def _access_score(
     op: Load | Store | Atomic, places: list[Place], axis: int, tiles: VirtualTiles
 ) -> int:
-    strides = op.tensor.tensor.strides
-    steps = [tiles.derivative(place, axis) for place in places[: len(op.indices)]]
     has_bases = not isinstance(op, Atomic) and op.bases is not None
     if has_bases and axis in tiles.axes(places[len(op.indices)]):
         return _BROKEN
-    if all(step == 0 for step in steps):
-        return 0
-    moved = [(step, stride) for step, stride in zip(steps, strides) if step != 0]
-    return _CONTIGUOUS if moved == [(1, 1)] else _BROKEN
+    moved = tiles.moved_strides(op, places, axis)
+    return (_CONTIGUOUS if moved == [(1, 1)] else _BROKEN) if moved else 0

@@ -17,9 +17,9 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import ExpandDims, Permute, Reshape
-from tilesmith.ir.types import TileType, Value
+from tilesmith.ir.types import Extent, TileType, Value
 from tilesmith.targets import Target
 
 _SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt", "rsqrt"})
@@ -99,7 +99,9 @@ class VirtualTiles:
             return 0
         op = self.definitions.get(value)
         if op is not None and isinstance(op.form, Numbered):
-            return self._of_coordinate(coords[0], axis)
+            if isinstance(coords[0], coordinates.Indirect):
+                return self.derivative((coords[0].value, coords[0].coords), axis)
+            return 1 if isinstance(coords[0], coordinates.Axis) else None
         if op is None or self.is_stored(value) or isinstance(op.form, (Accessed, Joined)):
             return None
         places = coordinates.operands_at(op, coords)
@@ -109,17 +111,16 @@ class VirtualTiles:
             return None
         return self.derivative(places[-1], axis)
 
-    def _of_coordinate(self, coord: coordinates.Coord, axis: int) -> int | None:
-        if isinstance(coord, coordinates.Indirect):
-            return self.derivative((coord.value, coord.coords), axis)
-        return 1 if isinstance(coord, coordinates.Axis) else None
-
     def _of_function(
         self, op: Elementwise, places: list[coordinates.Place], axis: int
     ) -> int | None:
         parts = [self.derivative(place, axis) for place in places]
         if op.fn == "mul":
-            return self._of_product(places, parts)
+            for (value, _), part in zip(places, reversed(parts)):
+                factor = self.constant(value)
+                if factor is not None and part is not None:
+                    return factor * part
+            return None
         if op.fn not in ("add", "sub", "neg") or any(part is None for part in parts):
             return None
         numbers = [part or 0 for part in parts]
@@ -127,12 +128,12 @@ class VirtualTiles:
             return -numbers[0]
         return numbers[0] + numbers[1] if op.fn == "add" else numbers[0] - numbers[1]
 
-    def _of_product(self, places: list[coordinates.Place], parts: list[int | None]) -> int | None:
-        for (value, _), part in zip(places, reversed(parts)):
-            factor = self.constant(value)
-            if factor is not None and part is not None:
-                return factor * part
-        return None
+    def moved_strides(
+        self, op: Load | Store | Atomic, places: list[coordinates.Place], axis: int
+    ) -> list[tuple[int | None, Extent]]:
+        """Of the indices that grow with a loop: by how much, and the tensor's stride."""
+        steps = [self.derivative(place, axis) for place in places[: len(op.indices)]]
+        return [(step, by) for step, by in zip(steps, op.tensor.tensor.strides) if step != 0]
 
     def constant(self, value: Value) -> int | None:
         """The integer that all elements of a tile are, if that is known."""
