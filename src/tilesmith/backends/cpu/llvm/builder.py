@@ -46,22 +46,22 @@ class Builder(IndexArithmetic, MemoryInstructions):
         carried: Sequence[Register],
     ) -> tuple[Register, ...]:
         """``while condition(state): state = body(state)``; gives the final state."""
-        head, inside, after = map(self.fresh_label, ("head", "body", "after"))
+        head, inside, after = map(self._fresh_label, ("head", "body", "after"))
         before = self._label
-        self.jump(head)
-        self.label(head)
+        self.emit(f"br label %{head}")
+        self._begin(head)
         state = tuple(self.new(value.type, "p") for value in carried)
         place = len(self._lines)
-        self.branch(condition(state), inside, after)
-        self.label(inside)
+        self.emit(f"br {condition(state)}, label %{inside}, label %{after}")
+        self._begin(inside)
         following = body(state)
         last = self._label
-        self.jump(head)
+        self.emit(f"br label %{head}")
         self._lines[place:place] = [
             f"  {phi.text} = phi {phi.type} [ {old.text}, %{before} ], [ {new.text}, %{last} ]"
             for phi, old, new in zip(state, carried, following, strict=True)
         ]
-        self.label(after)
+        self._begin(after)
         return state
 
     def if_else(
@@ -71,15 +71,15 @@ class Builder(IndexArithmetic, MemoryInstructions):
         otherwise: Callable[[], Sequence[Register] | None] | None = None,
     ) -> tuple[Register, ...]:
         """A branch; gives the values of the branch taken."""
-        yes, no, after = map(self.fresh_label, ("then", "else", "after"))
-        self.branch(condition, yes, no)
+        yes, no, after = map(self._fresh_label, ("then", "else", "after"))
+        self.emit(f"br {condition}, label %{yes}, label %{no}")
         ends: list[tuple[str, Sequence[Register]]] = []
         for name, make in ((yes, then), (no, otherwise)):
-            self.label(name)
+            self._begin(name)
             values = (make() if make is not None else None) or ()
             ends.append((self._label, values))
-            self.jump(after)
-        self.label(after)
+            self.emit(f"br label %{after}")
+        self._begin(after)
         (first, ours), (second, theirs) = ends
         return tuple(
             self.value(x.type, f"phi {x.type} [ {x.text}, %{first} ], [ {y.text}, %{second} ]")
@@ -88,11 +88,16 @@ class Builder(IndexArithmetic, MemoryInstructions):
 
     def count_up(self, count: Register, body: Callable[[Register], None]) -> None:
         """``for i in range(count)``."""
+        self.loop(index(0), count, index(1), lambda position, _: body(position))
 
-        def step(position: Register, _: tuple[Register, ...]) -> None:
-            body(position)
+    def _fresh_label(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
 
-        self.loop(index(0), count, index(1), step)
+    def _begin(self, label: str) -> None:
+        """A basic block."""
+        self._lines.append(f"{label}:")
+        self._label = label
 
 
 _LANE_BITS = 128

@@ -24,14 +24,10 @@ class Module:
         self._functions: dict[str, str] = {}
         self._texts: dict[str, str] = {}
 
-    def declare(self, name: str, result: LType | None, arguments: Sequence[LType]) -> None:
-        """Make an external function or intrinsic known."""
+    def declare(self, name: str, result: LType | None, arguments: Sequence[LType | str]) -> None:
+        """Make an external function or intrinsic known; ``...`` stands for any arguments."""
         types = ", ".join(map(str, arguments))
         self._declarations[name] = f"declare {result or 'void'} @{name}({types})"
-
-    def declare_variadic(self, name: str, result: LType, first: LType) -> None:
-        """Make an external function known that takes any arguments after the first."""
-        self._declarations[name] = f"declare {result} @{name}({first}, ...)"
 
     def text_constant(self, content: str) -> str:
         """The name of a string in memory, ended by a zero."""
@@ -47,15 +43,13 @@ class Module:
 
     def text(self) -> str:
         """The whole module."""
-        constants = [_text_definition(name, text) for text, name in self._texts.items()]
+        constants: list[str] = []
+        for text, name in self._texts.items():
+            data = text.encode() + bytes(1)
+            spelled = "".join(f"\\{byte:02X}" for byte in data)
+            constants.append(f'{name} = private constant [{len(data)} x i8] c"{spelled}"')
         parts = [*constants, *self._declarations.values(), *self._functions.values()]
         return "\n".join([*parts, "!0 = !{i32 1}", ""])
-
-
-def _text_definition(name: str, content: str) -> str:
-    data = content.encode() + bytes(1)
-    spelled = "".join(f"\\{byte:02X}" for byte in data)
-    return f'{name} = private constant [{len(data)} x i8] c"{spelled}"'
 
 
 class InstructionWriter:
@@ -144,7 +138,7 @@ class InstructionWriter:
     def print_formatted(self, form: str, arguments: Sequence[Register]) -> None:
         """C's ``printf``."""
         pointer = LType("ptr")
-        self.module.declare_variadic("printf", LType("i32"), pointer)
+        self.module.declare("printf", LType("i32"), [pointer, "..."])
         listed = [Register(self.module.text_constant(form), pointer), *arguments]
         self.value(LType("i32"), f"call i32 (ptr, ...) @printf({', '.join(map(str, listed))})")
 
@@ -175,24 +169,6 @@ class InstructionWriter:
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         kind = x.type.with_lanes(len(lanes))
         return self.value(kind, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{mask}>")
-
-    def label(self, name: str) -> None:
-        """Begin a basic block."""
-        self._lines.append(f"{name}:")
-        self._label = name
-
-    def jump(self, target: str) -> None:
-        """Go on elsewhere."""
-        self.emit(f"br label %{target}")
-
-    def branch(self, condition: Register, then: str, otherwise: str) -> None:
-        """Go on in one of two places."""
-        self.emit(f"br {condition}, label %{then}, label %{otherwise}")
-
-    def fresh_label(self, stem: str) -> str:
-        """A label nobody uses."""
-        self._count += 1
-        return f"{stem}{self._count}"
 
 
 class IndexArithmetic(InstructionWriter):
@@ -247,12 +223,10 @@ class IndexArithmetic(InstructionWriter):
 
     def index_of(self, x: Register) -> Register:
         """A signed integer as a 64-bit index."""
-        return x if x.type.element == INDEX else self._widen(x)
-
-    def _widen(self, x: Register) -> Register:
-        if x.constant is not None:
-            return number(INDEX, x.constant)
-        return self.convert("sext", x, INDEX)
+        if x.type.element == INDEX:
+            return x
+        known = x.constant
+        return self.convert("sext", x, INDEX) if known is None else number(INDEX, known)
 
 
 _ALIGNMENT = LType("i32")
@@ -293,19 +267,19 @@ class MemoryInstructions(InstructionWriter):
         self.call_void("llvm.prefetch.p0", pointer, read, second_cache, data)
 
     def masked_load(self, pointer: Register, mask: Register, other: Register) -> Register:
-        """Read neighbouring elements where the mask holds; elsewhere ``other``."""
-        kind = other.type
-        name = f"llvm.masked.load.{kind.suffix}.p0"
-        self.module.declare(name, kind, [LType(POINTER), _ALIGNMENT, mask.type, kind])
+        """Read where the mask holds, else ``other``: neighbours, or at one address per lane."""
+        kind, at = other.type, pointer.type
+        name = f"llvm.masked.{'gather' if at.is_vector else 'load'}.{kind.suffix}.{at.suffix}"
+        self.module.declare(name, kind, [at, _ALIGNMENT, mask.type, kind])
         address = f"{pointer}, i32 {_alignment(kind)}"
         return self.value(kind, f"call {kind} @{name}({address}, {mask}, {other})")
 
     def masked_store(self, x: Register, pointer: Register, mask: Register) -> None:
-        """Write neighbouring elements where the mask holds."""
-        name = f"llvm.masked.store.{x.type.suffix}.p0"
-        self.module.declare(name, None, [x.type, LType(POINTER), _ALIGNMENT, mask.type])
-        address = f"{pointer}, i32 {_alignment(x.type)}"
-        self.emit(f"call void @{name}({x}, {address}, {mask})")
+        """Write where the mask holds: neighbours, or at one address per lane, the last one last."""
+        kind, at = x.type, pointer.type
+        name = f"llvm.masked.{'scatter' if at.is_vector else 'store'}.{kind.suffix}.{at.suffix}"
+        self.module.declare(name, None, [kind, at, _ALIGNMENT, mask.type])
+        self.emit(f"call void @{name}({x}, {pointer}, i32 {_alignment(kind)}, {mask})")
 
     def first_lanes(self, count: Register, width: int) -> Register:
         """The mask of the first ``count`` lanes."""
@@ -316,21 +290,6 @@ class MemoryInstructions(InstructionWriter):
             count = self.value(count.type, f"load volatile {count.type}, {place}")
         numbers = lane_numbers(count.type.element, width)
         return self.compare("slt", numbers, self.splat(count, width))
-
-    def gather(self, pointers: Register, mask: Register, other: Register) -> Register:
-        """Read one element per lane where the mask holds; elsewhere ``other``."""
-        kind = other.type
-        name = f"llvm.masked.gather.{kind.suffix}.{pointers.type.suffix}"
-        self.module.declare(name, kind, [pointers.type, _ALIGNMENT, mask.type, kind])
-        addresses = f"{pointers}, i32 {_alignment(kind)}"
-        return self.value(kind, f"call {kind} @{name}({addresses}, {mask}, {other})")
-
-    def scatter(self, x: Register, pointers: Register, mask: Register) -> None:
-        """Write one element per lane where the mask holds, the last lane last."""
-        name = f"llvm.masked.scatter.{x.type.suffix}.{pointers.type.suffix}"
-        self.module.declare(name, None, [x.type, pointers.type, _ALIGNMENT, mask.type])
-        addresses = f"{pointers}, i32 {_alignment(x.type)}"
-        self.emit(f"call void @{name}({x}, {addresses}, {mask})")
 
 
 def _alignment(kind: LType) -> int:

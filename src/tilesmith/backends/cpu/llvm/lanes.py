@@ -73,42 +73,6 @@ def _narrow(builder: Builder, x: Register, element: str) -> Register:
     return x if element == INDEX else builder.convert("trunc", x, element)
 
 
-def _first_of(builder: Builder, lane: Uniform | Strided) -> Register:
-    return lane.base if isinstance(lane, Strided) else builder.index_of(lane.x)
-
-
-def _step_of(lane: Lane) -> Register:
-    return lane.step if isinstance(lane, Strided) else index(0)
-
-
-def _add_lanes(builder: Builder, x: Lane, y: Lane) -> Strided | None:
-    """``x + y`` of integers as evenly spaced lanes, if it is that."""
-    if isinstance(x, Vector) or isinstance(y, Vector):
-        return None
-    return Strided(
-        builder.add(_first_of(builder, x), _first_of(builder, y)),
-        builder.add(_step_of(x), _step_of(y)),
-    )
-
-
-def _scale_lanes(builder: Builder, x: Lane, factor: Lane) -> Strided | None:
-    """``x * factor`` of integers as evenly spaced lanes, if it is that."""
-    if isinstance(x, Vector) or not isinstance(factor, Uniform):
-        return None
-    by = builder.index_of(factor.x)
-    return Strided(builder.multiply(_first_of(builder, x), by), builder.multiply(_step_of(x), by))
-
-
-def _negate_lanes(builder: Builder, x: Lane) -> Strided | None:
-    """``-x`` of integers as evenly spaced lanes, if it is that."""
-    if isinstance(x, Vector):
-        return None
-    zero = index(0)
-    return Strided(
-        builder.subtract(zero, _first_of(builder, x)), builder.subtract(zero, _step_of(x))
-    )
-
-
 def combine_strided(builder: Builder, fn: str, args: list[Lane], bits: int) -> Lane | None:
     """A function of integers, at least one of them evenly spaced; None if the result is not so."""
     spaced = [arg for arg in args if isinstance(arg, Strided)]
@@ -119,26 +83,39 @@ def combine_strided(builder: Builder, fn: str, args: list[Lane], bits: int) -> L
 
 
 def _combine(builder: Builder, fn: str, args: list[Lane]) -> Strided | None:
-    if fn == "neg":
-        return _negate_lanes(builder, args[0])
+    if any(isinstance(arg, Vector) for arg in args):
+        return None
+    if fn in ("neg", "sub"):
+        y, zero = _strided(builder, args[-1]), index(0)
+        y = Strided(builder.subtract(zero, y.base), builder.subtract(zero, y.step))
+        return y if fn == "neg" else _add(builder, args[0], y)
     if fn == "add":
-        return _add_lanes(builder, *args)
-    if fn == "sub":
-        negated = _negate_lanes(builder, args[1])
-        return None if negated is None else _add_lanes(builder, args[0], negated)
-    if fn == "mul":
-        return _scale_lanes(builder, args[0], args[1]) or _scale_lanes(builder, args[1], args[0])
+        return _add(builder, *args)
+    if fn == "mul" and any(isinstance(arg, Uniform) for arg in args):
+        # Positions are multiplied by a number.
+        x, factor = args if isinstance(args[1], Uniform) else args[::-1]
+        by, x = _strided(builder, factor).base, _strided(builder, x)
+        return Strided(builder.multiply(x.base, by), builder.multiply(x.step, by))
     return None
+
+
+def _strided(builder: Builder, lane: Lane) -> Strided:
+    assert not isinstance(lane, Vector)
+    return lane if isinstance(lane, Strided) else Strided(builder.index_of(lane.x), index(0))
+
+
+def _add(builder: Builder, x: Lane, y: Lane) -> Strided:
+    x, y = _strided(builder, x), _strided(builder, y)
+    return Strided(builder.add(x.base, y.base), builder.add(x.step, y.step))
 
 
 def _is_near(fn: str, args: list[Lane]) -> bool:
     """Whether positions are only moved a little, which is taken not to wrap."""
-    moved = [arg.bits == 64 if isinstance(arg, Strided) else _is_small(arg) for arg in args]
-    return fn in ("add", "sub") and all(moved)
-
-
-def _is_small(lane: Uniform | Vector) -> bool:
-    return lane.x.constant is not None and abs(lane.x.constant) < _NEAR
+    if fn not in ("add", "sub"):
+        return False
+    numbers = [arg.x.constant for arg in args if not isinstance(arg, Strided)]
+    is_whole = all(arg.bits == 64 for arg in args if isinstance(arg, Strided))
+    return is_whole and all(x is not None and abs(x) < _NEAR for x in numbers)
 
 
 def register_of(builder: Builder, lane: Lane, dtype: DType, width: int) -> Register:
@@ -191,10 +168,11 @@ def read(
 ) -> Lane:
     """The elements at a position; 0 where ``explicit`` does not hold."""
     element = memory.element
-    if not memory.pointer.type.is_vector and _is_single(position, lanes.width):
-        scalar = explicit is None or not explicit.type.is_vector
-        if scalar:
-            return Uniform(_read_one(builder, memory, _single(builder, position), explicit))
+    has_scalars = not memory.pointer.type.is_vector and (
+        explicit is None or not explicit.type.is_vector
+    )
+    if has_scalars and _is_single(position, lanes.width):
+        return Uniform(_read_one(builder, memory, _single(builder, position), explicit))
     kind = LType(element, lanes.width)
     mask = lanes.mask(builder, explicit)
     if isinstance(position, Strided) and memory.has_neighbours(position):
@@ -206,7 +184,7 @@ def read(
         memory.pointer, to_vector(builder, position, INDEX, lanes.width), element
     )
     mask = mask or number("i1", 1, lanes.width)
-    return Vector(builder.gather(pointers, mask, number(element, 0, lanes.width)))
+    return Vector(builder.masked_load(pointers, mask, number(element, 0, lanes.width)))
 
 
 def write(
@@ -220,12 +198,11 @@ def write(
     """Replace the elements at a position where ``explicit`` holds."""
     element = memory.element
     if lanes.width == 1:
-        _write_one(
-            builder,
-            builder.offset(memory.pointer, _single(builder, position), element),
-            x,
-            explicit,
-        )
+        pointer = builder.offset(memory.pointer, _single(builder, position), element)
+        if explicit is None:
+            builder.store(x, pointer)
+        else:
+            builder.if_else(explicit, lambda: builder.store(x, pointer))
         return
     x = builder.splat(x, lanes.width)
     mask = lanes.mask(builder, explicit)
@@ -240,7 +217,7 @@ def write(
         memory.pointer, to_vector(builder, position, INDEX, lanes.width), element
     )
     pointers = builder.splat(pointers, lanes.width)
-    builder.scatter(x, pointers, mask or number("i1", 1, lanes.width))
+    builder.masked_store(x, pointers, mask or number("i1", 1, lanes.width))
 
 
 def _is_single(position: Lane, width: int) -> bool:
@@ -250,9 +227,7 @@ def _is_single(position: Lane, width: int) -> bool:
 
 
 def _single(builder: Builder, position: Lane) -> Register:
-    if isinstance(position, Strided):
-        return position.base
-    return builder.index_of(position.x)
+    return position.base if isinstance(position, Strided) else builder.index_of(position.x)
 
 
 def _read_one(
@@ -267,30 +242,17 @@ def _read_one(
     return found
 
 
-def _write_one(
-    builder: Builder, pointer: Register, x: Register, condition: Register | None
-) -> None:
-    if condition is None:
-        builder.store(x, pointer)
-    else:
-        builder.if_else(condition, lambda: builder.store(x, pointer))
-
-
 def offset_of(builder: Builder, parts: list[tuple[Lane, Register]], width: int) -> Lane:
     """``sum(index * stride)``: positions in memory."""
     base, step, vector = number(INDEX, 0), number(INDEX, 0), None
     for lane, stride in parts:
         if isinstance(lane, Vector) and lane.x.type.is_vector:
             wide = builder.convert("sext", lane.x, INDEX)
-            term = (
-                wide
-                if stride.constant == 1
-                else builder.binary("mul", wide, builder.splat(stride, width))
-            )
-            vector = term if vector is None else builder.binary("add", vector, term)
+            if stride.constant != 1:
+                wide = builder.binary("mul", wide, builder.splat(stride, width))
+            vector = wide if vector is None else builder.binary("add", vector, wide)
             continue
-        first = lane.base if isinstance(lane, Strided) else builder.index_of(lane.x)
-        base = builder.add(base, builder.multiply(first, stride))
+        base = builder.add(base, builder.multiply(_single(builder, lane), stride))
         if isinstance(lane, Strided):
             step = builder.add(step, builder.multiply(lane.step, stride))
     total = Strided(base, step)

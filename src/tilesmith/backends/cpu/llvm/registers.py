@@ -114,15 +114,11 @@ def _spell_float(element: str, value: float) -> str:
         return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
     if element == "float" and math.isfinite(value):
         # LLVM wants a float constant as the double of the same value.
-        value = _to_single(value)
+        try:
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            value = math.copysign(math.inf, value)
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-
-
-def _to_single(value: float) -> float:
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
 
 
 def number(element: str, value: float, lanes: int = 1) -> Register:

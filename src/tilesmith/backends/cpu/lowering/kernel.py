@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -34,22 +35,15 @@ from tilesmith.schedule.schedule import Schedule
 PartialAxes = Mapping[Operation, tuple[bool, ...]]
 
 
-class StatementLowering:
+@dataclass(frozen=True)
+class _StatementLowering:
     """Lowers the steps of one grid, or the scalars outside of grids."""
 
-    def __init__(
-        self,
-        scope: GridScope,
-        schedule: Schedule,
-        partial: PartialAxes,
-        packed: Mapping[Dot, PackedOperand],
-        ahead: Mapping[Nest, Mapping[Load, tuple[int, ...]]],
-    ) -> None:
-        self._scope = scope
-        self._schedule = schedule
-        self._partial = partial
-        self._packed = packed
-        self._ahead = ahead
+    _scope: GridScope
+    _schedule: Schedule
+    _partial: PartialAxes
+    _packed: Mapping[Dot, PackedOperand]
+    _ahead: Mapping[Nest, Mapping[Load, tuple[int, ...]]]
 
     def block(self, steps: Sequence[Step], region: Region) -> Block:
         """The steps of a region, in order."""
@@ -182,7 +176,7 @@ def lower_kernel(function: Function, schedule: Schedule) -> statements.Kernel:
     kernel, partial = KernelScope(function, blocks), find_partial_axes(function, schedule.symbols)
     everything = VirtualTiles(definitions(function.body))
     scope = GridScope(kernel, everything, Program([]), schedule.target)
-    outside = StatementLowering(scope, schedule, partial, {}, {})
+    outside = _StatementLowering(scope, schedule, partial, {}, {})
     body: list[Statement | statements.Grid] = []
     for op in function.body.ops:
         if isinstance(op, control_flow.Grid):
@@ -217,7 +211,7 @@ def _lower_grid(
     packed = find_packed_operands(function, op, tiles, schedule, records)
     ahead = find_prefetches(op, program, tiles, schedule)
     scope = GridScope(kernel, tiles, program, schedule.target)
-    lowering = StatementLowering(scope, schedule, partial, packed, ahead)
+    lowering = _StatementLowering(scope, schedule, partial, packed, ahead)
     options = schedule.grids.get(op.slot)
     default = tuple(reversed(range(len(op.blocks))))
     return statements.Grid(
