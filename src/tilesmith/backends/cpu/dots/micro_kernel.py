@@ -17,7 +17,6 @@ class MicroKernel:
 
     Attributes:
         element: type of products and sums.
-        block: rows and vectors kept in registers.
         is_packed: whether the left operand lies in panels ``[k][rows]``; else in rows, at a
             distance given at run time.
         operand: LLVM element that distances in the left operand count.

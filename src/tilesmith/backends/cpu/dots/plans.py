@@ -112,14 +112,9 @@ class DotPlan:
     """How a product is carried out; equal plans share their code.
 
     Attributes:
-        block: the register block.
-        lhs: how the left operand is packed.
-        rhs: how the right operand is packed.
         orders: how the two lie in memory, None where only known at run time.
-        reads_lhs: whether the left operand is read where it is.
-        reads_rhs: whether the right operand is read where it is.
-        depth: what is done of k at a time.
-        rows: what is done of m at a time.
+        reads_lhs, reads_rhs: whether an operand is read where it is.
+        depth, rows: what is done of k and of m at a time.
         rhs_panels: how many panels of the right operand are packed at a time; 0 if all were before.
         partial: whether the last rows and the last columns may fill no register block.
     """

@@ -14,7 +14,6 @@ class View:
     """A strided matrix in memory.
 
     Attributes:
-        pointer: address of element (0, 0).
         strides: from one row and from one column to the next, in elements.
         dtype: what lies there, in memory form.
         panel: columns of a panel where the matrix was packed before; from one panel to the next it
@@ -69,13 +68,7 @@ _FEW_ROWS = 6
 
 @dataclass(frozen=True)
 class RegisterBlock:
-    """The part of a result that one micro-kernel keeps in registers.
-
-    Attributes:
-        rows: rows of the block.
-        vectors: vectors in each row.
-        lanes: elements of a vector.
-    """
+    """The part of a result that one micro-kernel keeps in registers: rows of vectors."""
 
     rows: int
     vectors: int

@@ -55,7 +55,6 @@ class KeepElement:
     """Write an element of a tile to memory, for later statements.
 
     Attributes:
-        value: the element.
         target: scratch memory, or the place of a later store.
         is_own: whether it is kept as what it is, not as what a loop or branch makes of it; others
             in the same nest may use it then.
@@ -110,7 +109,6 @@ class Layout:
 
     Attributes:
         space: how long each loop is; loop 0 is the outermost, but for inner ones.
-        form: how they are arranged.
         vector_axis: the loop that lanes go along; -1 without.
         reduced_axis: in columns, the loop that is reduced; -1 elsewhere.
     """
@@ -132,8 +130,6 @@ class Nest:
     """Loops over one space, with everything that is written in a step of them, in order.
 
     Attributes:
-        layout: the loops.
-        writes: what a step does.
         lanes: elements in a step; the last step along the lanes is masked where fewer are left.
         unroll: steps at a time, each with accumulators of its own.
         may_stream: whether whole vectors go past the caches where they are aligned.

@@ -45,9 +45,6 @@ class LoopAxis:
     """One loop: ``for index in range(begin, end, step)``.
 
     Attributes:
-        index: its variable.
-        begin: where it begins.
-        end: where it ends.
         step: by how much it grows; None for a block's size, or 1 without a block.
         block: whose tiles it goes over; empty for single positions.
         is_partial: whether the last tile may be shorter.
@@ -125,13 +122,11 @@ class Grid:
 
     Attributes:
         axes: the loops whose positions are the programs.
-        order: its axes, the one that varies fastest first.
+        order: of these, the one that varies fastest first.
         has_chosen_order: whether the config says the order.
         tiles: scratch memory of a program.
         packed: tensors that are packed before the programs run.
-        body: what one program does.
         work: about how many elements one program computes.
-        loc: the user's line.
     """
 
     axes: tuple[LoopAxis, ...]
@@ -148,14 +143,8 @@ class Grid:
 class Kernel:
     """A whole kernel: scalars and grids, one after the other.
 
-    Attributes:
-        name: the function's name.
-        parameters: in the order of the launch.
-        block_sizes: how long whole tiles are.
-        target: the machine.
-        options: what the config says.
-        body: assignments of scalars, and grids.
-        shows_lines: whether a printer quotes the user's lines.
+    ``parameters`` come in the order of the launch; ``shows_lines`` says whether a printer quotes
+    the user's lines.
     """
 
     name: str

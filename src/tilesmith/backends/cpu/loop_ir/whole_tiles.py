@@ -25,9 +25,7 @@ class PackedTensor:
     """A tensor that is packed once for all programs: panels of columns, each with all of k.
 
     Attributes:
-        tensor: what is packed.
-        axes: its dimensions along k and along the columns.
-        packing: what it is packed into.
+        axes: the tensor's dimensions along k and along the columns.
         shared_axes: the axes of the grid whose programs have it in common.
         is_certain: whether enough programs and few enough bytes are known beforehand.
     """
@@ -41,14 +39,14 @@ class PackedTensor:
     @property
     def extents(self) -> tuple[Extent, Extent]:
         """How long k and the rows are."""
-        k, n = (self.tensor.type.shape[axis] for axis in self.axes)
-        return k, n
+        k, n = self.axes
+        return self.tensor.type.shape[k], self.tensor.type.shape[n]
 
     @property
     def strides(self) -> tuple[Extent, Extent]:
         """From one step along k and from one column to the next."""
-        k, n = (self.tensor.type.strides[axis] for axis in self.axes)
-        return k, n
+        k, n = self.axes
+        return self.tensor.type.strides[k], self.tensor.type.strides[n]
 
     @property
     def size(self) -> int | None:
@@ -106,9 +104,6 @@ class Product:
     """``target[:m, :n] (+)= lhs[:m, :k] @ rhs[:k, :n]``, one for each matrix of a batch.
 
     Attributes:
-        target: what is written.
-        lhs: the left operand.
-        rhs: the right operand.
         addend: an element of what is added, for its lines.
         shape: m, n and k, behind the batch where there is one.
         bounds: how long m, n and k are at most, where that is known.
@@ -118,7 +113,6 @@ class Product:
             nothing; empty if that is no question.
         uses_matrix_tiles: whether operands are bf16 in tile registers.
         packed: the right operand, packed before the programs run.
-        loc: the user's line.
     """
 
     target: Tile
@@ -141,13 +135,9 @@ class Scan:
 
     Attributes:
         value: the element that each step takes in.
-        space: the loops.
         along: the loop of the scan; None where there is one element.
         axis: the dimension of the scan.
-        kind: how elements combine.
         is_reversed: whether it begins with the last element.
-        target: where the results go.
-        loc: the user's line.
     """
 
     value: Element
@@ -166,17 +156,12 @@ class Combine:
 
     Attributes:
         values: the elements that each step takes in.
-        space: the loops.
-        along: the loop of the combination; None where there is one element.
-        axis: the dimension of the combination.
+        axis: the dimension of the combination; ``along`` is its loop, as of a scan.
         args: what the elements so far have given, then the present elements.
         steps: the scalars of the combination, each with the element that computes it.
         yielded: the next results.
-        results: where they go.
         is_scan: whether every step's results count, or only the last one's.
-        is_reversed: whether it begins with the last element.
         others: the results of no elements.
-        loc: the user's line.
         inner_locs: the lines of the combination.
     """
 

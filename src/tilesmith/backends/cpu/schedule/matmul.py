@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilesmith.backends.cpu.schedule.seed import PROGRAMS_PER_CORE, CpuSeed, longest
+from tilesmith.backends.cpu.schedule.heuristics import PROGRAMS_PER_CORE, CpuSeed, longest
 from tilesmith.dtypes import BF16
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact
