@@ -160,7 +160,7 @@ CPU = (
     Mutant(
         "loads move behind stores to the same memory",
         "cpu",
-        "if start.number < middle.number < end.number:",
+        "if order[load.op] < order[write.op] < order[user]:",
         "if False:",
         ("test_updates_are_seen_and_old_values_kept",),
     ),

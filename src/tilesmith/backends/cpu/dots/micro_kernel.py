@@ -81,18 +81,11 @@ def configure_tiles(builder: Builder) -> None:
     builder.call_void("llvm.x86.ldtilecfg", place)
 
 
-def release_tiles(builder: Builder) -> None:
-    """Give the tile registers back: they slow down switches between threads."""
-    builder.call_void("llvm.x86.tilerelease")
-
-
 def multiply_column(builder: Builder, kernel: MicroKernel, column: BlockColumn) -> None:
     """Call the micro-kernel, adding it to the module on first use."""
     if not builder.module.has(kernel.name):
-        pointers, flags = ("lhs", "rhs", "out", "ahead"), ("accumulate",)
-        inside = Builder(
-            builder.module, kernel.name, parameters(BlockColumn._fields, pointers, flags)
-        )
+        accepted = parameters(BlockColumn._fields, ("lhs", "rhs", "out", "ahead"), ("accumulate",))
+        inside = Builder(builder.module, kernel.name, accepted)
         _Emitter(inside, kernel, BlockColumn(*inside.parameters)).emit()
         builder.module.add(inside)
     builder.call_void(kernel.name, *column)
@@ -116,10 +109,8 @@ class _Emitter:
                 self._multiply_tiles(lhs, out)
             else:
                 self._write_block(out, self._sum_products(lhs, number))
-            return [
-                builder.offset(lhs, column.lhs_panel, kernel.operand),
-                builder.offset(out, down, kernel.element),
-            ]
+            lhs = builder.offset(lhs, column.lhs_panel, kernel.operand)
+            return [lhs, builder.offset(out, down, kernel.element)]
 
         builder.loop(index(0), column.panels, index(1), block, [column.lhs, column.out])
 
@@ -195,9 +186,8 @@ class _Emitter:
                 ahead = builder.offset(ahead, column.ahead_step, "i8")
             return [left, right, ahead, *sums]
 
-        skipped = builder.multiply(
-            builder.multiply(number_of_panel, column.depth), column.ahead_step
-        )
+        steps = builder.multiply(number_of_panel, column.depth)
+        skipped = builder.multiply(steps, column.ahead_step)
         start = [lhs, column.rhs, builder.offset(column.ahead, skipped, "i8"), *zeros]
         return builder.loop(index(0), column.depth, index(1), step, start)[3:]
 

@@ -14,14 +14,7 @@ from typing_extensions import Self
 
 from tilesmith.backends.cpu.dots.plans import Order, Packing, Panels
 from tilesmith.backends.cpu.llvm.builder import Builder, bitcast, transpose
-from tilesmith.backends.cpu.llvm.registers import (
-    LType,
-    Register,
-    index,
-    lane_numbers,
-    number,
-    parameters,
-)
+from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number, parameters
 from tilesmith.backends.cpu.math.casts import to_register
 from tilesmith.dtypes import ElementKind
 
@@ -33,9 +26,8 @@ def pack(builder: Builder, packing: Packing, order: Order | None, panels: Panels
     if order is not None:
         name = f"pack_{order.value}_{packing.stem}"
         if not builder.module.has(name):
-            inside = Builder(
-                builder.module, name, parameters((*Panels._fields[:-1], "count"), _POINTERS)
-            )
+            names = (*Panels._fields[:-1], "count")
+            inside = Builder(builder.module, name, parameters(names, _POINTERS))
             packer = _TilePacker if packing.keeps_rows else _PanelPacker
             packer(inside, packing, Panels(*inside.parameters)).emit(order)
             builder.module.add(inside)
@@ -156,9 +148,8 @@ class _Packer:
             return self.builder.convert("fpext", held, element)
         if held.type.bits > dtype.bits:
             return self.builder.convert("trunc", held, element)
-        return self.builder.convert(
-            "sext" if source.kind is ElementKind.SIGNED else "zext", held, element
-        )
+        widen = "sext" if source.kind is ElementKind.SIGNED else "zext"
+        return self.builder.convert(widen, held, element)
 
 
 @dataclass(frozen=True)
@@ -205,12 +196,10 @@ class _PanelPacker(_Packer):
             x = self._join([self._row_part(step, n, first, mask) for n in range(packing.group)])
             builder.store(x, builder.offset(line, index(first), packing.element))
 
-    def _row_part(
-        self, step: Register, neighbour: int, first: int, mask: Register | None
-    ) -> Register:
+    def _row_part(self, step: Register, part: int, first: int, mask: Register | None) -> Register:
         """The vector from one column on, in one of the rows that a packed row holds."""
         builder, packing = self.builder, self.packing
-        k = builder.add(builder.multiply(step, index(packing.group)), index(neighbour))
+        k = builder.add(builder.multiply(step, index(packing.group)), index(part))
         position = builder.add(builder.multiply(k, self.at.depth_stride), index(first))
         if mask is not None and packing.group > 1:
             is_there = builder.splat(builder.compare("slt", k, self.at.depth), packing.lanes)
@@ -343,18 +332,16 @@ class _TilePacker(_Packer):
         builder.loop(rows, index(packing.width), index(1), zero_row)
 
 
-def _load_lanes(
-    builder: Builder, kind: LType, pointer: Register, mask: Register | None
-) -> Register:
+def _load_lanes(builder: Builder, kind: LType, start: Register, mask: Register | None) -> Register:
     """Elements as they lie in memory, zero where the mask does not hold."""
     if mask is None:
-        return builder.load(pointer, kind)
-    return builder.masked_load(pointer, mask, number(kind.element, 0, kind.lanes))
+        return builder.load(start, kind)
+    return builder.masked_load(start, mask, number(kind.element, 0, kind.lanes))
 
 
 def _lanes_below(builder: Builder, limit: Register, lanes: int) -> Register:
     capped = builder.convert("trunc", builder.minimum(limit, index(lanes)), "i32")
-    return builder.compare("slt", lane_numbers("i32", lanes), builder.splat(capped, lanes))
+    return builder.first_lanes(capped, lanes)
 
 
 def _load_part(

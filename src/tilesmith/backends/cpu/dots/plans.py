@@ -151,7 +151,8 @@ class DotPlan:
 
 def plan_dot(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
     """The way to carry out a product."""
-    if _uses_tiles(lhs, rhs, problem):
+    is_possible = problem.lanes == _TILE_LANES and problem.dtype == F32
+    if problem.has_matrix_tiles and is_possible and lhs.dtype == rhs.dtype == BF16:
         return _plan_tiles(lhs, rhs, problem)
     m, n, k = problem.bounds
     dtype = problem.dtype
@@ -196,11 +197,6 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
     )
 
 
-def _uses_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> bool:
-    is_possible = problem.lanes == _TILE_LANES and problem.dtype == F32
-    return problem.has_matrix_tiles and is_possible and lhs.dtype == rhs.dtype == BF16
-
-
 def _has_whole_tiles(lhs: shapes.View, problem: shapes.DotProblem) -> bool:
     """Whether tiles of the left operand can be read where they are."""
     depth, stride = problem.extents[2].constant, lhs.strides[0].constant
@@ -220,8 +216,9 @@ def _count_panels(n: int | None, block: shapes.RegisterBlock) -> int:
 
 
 def _partial(problem: shapes.DotProblem, block: shapes.RegisterBlock) -> tuple[bool, bool]:
-    m, n, _ = problem.extents
-    return _may_be_partial(m, block.rows), _may_be_partial(n, block.columns)
+    pairs = zip(problem.extents, (block.rows, block.columns))
+    m, n = (size.constant is None or size.constant % by != 0 for size, by in pairs)
+    return m, n
 
 
 def _orders(lhs: shapes.View, rhs: shapes.View) -> tuple[Order | None, Order | None]:
@@ -265,7 +262,3 @@ def _is_readable(operand: shapes.View, dtype: DType) -> bool:
     """Whether rows are contiguous and of the computing type."""
     is_same = memory_element(operand.dtype) == register_element(dtype)
     return is_same and operand.strides[1].constant == 1
-
-
-def _may_be_partial(extent: Register, multiple: int) -> bool:
-    return extent.constant is None or extent.constant % multiple != 0

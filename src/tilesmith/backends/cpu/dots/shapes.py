@@ -25,11 +25,6 @@ class View:
     dtype: DType
     panel: int = 0
 
-    @property
-    def transposed(self) -> View:
-        """The same memory with rows and columns exchanged."""
-        return View(self.pointer, (self.strides[1], self.strides[0]), self.dtype)
-
 
 @dataclass(frozen=True)
 class DotProblem:

@@ -14,6 +14,7 @@ from tilesmith.backends.cpu.dots.shapes import padded_shape, vector_lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes
 from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
     POINTER,
     LType,
     Register,
@@ -23,7 +24,8 @@ from tilesmith.backends.cpu.llvm.registers import (
 from tilesmith.backends.cpu.loop_ir.elements import Element, Tensor, Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Kernel
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor
-from tilesmith.dtypes import DType
+from tilesmith.backends.cpu.math.casts import cast
+from tilesmith.dtypes import F64, I64, DType
 from tilesmith.ir.types import Dim, Extent
 
 _MAX_STACK_BYTES = 64 * 1024
@@ -85,9 +87,7 @@ class Buffer:
         return Elements(self.pointer, self.element)
 
 
-def padded_lengths(
-    builder: Builder, lengths: list[Register], lanes: int, dtype: DType
-) -> list[Register]:
+def pad(builder: Builder, lengths: list[Register], lanes: int, dtype: DType) -> list[Register]:
     """Room for the whole register blocks of a product."""
     rows, columns = lengths[-2:]
     if rows.constant is not None and columns.constant is not None:
@@ -187,3 +187,22 @@ class Context:
     def index_of(self, variable: Variable) -> Register:
         """An integer variable as an index."""
         return self.builder.index_of(self.scalars[variable])
+
+
+def begin_function(builder: Builder, kernel: Kernel) -> Context:
+    """Everything a function starts with: its parameters, by value and by name."""
+    tensors: dict[Tensor, Register] = {}
+    scalars: dict[Variable, Register] = {}
+    sizes: dict[str, Register] = {}
+    with builder.at_entry():
+        for place, parameter in enumerate(kernel.parameters):
+            slot = builder.offset(builder.parameters[0], index(place), INDEX)
+            if isinstance(parameter, Tensor):
+                tensors[parameter] = builder.load(slot, LType(POINTER))
+                continue
+            dtype = parameter.dtype
+            raw = builder.load(slot, LType("double" if dtype.is_float else INDEX))
+            scalars[parameter] = cast(builder, F64 if dtype.is_float else I64, dtype, raw)
+            if dtype.is_integer:
+                sizes[parameter.label.hint] = builder.index_of(scalars[parameter])
+    return Context(FunctionContext(builder, kernel, Scratch(builder), tensors, sizes), scalars)

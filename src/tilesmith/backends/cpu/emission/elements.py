@@ -10,19 +10,8 @@ from functools import reduce
 from typing import Any
 
 from tilesmith.backends.cpu.emission.context import Context
-from tilesmith.backends.cpu.llvm.lanes import (
-    Elements,
-    Lane,
-    Strided,
-    Uniform,
-    Vector,
-    combine_strided,
-    from_register,
-    offset_of,
-    read,
-    register_of,
-    write,
-)
+from tilesmith.backends.cpu.llvm import lanes
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Strided, Uniform, Vector
 from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
@@ -49,7 +38,7 @@ def evaluate(context: Context, element: ir.Element) -> Lane:
 def register(context: Context, element: ir.Element) -> Register:
     """An element in register form: a scalar if it is the same in all lanes."""
     lane = evaluate(context, element)
-    return register_of(context.builder, lane, element.dtype, context.lanes.width)
+    return lanes.register_of(context.builder, lane, element.dtype, context.lanes.width)
 
 
 def position_of(context: Context, position: ir.Position) -> Lane:
@@ -69,7 +58,7 @@ def _indirect(context: Context, element: ir.Element) -> Lane:
         return Strided(builder.index_of(lane.x), index(0))
     if isinstance(lane, Strided) and lane.bits == 64:
         return lane
-    whole = register_of(builder, lane, element.dtype, context.lanes.width)
+    whole = lanes.register_of(builder, lane, element.dtype, context.lanes.width)
     return Vector(cast(builder, element.dtype, I64, whole))
 
 
@@ -80,7 +69,7 @@ def _digit(context: Context, digit: ir.Digit) -> Lane:
     for dim, part in reversed(list(zip(digit.source, digit.positions))):
         parts.append((position_of(context, part), stride))
         stride = builder.multiply(stride, context.length(dim))
-    linear = offset_of(builder, parts, context.lanes.width)
+    linear = lanes.offset_of(builder, parts, context.lanes.width)
     wide = [axis for axis, dim in enumerate(digit.shape) if not dim.is_one]
     lengths = (context.length(digit.shape[axis]) for axis in wide if axis > digit.axis)
     below = reduce(builder.multiply, lengths, index(1))
@@ -95,7 +84,7 @@ def _divide(context: Context, op: str, x: Lane, divisor: Register) -> Lane:
     builder, width = context.builder, context.lanes.width
     if isinstance(x, Strided) and x.step.constant == 0:
         return Strided(builder.binary(op, x.base, divisor), index(0))
-    whole = register_of(builder, x, I64, width)
+    whole = lanes.register_of(builder, x, I64, width)
     return Vector(builder.binary(op, whole, builder.splat(divisor, width)))
 
 
@@ -103,7 +92,7 @@ def tile_position(context: Context, place: ir.TilePlace) -> Lane:
     """Where an element lies in its buffer."""
     strides = context.function.buffers[place.tile].strides
     parts = [(position_of(context, p), stride) for p, stride in zip(place.positions, strides)]
-    return offset_of(context.builder, parts, context.lanes.width)
+    return lanes.offset_of(context.builder, parts, context.lanes.width)
 
 
 def write_tile(
@@ -114,7 +103,7 @@ def write_tile(
     stored = to_memory(context.builder, buffer.dtype, value)
     if position is None:
         position = tile_position(context, place)
-    write(context.builder, buffer.elements, position, stored, context.lanes)
+    lanes.write(context.builder, buffer.elements, position, stored, context.lanes)
 
 
 def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
@@ -127,7 +116,7 @@ def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
     else:
         pointer = builder.convert("inttoptr", register(context, access.base), POINTER)
     memory = Elements(pointer, memory_element(tensor.dtype))
-    return memory, offset_of(builder, parts, context.lanes.width)
+    return memory, lanes.offset_of(builder, parts, context.lanes.width)
 
 
 def mask_of(context: Context, access: ir.Access) -> Register | None:
@@ -137,40 +126,40 @@ def mask_of(context: Context, access: ir.Access) -> Register | None:
 
 def _loaded(context: Context, found: Lane, dtype: DType) -> Lane:
     assert not isinstance(found, Strided)
-    return from_register(to_register(context.builder, dtype, found.x))
+    return lanes.from_register(to_register(context.builder, dtype, found.x))
 
 
 def _read(context: Context, element: ir.Read) -> Lane:
     access = element.access
     memory, position = address_of(context, access)
     if element.ahead and context.lanes.tail is None and isinstance(position, Strided):
-        # Into the second cache comes what the next program will read here.
+        # Into the second cache comes what the next program will lanes.read here.
         builder, ahead = context.builder, position.base
         for distance, stride in zip(element.ahead, access.tensor.type.strides):
             ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
         builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
     mask = mask_of(context, access)
-    found = read(context.builder, memory, position, context.lanes, mask)
+    found = lanes.read(context.builder, memory, position, context.lanes, mask)
     return _loaded(context, found, access.tensor.type.dtype)
 
 
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
     buffer = context.function.buffers[element.place.tile]
     position = tile_position(context, element.place)
-    found = read(context.builder, buffer.elements, position, context.lanes)
+    found = lanes.read(context.builder, buffer.elements, position, context.lanes)
     return _loaded(context, found, buffer.dtype)
 
 
 def _read_result(context: Context, element: ir.ReadResult) -> Lane:
     memory, position = address_of(context, element.access)
-    found = read(context.builder, memory, position, context.lanes)
+    found = lanes.read(context.builder, memory, position, context.lanes)
     return _loaded(context, found, element.access.tensor.type.dtype)
 
 
 def _read_variable(context: Context, element: ir.ReadVariable) -> Lane:
     variable = element.variable
     if variable in context.scalars:
-        return from_register(context.scalars[variable])
+        return lanes.from_register(context.scalars[variable])
     return evaluate(context, context.steps[variable])
 
 
@@ -178,14 +167,14 @@ def _apply(context: Context, element: ir.Apply) -> Lane:
     builder, width = context.builder, context.lanes.width
     args = [evaluate(context, arg) for arg in element.operands]
     if element.dtype.is_integer:
-        found = combine_strided(builder, element.function, args, element.dtype.bits)
+        found = lanes.combine_strided(builder, element.function, args, element.dtype.bits)
         if found is not None:
             return found
     pairs = zip(args, element.operands)
-    parts = [register_of(builder, lane, arg.dtype, width) for lane, arg in pairs]
+    parts = [lanes.register_of(builder, lane, arg.dtype, width) for lane, arg in pairs]
     if any(part.type.is_vector for part in parts):
         parts = [builder.splat(part, width) for part in parts]
-    return from_register(apply(builder, element.function, element.operands[-1].dtype, parts))
+    return lanes.from_register(apply(builder, element.function, element.operands[-1].dtype, parts))
 
 
 def _convert(context: Context, element: ir.Convert) -> Lane:
@@ -194,12 +183,12 @@ def _convert(context: Context, element: ir.Convert) -> Lane:
     source, target = element.x.dtype, element.dtype
     if isinstance(lane, Strided) and min(source.bits, target.bits) >= 32 and target.is_integer:
         if target.bits < source.bits:
-            return from_register(register_of(builder, lane, target, width))
+            return lanes.from_register(lanes.register_of(builder, lane, target, width))
         if target.bits == source.bits or source.kind is ElementKind.SIGNED:
             return lane
     convert = bitcast if element.is_bitcast else cast
-    x = register_of(builder, lane, source, width)
-    return from_register(convert(builder, source, target, x))
+    x = lanes.register_of(builder, lane, source, width)
+    return lanes.from_register(convert(builder, source, target, x))
 
 
 def constant(context: Context, value: float, dtype: DType) -> Register:
@@ -226,12 +215,12 @@ def _joined(context: Context, element: ir.Joined) -> Lane:
     if len(element.operands) == 1:
         return evaluate(context, element.operands[0])
     builder, width = context.builder, context.lanes.width
-    side = register_of(builder, position_of(context, element.position), I64, width)
+    side = lanes.register_of(builder, position_of(context, element.position), I64, width)
     lhs, rhs = (register(context, side) for side in element.operands)
     is_first = builder.compare("eq", side, number(INDEX, 0, side.lanes))
     if side.type.is_vector or lhs.type.is_vector or rhs.type.is_vector:
         is_first, lhs, rhs = (builder.splat(x, width) for x in (is_first, lhs, rhs))
-    return from_register(builder.select(is_first, lhs, rhs))
+    return lanes.from_register(builder.select(is_first, lhs, rhs))
 
 
 ELEMENT_EMITTERS: dict[type[ir.Element], Callable[[Context, Any], Lane]] = {

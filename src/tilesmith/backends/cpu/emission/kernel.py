@@ -11,35 +11,16 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from tilesmith.backends.cpu.emission.context import (
-    Buffer,
-    Context,
-    FunctionContext,
-    Scratch,
-    padded_lengths,
-)
+from tilesmith.backends.cpu.emission import products
+from tilesmith.backends.cpu.emission import whole_tiles as lines
+from tilesmith.backends.cpu.emission.context import Buffer, Context, begin_function, pad
 from tilesmith.backends.cpu.emission.elements import register
 from tilesmith.backends.cpu.emission.nests import emit_nest
-from tilesmith.backends.cpu.emission.products import (
-    Prologue,
-    emit_product,
-    extend_arguments,
-    load_slot,
-)
-from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, Programs, emit_parallel
-from tilesmith.backends.cpu.emission.whole_tiles import (
-    emit_combination,
-    emit_print,
-    emit_scan,
-    emit_sort,
-)
+from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, emit_parallel
 from tilesmith.backends.cpu.emission.writes import emit_store, emit_update
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import (
-    INDEX,
-    POINTER,
-    LType,
     Register,
     index,
     number,
@@ -47,11 +28,10 @@ from tilesmith.backends.cpu.llvm.registers import (
     register_element,
 )
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
-from tilesmith.backends.cpu.loop_ir.elements import Tensor, Tile, Variable
+from tilesmith.backends.cpu.loop_ir.elements import Tile, Variable
 from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
 from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
-from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS, cast
-from tilesmith.dtypes import F64, I64
+from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS
 
 State = tuple[Register, ...]
 
@@ -77,21 +57,19 @@ def _update(context: Context, item: UpdateElement) -> Context:
     return context.with_scalars({item.result: old} if isinstance(item.result, Variable) else {})
 
 
-def _at(
-    context: Context, axis: LoopAxis, position: Register, end: Register | None = None
-) -> Context:
+def _at(context: Context, axis: LoopAxis, place: Register, end: Register | None = None) -> Context:
     """At a position of a loop: its index has its own type, and a tile is as long as is left."""
     builder, element = context.builder, register_element(axis.index.dtype)
-    if position.constant is not None:
-        value = number(element, position.constant)
+    if place.constant is not None:
+        value = number(element, place.constant)
     else:
-        value = builder.convert("trunc", position, element)
+        value = builder.convert("trunc", place, element)
     context = context.with_scalars({axis.index: value})
     if not axis.block:
         return context
     end, size = end or context.index_of(axis.end), context.block_size(axis.block)
     if axis.is_partial:
-        size = builder.minimum(size, builder.subtract(end, position))
+        size = builder.minimum(size, builder.subtract(end, place))
     return replace(context, lengths={**context.lengths, axis.block: size})
 
 
@@ -148,14 +126,14 @@ def _if(context: Context, branch: statements.If) -> Context:
 
 STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = {
     statements.Assign: _assign,
-    whole_tiles.Combine: lambda at, item: at.with_scalars(emit_combination(at, item)),
+    whole_tiles.Combine: lambda at, item: at.with_scalars(lines.emit_combination(at, item)),
     statements.For: _for,
     statements.If: _if,
     Nest: lambda at, item: at.with_scalars(emit_nest(at, item)),
-    whole_tiles.Print: emit_print,
-    whole_tiles.Product: emit_product,
-    whole_tiles.Scan: emit_scan,
-    whole_tiles.SortLines: emit_sort,
+    whole_tiles.Print: lines.emit_print,
+    whole_tiles.Product: products.emit_product,
+    whole_tiles.Scan: lines.emit_scan,
+    whole_tiles.SortLines: lines.emit_sort,
     StoreElement: lambda at, item: emit_store(at.nest(1), item),
     UpdateElement: _update,
     statements.While: _while,
@@ -177,61 +155,37 @@ def emit_kernel(kernel: Kernel, name: str) -> str:
 def _emit_entry(module: Module, kernel: Kernel, name: str) -> None:
     accepted = parameters(("arguments", "threads"), ("arguments",))
     builder = Builder(module, name, accepted, is_internal=False)
-    context = _begin(builder, kernel)
-    first = len(kernel.parameters)
+    context = begin_function(builder, kernel)
     more = max((len(grid.packed) for grid in kernel.grids), default=0)
-    arguments = extend_arguments(builder, first, more)
-    prologue = Prologue(arguments, first, lambda other: _begin(other, kernel))
+    arguments = products.extend_arguments(builder, len(kernel.parameters), more)
     number = 0
     for part in kernel.body:
         if isinstance(part, Grid):
-            _launch(context, prologue, part, f"{name}_programs{number}")
+            _launch(context, arguments, part, f"{name}_programs{number}")
             number += 1
         else:
             context = _statement(context, part)
     module.add(builder)
 
 
-def _launch(context: Context, prologue: Prologue, grid: Grid, body: str) -> None:
+def _launch(context: Context, arguments: Register, grid: Grid, body: str) -> None:
     builder = context.builder
     counts = [_count(context, axis) for axis in grid.axes]
     count = reduce(builder.multiply, counts, index(1))
-    taken = prologue.pack(context, grid.packed, counts, body)
-    programs = Programs(prologue.arguments, count, grid.work)
-    emit_parallel(builder, body, programs, context.function.kernel.options)
+    taken = products.pack_operands(context, arguments, grid.packed, counts, body)
+    options = context.function.kernel.options
+    emit_parallel(builder, body, arguments, count, grid.work, options)
     for pointer in taken:
         builder.call_void("free", pointer)
 
 
-def _begin(builder: Builder, kernel: Kernel) -> Context:
-    """Everything a function starts with: its parameters, by value and by name."""
-    tensors: dict[Tensor, Register] = {}
-    scalars: dict[Variable, Register] = {}
-    sizes: dict[str, Register] = {}
-    with builder.at_entry():
-        for number, parameter in enumerate(kernel.parameters):
-            slot = builder.offset(builder.parameters[0], index(number), INDEX)
-            if isinstance(parameter, Tensor):
-                tensors[parameter] = builder.load(slot, LType(POINTER))
-                continue
-            dtype = parameter.dtype
-            raw = builder.load(slot, LType("double" if dtype.is_float else INDEX))
-            scalars[parameter] = cast(builder, F64 if dtype.is_float else I64, dtype, raw)
-            if dtype.is_integer:
-                sizes[parameter.label.hint] = builder.index_of(scalars[parameter])
-    return Context(FunctionContext(builder, kernel, Scratch(builder), tensors, sizes), scalars)
-
-
 def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     builder = Builder(module, name, RANGE_PARAMETERS)
-    context = _begin(builder, kernel)
+    context = begin_function(builder, kernel)
     buffers = {tile: _buffer(context, tile) for tile in grid.tiles}
-    first = len(kernel.parameters)
     with builder.at_entry():
-        packed = {
-            source: load_slot(builder, first + position)
-            for position, source in enumerate(grid.packed)
-        }
+        slots = enumerate(grid.packed, len(kernel.parameters))
+        packed = {source: products.load_slot(builder, slot) for slot, source in slots}
     indices = tuple(axis.index for axis in grid.axes)
     function = replace(context.function, buffers=buffers, packed=packed, indices=indices)
     context = replace(context, function=function)
@@ -241,7 +195,7 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     counts = [_count(context, axis) for axis in grid.axes]
 
     def program(number: Register, _: State) -> None:
-        _block(_enter_program(context, grid, number, counts), grid.body)
+        _block(_enter(context, grid, number, counts), grid.body)
 
     builder.loop(builder.parameters[1], builder.parameters[2], index(1), program)
     if kernel.options.streaming_stores:
@@ -263,9 +217,7 @@ def _size_of(context: Context, axis: LoopAxis) -> Register:
     return context.block_size(axis.block) if axis.block else index(1)
 
 
-def _enter_program(
-    context: Context, grid: Grid, number: Register, counts: list[Register]
-) -> Context:
+def _enter(context: Context, grid: Grid, number: Register, counts: list[Register]) -> Context:
     """In a program: its indices and the lengths of its tiles."""
     builder, rest = context.builder, number
     for position in grid.order:
@@ -286,7 +238,7 @@ def _buffer(context: Context, tile: Tile) -> Buffer:
         lengths = [context.length(dim) for dim in tile.shape]
         if tile.is_padded:
             lanes = context.function.kernel.target.vector_lanes
-            lengths = padded_lengths(builder, lengths, lanes, tile.held_as)
+            lengths = pad(builder, lengths, lanes, tile.held_as)
         strides = [index(1)]
         for length in reversed(lengths[1:]):
             strides.insert(0, builder.multiply(strides[0], length))

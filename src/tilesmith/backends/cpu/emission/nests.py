@@ -7,27 +7,18 @@ additions need not wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.emission.elements import address_of, evaluate, register
-from tilesmith.backends.cpu.emission.writes import emit_result, emit_writes
+from tilesmith.backends.cpu.emission.writes import Results, emit_result, emit_writes
 from tilesmith.backends.cpu.llvm.builder import Body, Builder
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index, lane_numbers
+from tilesmith.backends.cpu.loop_ir import nests as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import LEAVES, Element, ReadVariable, Variable
-from tilesmith.backends.cpu.loop_ir.nests import (
-    Form,
-    KeepElement,
-    Nest,
-    ReduceElement,
-    StoreElement,
-)
 from tilesmith.backends.cpu.math.reductions import Accumulation, State
-
-Results = Mapping[Variable, Register]
-"""Scalars that a nest reduces to."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,7 @@ class _Sum:
     """A reduction of a nest; ``number`` is its place among the writes."""
 
     number: int
-    write: ReduceElement
+    write: loop_ir.ReduceElement
     accumulation: Accumulation
 
 
@@ -43,28 +34,32 @@ class _Sum:
 class _Frame:
     """One nest being emitted. States are lists with one accumulator per reduction."""
 
-    nest: Nest
+    nest: loop_ir.Nest
     lengths: list[Register]
     sums: list[_Sum]
-
-    def values(self, context: Context) -> list[Register]:
-        """This step's element of every write."""
-        return [register(context, write.value) for write in self.nest.writes]
 
     def start(self) -> list[State]:
         return [item.accumulation.start(self.nest.lanes) for item in self.sums]
 
-    def take(
+    def step(
         self,
         context: Context,
-        values: list[Register],
         states: list[State],
-        position: Register,
+        axis: int | None,
         mask: Register | None = None,
+        *,
+        is_streaming: bool = False,
     ) -> list[State]:
-        """The accumulators with one more element per lane."""
+        """All writes; gives the accumulators with one more element per lane.
+
+        ``axis`` is the loop along which some of them note positions.
+        """
+        builder, writes = context.builder, self.nest.writes
+        values = [register(context, write.value) for write in writes]
+        emit_writes(context, writes, values, is_streaming=is_streaming)
+        position = index(0) if axis is None else self._position(context, axis)
         return [
-            item.accumulation.take(context.builder, state, values[item.number], position, mask)
+            item.accumulation.take(builder, state, values[item.number], position, mask)
             for item, state in zip(self.sums, states)
         ]
 
@@ -77,7 +72,7 @@ class _Frame:
             scalars.update(emit_result(context, item.write, result))
         return scalars
 
-    def position(self, context: Context, axis: int) -> Register:
+    def _position(self, context: Context, axis: int) -> Register:
         """Where the lanes are along a loop, as one index per lane."""
         builder, lane, width = context.builder, context.loops[axis], self.nest.lanes
         assert isinstance(lane, Strided)
@@ -135,7 +130,7 @@ def _is_aligned(frame: _Frame, context: Context) -> Register | None:
     builder, found = context.builder, None
     inside = context.at(frame.nest.layout.vector_axis, Strided(index(0), index(1)))
     for write in frame.nest.writes:
-        if not isinstance(write, StoreElement):
+        if not isinstance(write, loop_ir.StoreElement):
             continue
         memory, position = address_of(inside, write.access)
         if not isinstance(position, Strided) or not memory.has_neighbours(position):
@@ -207,11 +202,9 @@ class _Row:
     def _step(self, position: Register, states: list[State], mask: Register | None) -> list[State]:
         lanes = Lanes(self.frame.nest.lanes, mask)
         inside = self.context.at(self._axis, Strided(position, index(1)), lanes)
-        values = self.frame.values(inside)
-        emit_writes(inside, self.frame.nest.writes, values, is_streaming=self.is_streaming)
-        needs_position = any(item.write.kind.is_arg for item in self.frame.sums)
-        at = self.frame.position(inside, self._axis) if needs_position else index(0)
-        return self.frame.take(inside, values, states, at, mask)
+        has_positions = any(item.write.kind.is_arg for item in self.frame.sums)
+        along = self._axis if has_positions else None
+        return self.frame.step(inside, states, along, mask, is_streaming=self.is_streaming)
 
 
 def _emit_columns(frame: _Frame, context: Context) -> Results:
@@ -257,7 +250,7 @@ class _Columns:
             old, new = _unflatten(flat, states), list[State]()
             for number, first in enumerate(starts):
                 part = old[number * each : (number + 1) * each]
-                new.extend(self._step(inside, first, part, mask))
+                new.extend(frame.step(self._across(inside, first, mask), part, down))
             return _flatten(new)
 
         found = builder.loop(index(0), frame.lengths[down], index(1), body, _flatten(states))
@@ -271,39 +264,30 @@ class _Columns:
         axis = self.frame.nest.layout.vector_axis
         return context.at(axis, Strided(start, index(1)), lanes)
 
-    def _step(
-        self, context: Context, start: Register, states: list[State], mask: Register | None
-    ) -> list[State]:
-        inside = self._across(context, start, mask)
-        values = self.frame.values(inside)
-        position = self.frame.position(inside, self.frame.nest.layout.reduced_axis)
-        return self.frame.take(inside, values, states, position)
+
+_Body = Callable[[_Frame, Context], Results]
 
 
-def emit_nest(context: Context, nest: Nest) -> Results:
+def emit_nest(context: Context, nest: loop_ir.Nest) -> Results:
     """All loops of a nest; gives the scalars that it reduces to."""
     inside, layout = context.nest(nest.lanes), nest.layout
     sums = [
         _Sum(number, write, Accumulation(write.kind, write.value.dtype, write.dtype))
         for number, write in enumerate(nest.writes)
-        if isinstance(write, ReduceElement)
+        if isinstance(write, loop_ir.ReduceElement)
     ]
     frame = _Frame(nest, [inside.length(dim) for dim in layout.space], sums)
     outer = [n for n in layout.order if n not in (layout.vector_axis, layout.reduced_axis)]
     if layout.vector_axis < 0:
         return _over(frame, inside, outer, _emit_element)
-    return _over(frame, inside, outer, _emit_columns if layout.form is Form.COLUMNS else _emit_row)
+    is_columns = layout.form is loop_ir.Form.COLUMNS
+    return _over(frame, inside, outer, _emit_columns if is_columns else _emit_row)
 
 
-def _over(
-    frame: _Frame,
-    context: Context,
-    axes: list[int],
-    body: Callable[[_Frame, Context], Results],
-) -> Results:
+def _over(frame: _Frame, context: Context, axes: list[int], body: _Body) -> Results:
     """Nested loops over whole axes; what they fix is computed before ``body``."""
     writes = frame.nest.writes
-    kept = {w.value for w in writes if isinstance(w, KeepElement) and w.is_own}
+    kept = {w.value for w in writes if isinstance(w, loop_ir.KeepElement) and w.is_own}
     for write in writes:
         for element in write.operands:
             _hoist_element(context, element, kept)
@@ -320,10 +304,7 @@ def _over(
 def _emit_element(frame: _Frame, context: Context) -> Results:
     """Without lanes: one element of every write, and reductions along axes of one element."""
     inside = context.scope()
-    values = frame.values(inside)
-    emit_writes(inside, frame.nest.writes, values)
-    taken = frame.take(inside, values, frame.start(), index(0))
-    return frame.finish(inside, taken, across=True)
+    return frame.finish(inside, frame.step(inside, frame.start(), None), across=True)
 
 
 def _hoist_element(context: Context, element: Element, kept: set[Element]) -> None:

@@ -7,20 +7,20 @@ argument slots behind those of the kernel's parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.plans import Panels, order_of
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View, compute_dtype
-from tilesmith.backends.cpu.emission.context import NULL, Buffer, Context
+from tilesmith.backends.cpu.emission.context import NULL, Buffer, Context, begin_function
 from tilesmith.backends.cpu.emission.elements import address_of
-from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, Programs, emit_parallel
+from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, emit_parallel
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir import whole_tiles as loop_ir
+from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor, Product
 from tilesmith.backends.cpu.math.casts import round_to
 from tilesmith.backends.cpu.planning.ahead import LEAST_PROGRAMS, MOST_BYTES
 from tilesmith.dtypes import DType
@@ -34,60 +34,51 @@ _DEPTH = 1024
 """What an unknown k is taken for."""
 
 
-@dataclass(frozen=True)
-class Prologue:
-    """Packs operands in the entry of a kernel. ``arguments`` has slots from ``first_slot`` on."""
+def pack_operands(
+    context: Context,
+    arguments: Register,
+    sources: Sequence[PackedTensor],
+    counts: Sequence[Register],
+    name: str,
+) -> list[Register]:
+    """Take memory and fill it, by several threads if it pays; gives what is to be freed.
 
-    arguments: Register
-    first_slot: int
-    begin: Callable[[Builder], Context]
-
-    def pack(
-        self,
-        context: Context,
-        sources: Sequence[loop_ir.PackedTensor],
-        counts: Sequence[Register],
-        name: str,
-    ) -> list[Register]:
-        """Take memory and fill it, by several threads if it pays; gives what is to be freed."""
-        builder, taken = context.builder, list[Register]()
-        for number, source in enumerate(sources):
-            pointer = _allocate(context, source, counts)
-            taken.append(pointer)
-            slot = self.first_slot + number
-            builder.store(pointer, builder.offset(self.arguments, index(slot), INDEX))
-            function = f"{name}_pack{number}"
-            self._emit_packing(Builder(builder.module, function, RANGE_PARAMETERS), source, slot)
-            panels = _count_panels(context, source)
-            if not source.is_certain:
-                panels = builder.select(builder.compare("eq", pointer, NULL), index(0), panels)
-            depth = source.extents[0]
-            work = (depth if isinstance(depth, int) else _DEPTH) * source.packing.width
-            programs = Programs(self.arguments, panels, work)
-            emit_parallel(builder, function, programs, context.function.kernel.options)
-        return taken
-
-    def _emit_packing(self, builder: Builder, source: loop_ir.PackedTensor, slot: int) -> None:
-        context = self.begin(builder)
-        _, begin, end = builder.parameters
-        packing = source.packing
-        depth, columns = map(context.extent, source.extents)
-        k, n = map(context.extent, source.strides)
-        first = builder.multiply(begin, index(packing.width))
-        tensor = context.function.tensors[source.tensor]
-        start = builder.offset(tensor, builder.multiply(first, n), packing.loaded)
-        size = packing.panel_size(builder, depth)
-        packed = load_slot(builder, slot)
-        target = builder.offset(packed, builder.multiply(begin, size), packing.element)
-        left, count = builder.subtract(columns, first), builder.subtract(end, begin)
-        panels = Panels(start, n, k, target, left, depth, count)
-        pack(builder, packing, order_of(n, k), panels)
-        builder.module.add(builder)
+    ``arguments`` has slots for it behind those of the kernel's parameters.
+    """
+    builder, kernel, taken = context.builder, context.function.kernel, list[Register]()
+    for number, source in enumerate(sources):
+        pointer = _allocate(context, source, counts)
+        taken.append(pointer)
+        slot, function = len(kernel.parameters) + number, f"{name}_pack{number}"
+        builder.store(pointer, builder.offset(arguments, index(slot), INDEX))
+        inside = begin_function(Builder(builder.module, function, RANGE_PARAMETERS), kernel)
+        _emit_packing(inside, source, slot)
+        panels = _count_panels(context, source)
+        if not source.is_certain:
+            panels = builder.select(builder.compare("eq", pointer, NULL), index(0), panels)
+        depth = source.extents[0]
+        work = (depth if isinstance(depth, int) else _DEPTH) * source.packing.width
+        emit_parallel(builder, function, arguments, panels, work, kernel.options)
+    return taken
 
 
-def _allocate(
-    context: Context, source: loop_ir.PackedTensor, counts: Sequence[Register]
-) -> Register:
+def _emit_packing(context: Context, source: PackedTensor, slot: int) -> None:
+    builder, packing = context.builder, source.packing
+    _, begin, end = builder.parameters
+    depth, columns = map(context.extent, source.extents)
+    k, n = map(context.extent, source.strides)
+    first = builder.multiply(begin, index(packing.width))
+    tensor = context.function.tensors[source.tensor]
+    start = builder.offset(tensor, builder.multiply(first, n), packing.loaded)
+    size = packing.panel_size(builder, depth)
+    packed = load_slot(builder, slot)
+    target = builder.offset(packed, builder.multiply(begin, size), packing.element)
+    left, count = builder.subtract(columns, first), builder.subtract(end, begin)
+    pack(builder, packing, order_of(n, k), Panels(start, n, k, target, left, depth, count))
+    builder.module.add(builder)
+
+
+def _allocate(context: Context, source: PackedTensor, counts: Sequence[Register]) -> Register:
     """Memory for a packed tensor; none where packing turns out not to pay."""
     builder, packing = context.builder, source.packing
     panel = packing.panel_size(builder, context.extent(source.extents[0]))
@@ -136,7 +127,7 @@ def load_slot(builder: Builder, slot: int) -> Register:
     return builder.load(builder.offset(builder.parameters[0], index(slot), INDEX), LType(POINTER))
 
 
-def _count_panels(context: Context, source: loop_ir.PackedTensor) -> Register:
+def _count_panels(context: Context, source: PackedTensor) -> Register:
     columns = context.extent(source.extents[1])
     return context.builder.ceiling_quotient(columns, index(source.packing.width))
 
@@ -152,7 +143,7 @@ def _packed_view(context: Context, operand: loop_ir.PackedOperand, pointer: Regi
     return View(pointer, strides, packing.dtype, packing.width)
 
 
-def emit_product(context: Context, product: loop_ir.Product) -> None:
+def emit_product(context: Context, product: Product) -> None:
     """A product, one matrix after the other where there is a batch."""
     if len(product.shape) == 3:
         _emit_one(context, product, None)
@@ -161,7 +152,7 @@ def emit_product(context: Context, product: loop_ir.Product) -> None:
     context.builder.count_up(batch, lambda number: _emit_one(context, product, number))
 
 
-def _emit_one(context: Context, product: loop_ir.Product, number: Register | None) -> None:
+def _emit_one(context: Context, product: Product, number: Register | None) -> None:
     builder, lanes = context.builder, context.function.kernel.target.vector_lanes
     out = _view_of_buffer(context, context.function.buffers[product.target], number)
     m, n, k = product.shape[-3:]
@@ -180,7 +171,7 @@ def _emit_one(context: Context, product: loop_ir.Product, number: Register | Non
         _round(context, out, product.dtype, problem.extents[:2])
 
 
-def _accumulates(context: Context, product: loop_ir.Product) -> bool | Register:
+def _accumulates(context: Context, product: Product) -> bool | Register:
     """Whether there is something to add to: not in the first iteration of some loops."""
     if not product.starts_at:
         return product.accumulates
@@ -192,7 +183,7 @@ def _accumulates(context: Context, product: loop_ir.Product) -> bool | Register:
 
 def _with_rhs(
     context: Context,
-    product: loop_ir.Product,
+    product: Product,
     number: Register | None,
     emit: Callable[[View], None],
 ) -> None:
@@ -215,18 +206,6 @@ def _with_rhs(
 def _view(context: Context, matrix: loop_ir.Matrix, number: Register | None) -> View:
     if isinstance(matrix, loop_ir.StoredMatrix):
         return _view_of_buffer(context, context.function.buffers[matrix.tile], number)
-    return _view_of_load(context, matrix, number)
-
-
-def _view_of_buffer(context: Context, buffer: Buffer, number: Register | None) -> View:
-    builder, pointer = context.builder, buffer.pointer
-    if number is not None:
-        position = builder.multiply(number, buffer.strides[0])
-        pointer = builder.offset(pointer, position, buffer.element)
-    return View(pointer, (buffer.strides[-2], buffer.strides[-1]), buffer.dtype)
-
-
-def _view_of_load(context: Context, matrix: loop_ir.LoadedMatrix, number: Register | None) -> View:
     zero = index(0)
     starts = {axis: zero for axis in matrix.axes if axis is not None}
     if number is not None and matrix.axes[0] is not None:
@@ -237,6 +216,14 @@ def _view_of_load(context: Context, matrix: loop_ir.LoadedMatrix, number: Regist
     pointer = context.builder.offset(memory.pointer, position.base, memory.element)
     rows, columns = (_stride(context, matrix, axis) for axis in matrix.axes[-2:])
     return View(pointer, (rows, columns), matrix.access.tensor.type.dtype)
+
+
+def _view_of_buffer(context: Context, buffer: Buffer, number: Register | None) -> View:
+    builder, pointer = context.builder, buffer.pointer
+    if number is not None:
+        position = builder.multiply(number, buffer.strides[0])
+        pointer = builder.offset(pointer, position, buffer.element)
+    return View(pointer, (buffer.strides[-2], buffer.strides[-1]), buffer.dtype)
 
 
 def _stride(context: Context, matrix: loop_ir.LoadedMatrix, axis: int | None) -> Register:

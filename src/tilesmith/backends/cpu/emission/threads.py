@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.registers import (
-    INDEX,
-    POINTER,
-    LType,
-    Register,
-    index,
-    number,
-    parameters,
-)
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index, parameters
 from tilesmith.schedule.schedule import CpuOptions
 
 MIN_PARALLEL_WORK = 32 * 1024
@@ -25,20 +15,20 @@ RANGE_PARAMETERS = parameters(("arguments", "begin", "end"), ("arguments",))
 _SLOTS = ("arguments", "count", "counter")
 
 
-@dataclass(frozen=True)
-class Programs:
-    """What all programs are given, how many there are, and elements computed by each."""
+def emit_parallel(
+    builder: Builder,
+    body: str,
+    arguments: Register,
+    count: Register,
+    work: int,
+    options: CpuOptions,
+) -> None:
+    """Run ``body(arguments, begin, end)`` over all programs, by several threads if it pays.
 
-    arguments: Register
-    count: Register
-    work: int
-
-
-def emit_parallel(builder: Builder, body: str, programs: Programs, options: CpuOptions) -> None:
-    """Run ``body(arguments, begin, end)`` over all programs, by several threads if it pays."""
-    arguments, count = programs.arguments, programs.count
+    ``work`` is how many elements each of them computes.
+    """
     threads = builder.minimum(builder.parameters[1], count)
-    enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, programs.work))))
+    enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, work))))
     is_large = builder.compare("sge", count, enough)
     is_shared = builder.binary("and", is_large, builder.compare("sgt", threads, index(1)))
     worker = f"{body}_worker"
@@ -50,11 +40,10 @@ def emit_parallel(builder: Builder, body: str, programs: Programs, options: CpuO
             builder.store(x, _slot(builder, context, name))
         team = builder.convert("trunc", threads, "i32")
         function = Register(f"@{worker}", LType(POINTER))
-        builder.call_void("GOMP_parallel", function, context, team, number("i32", 0))
+        builder.call_void("GOMP_parallel", function, context, team, Register("0", LType("i32")))
 
-    builder.if_else(
-        is_shared, parallel, lambda: builder.call_void(body, arguments, index(0), count)
-    )
+    alone = arguments, index(0), count
+    builder.if_else(is_shared, parallel, lambda: builder.call_void(body, *alone))
 
 
 def _slot(builder: Builder, context: Register, name: str) -> Register:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilesmith.backends.cpu.emission.context import NULL, Context
 from tilesmith.backends.cpu.emission.elements import constant, register, tile_position, write_tile
-from tilesmith.backends.cpu.emission.nests import Results, is_known_multiple
+from tilesmith.backends.cpu.emission.nests import is_known_multiple
+from tilesmith.backends.cpu.emission.writes import Results
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
@@ -33,23 +35,35 @@ def emit_scan(context: Context, scan: Scan) -> None:
     """All running combinations of a tile."""
     inside = context.nest(1)
     lengths = [inside.length(dim) for dim in scan.space]
-    others = [(axis, length) for axis, length in enumerate(lengths) if axis != scan.along]
-    _over_axes(inside, others, lambda place: _scan_line(place, scan, lengths))
+    others = [axis for axis in range(len(lengths)) if axis != scan.along]
+    _over_axes(inside, others, lengths.__getitem__, lambda at: _scan_line(at, scan, lengths))
 
 
 def _over_axes(
-    context: Context, axes: list[tuple[int, Register]], body: Callable[[Context], None]
+    context: Context,
+    axes: list[int],
+    length: Callable[[int], Register],
+    body: Callable[[Context], object],
 ) -> None:
-    """Loops over axes of these lengths, one position after the other, then ``body``."""
+    """Loops over axes, one position after the other, then ``body``."""
     if not axes:
         body(context)
         return
-    axis, length = axes[0]
 
     def step(position: Register) -> None:
-        _over_axes(context.at(axis, Strided(position, index(0))), axes[1:], body)
+        _over_axes(context.at(axes[0], Strided(position, index(0))), axes[1:], length, body)
 
-    context.builder.count_up(length, step)
+    context.builder.count_up(length(axes[0]), step)
+
+
+def _moved(
+    context: Context, item: Scan | Combine, axis: int, length: Register, position: Register
+) -> Context:
+    """At the element that is taken in as the one of that number."""
+    if item.is_reversed:
+        last = context.builder.subtract(length, index(1))
+        position = context.builder.subtract(last, position)
+    return context.at(axis, Strided(position, index(0)))
 
 
 def _scan_line(context: Context, scan: Scan, lengths: list[Register]) -> None:
@@ -62,17 +76,12 @@ def _scan_line(context: Context, scan: Scan, lengths: list[Register]) -> None:
     length = lengths[along]
 
     def step(position: Register, state: tuple[Register, ...]) -> list[Register]:
-        if scan.is_reversed:
-            last = builder.subtract(length, index(1))
-            position = builder.subtract(last, position)
-        return _element(context.at(along, Strided(position, index(0))), scan, kind, state)
+        return _element(_moved(context, scan, along, length, position), scan, kind, state)
 
     builder.loop(index(0), length, index(1), step, start)
 
 
-def _element(
-    context: Context, scan: Scan, kind: Accumulation, state: tuple[Register, ...]
-) -> list[Register]:
+def _element(context: Context, scan: Scan, kind: Accumulation, state: State) -> list[Register]:
     builder, dtype = context.builder, scan.value.dtype
     x = register(context, scan.value)
     new = kind.take(builder, list(state), x, index(0), None)
@@ -89,7 +98,15 @@ def emit_combination(context: Context, combine: Combine) -> Results:
     inside = context.nest(context.function.kernel.target.vector_lanes if has_lanes else 1)
     inside = replace(inside, steps=dict(combine.steps))
     lengths = [inside.length(dim) for dim in combine.space]
-    return _Lines(combine, lengths).over(inside, outer)
+    lines = _Lines(combine, lengths)
+    if not outer:
+        return lines.combine_line(inside)
+    if has_lanes:
+        last = outer.pop()
+        _over_axes(inside, outer, lengths.__getitem__, lambda at: lines.across(at, last))
+    else:
+        _over_axes(inside, outer, lengths.__getitem__, lines.combine_line)
+    return {}
 
 
 @dataclass(frozen=True)
@@ -99,28 +116,14 @@ class _Lines:
     combine: Combine
     lengths: list[Register]
 
-    def over(self, context: Context, axes: list[int]) -> Results:
-        """Loops over the other axes, then the lines themselves."""
-        if not axes:
-            return self._combine_line(context)
-        if len(axes) == 1 and context.lanes.width > 1:
-            self._across(context, axes[0])
-            return {}
-
-        def one(position: Register) -> None:
-            self.over(context.at(axes[0], Strided(position, index(0))), axes[1:])
-
-        context.builder.count_up(self.lengths[axes[0]], one)
-        return {}
-
-    def _across(self, context: Context, axis: int) -> None:
+    def across(self, context: Context, axis: int) -> None:
         """Lines side by side, one in each lane."""
         builder, width, length = context.builder, context.lanes.width, self.lengths[axis]
         end = builder.round_down(length, width)
 
         def lanes_at(position: Register, mask: Register | None) -> None:
             lanes = Lanes(width, mask)
-            self._combine_line(context.at(axis, Strided(position, index(1)), lanes))
+            self.combine_line(context.at(axis, Strided(position, index(1)), lanes))
 
         builder.loop(index(0), end, index(width), lambda position, _: lanes_at(position, None))
         if is_known_multiple(length, end):
@@ -129,7 +132,7 @@ class _Lines:
         is_open = builder.compare("sgt", rest, index(0))
         builder.if_else(is_open, lambda: lanes_at(end, builder.first_lanes(rest, width)))
 
-    def _combine_line(self, context: Context) -> Results:
+    def combine_line(self, context: Context) -> Results:
         builder, along = context.builder, self.combine.along
         if along is None:
             state = self._note(context, self._elements(context))
@@ -137,26 +140,18 @@ class _Lines:
             state = self._along(context, along)
         else:
             is_filled = builder.compare("sgt", self.lengths[along], index(0))
-            state = builder.if_else(
-                is_filled, lambda: self._along(context, along), lambda: self._nothing(context)
-            )
+            nothing = partial(self._nothing, context)
+            state = builder.if_else(is_filled, lambda: self._along(context, along), nothing)
         return {} if self.combine.is_scan else self._write_all(context, state)
 
     def _along(self, context: Context, along: int) -> State:
         """The combination of all elements, of which there is at least one."""
         length = self.lengths[along]
-
-        def moved(position: Register) -> Context:
-            if self.combine.is_reversed:
-                last = context.builder.subtract(length, index(1))
-                position = context.builder.subtract(last, position)
-            return context.at(along, Strided(position, index(0)))
-
-        start = moved(index(0))
+        start = _moved(context, self.combine, along, length, index(0))
         first = self._note(start, self._elements(start))
 
         def step(position: Register, state: State) -> State:
-            return self._take(moved(position), state)
+            return self._take(_moved(context, self.combine, along, length, position), state)
 
         return context.builder.loop(index(1), length, index(1), step, first)
 
@@ -250,7 +245,6 @@ class _Line:
         builder = self._builder
         scaled = builder.subtract(builder.multiply(state[0], index(5)), index(1))
         distance = builder.intrinsic("smax", builder.binary("sdiv", scaled, index(11)), index(1))
-
         builder.loop(distance, self._length, index(1), lambda at, _: self._insert(at, distance))
         return [distance]
 
@@ -285,7 +279,7 @@ def emit_print(context: Context, item: Print) -> None:
     """Print the valid elements of all values, in row-major order."""
     for number, (element, shape) in enumerate(item.values):
         label = f"{item.prefix} ({number})" if len(item.values) > 1 else item.prefix
-        _over(context.nest(1), element, shape, label, ())
+        _print_all(context.nest(1), element, shape, label)
     if not item.values:
         program = _program(context)
         text = item.prefix.replace("%", "%%")
@@ -293,26 +287,19 @@ def emit_print(context: Context, item: Print) -> None:
     context.builder.call("fflush", LType("i32"), NULL)
 
 
-def _over(
-    context: Context, element: Element, shape: Shape, label: str, at: tuple[Register, ...]
-) -> None:
-    """Loops over the dimensions of a tile from the one after ``at`` on, then a line."""
-    dim = shape[len(at)] if len(at) < len(shape) else None
-    if dim is None:
-        _line(context, element, label, at)
-    elif dim.is_one:
-        _over(context, element, shape, label, (*at, index(0)))
-    else:
-        loop = len(context.loops)
+def _print_all(context: Context, element: Element, shape: Shape, label: str) -> None:
+    wide = [dim for dim in shape if not dim.is_one]
 
-        def step(position: Register) -> None:
-            inside = context.at(loop, Strided(position, index(0)))
-            _over(inside, element, shape, label, (*at, position))
+    def line(inside: Context) -> None:
+        places = iter(range(len(wide)))
+        lanes = [None if dim.is_one else inside.loops[next(places)] for dim in shape]
+        at = [lane.base if isinstance(lane, Strided) else index(0) for lane in lanes]
+        _line(inside, element, label, at)
 
-        context.builder.count_up(context.length(dim), step)
+    _over_axes(context, [*range(len(wide))], lambda n: context.length(wide[n]), line)
 
 
-def _line(context: Context, element: Element, label: str, at: tuple[Register, ...]) -> None:
+def _line(context: Context, element: Element, label: str, at: list[Register]) -> None:
     dtype = element.dtype
     x = register(context, element)
     where = f"idx ({_places(at)}) " if at else ""

@@ -5,7 +5,7 @@ An atomic update is an instruction where there is one, else compare and swap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilesmith.backends.cpu.emission.context import Context
@@ -15,9 +15,13 @@ from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided, write
 from tilesmith.backends.cpu.llvm.registers import LType, Register, memory_element, number
 from tilesmith.backends.cpu.loop_ir import nests as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import Access, TilePlace, Variable
+from tilesmith.backends.cpu.loop_ir.nests import ReduceElement, UpdateElement
 from tilesmith.backends.cpu.math.casts import to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
 from tilesmith.dtypes import ElementKind
+
+Results = Mapping[Variable, Register]
+"""Scalars that a nest reduces to."""
 
 
 def emit_writes(
@@ -33,15 +37,13 @@ def emit_writes(
             _keep(context, item, value, is_streaming)
         elif isinstance(item, loop_ir.StoreElement):
             _store(context, item.access, value, is_streaming)
-        elif isinstance(item, loop_ir.UpdateElement):
+        elif isinstance(item, UpdateElement):
             old = emit_update(context, item, value)
             if isinstance(item.result, TilePlace):
                 write_tile(context, item.result, old)
 
 
-def emit_result(
-    context: Context, item: loop_ir.ReduceElement, value: Register
-) -> dict[Variable, Register]:
+def emit_result(context: Context, item: ReduceElement, value: Register) -> Results:
     """Write the result of a reduction; a scalar one is handed on."""
     if isinstance(item.target, Variable):
         return {item.target: value}
@@ -80,73 +82,59 @@ def emit_store(context: Context, item: loop_ir.StoreElement) -> None:
     write(context.builder, memory, position, stored, context.lanes, mask)
 
 
-def emit_update(context: Context, item: loop_ir.UpdateElement, value: Register) -> Register:
+def emit_update(context: Context, item: UpdateElement, value: Register) -> Register:
     """One atomic update; gives what was there, 0 where the mask does not hold."""
     builder = context.builder
     memory, position = address_of(context, item.access)
     condition = mask_of(context, item.access)
     assert isinstance(position, Strided)
     pointer = builder.offset(memory.pointer, position.base, memory.element)
-    operands = [value]
-    if item.expected is not None:
-        operands.append(register(context, item.expected))
+    expected = None if item.expected is None else register(context, item.expected)
     if condition is None:
-        return emit_atomic(builder, item, pointer, *operands)
-    zero = number(value.type.element, 0)
-    update = lambda: [emit_atomic(builder, item, pointer, *operands)]  # noqa: E731
-    (old,) = builder.if_else(condition, update, lambda: [zero])
-    return old
+        return _emit_atomic(builder, item, pointer, value, expected)
+    return builder.if_else(
+        condition,
+        lambda: [_emit_atomic(builder, item, pointer, value, expected)],
+        lambda: [number(value.type.element, 0)],
+    )[0]
 
 
-_ORDERS = {
-    "relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel",
-}  # fmt: skip
 _FAILURE_ORDERS = {"release": "monotonic", "acq_rel": "acquire"}
-_FUNCTIONS = {
-    "add": "add", "and": "and", "or": "or", "xor": "xor", "max": "maximum", "min": "minimum",
-}  # fmt: skip
+_FUNCTIONS = {"max": "maximum", "min": "minimum"}
 
 
-def emit_atomic(
+def _order(item: UpdateElement) -> str:
+    return "monotonic" if item.order == "relaxed" else item.order
+
+
+def _emit_atomic(
     builder: Builder,
-    item: loop_ir.UpdateElement,
+    item: UpdateElement,
     pointer: Register,
     x: Register,
-    expected: Register | None = None,
+    expected: Register | None,
 ) -> Register:
     """Update the element at ``pointer``; gives what was there, in register form."""
-    if expected is not None:
-        return _swap_if_equal(builder, item, pointer, expected, x)
     dtype = item.access.tensor.type.dtype
-    order = _ORDERS[item.order]
+    if expected is not None:
+        old, new = (to_memory(builder, dtype, value) for value in (expected, x))
+        pair = _exchange(builder, item, pointer, old, new)
+        return to_register(builder, dtype, builder.value(old.type, f"extractvalue {pair}, 0"))
     if item.kind == "xchg" or dtype.is_integer:
         value = to_memory(builder, dtype, x)
         bits = builder.convert("bitcast", value, f"i{dtype.bits}")
         is_unsigned = dtype.kind is ElementKind.UNSIGNED and item.kind in ("max", "min")
         kind = f"u{item.kind}" if is_unsigned else item.kind
-        old = builder.value(bits.type, f"atomicrmw {kind} {pointer}, {bits} {order}")
+        old = builder.value(bits.type, f"atomicrmw {kind} {pointer}, {bits} {_order(item)}")
         return to_register(builder, dtype, builder.convert("bitcast", old, memory_element(dtype)))
     return _compare_and_swap(builder, item, pointer, x)
 
 
-def _swap_if_equal(
-    builder: Builder,
-    item: loop_ir.UpdateElement,
-    pointer: Register,
-    expected: Register,
-    x: Register,
-) -> Register:
-    dtype = item.access.tensor.type.dtype
-    old, new = (to_memory(builder, dtype, value) for value in (expected, x))
-    pair = _exchange(builder, item, pointer, old, new)
-    return to_register(builder, dtype, builder.value(old.type, f"extractvalue {pair}, 0"))
-
-
 def _exchange(
-    builder: Builder, item: loop_ir.UpdateElement, pointer: Register, old: Register, new: Register
+    builder: Builder, item: UpdateElement, pointer: Register, old: Register, new: Register
 ) -> Register:
     """What was there, and whether it was ``old`` and is ``new`` now."""
-    order = _ORDERS[item.order]
+    order = _order(item)
     pair = builder.new(LType("{ " + f"{old.type}, i1" + " }"))
     failed = _FAILURE_ORDERS.get(order, order)
     builder.emit(f"{pair.text} = cmpxchg {pointer}, {old}, {new} {order} {failed}")
@@ -154,7 +142,7 @@ def _exchange(
 
 
 def _compare_and_swap(
-    builder: Builder, item: loop_ir.UpdateElement, pointer: Register, x: Register
+    builder: Builder, item: UpdateElement, pointer: Register, x: Register
 ) -> Register:
     dtype = item.access.tensor.type.dtype
     bits, element = LType(f"i{dtype.bits}"), memory_element(dtype)
@@ -162,7 +150,9 @@ def _compare_and_swap(
 
     def attempt(state: tuple[Register, ...]) -> list[Register]:
         old = to_register(builder, dtype, builder.convert("bitcast", state[0], element))
-        new = to_memory(builder, dtype, apply(builder, _FUNCTIONS[item.kind], dtype, [old, x]))
+        new = to_memory(
+            builder, dtype, apply(builder, _FUNCTIONS.get(item.kind, item.kind), dtype, [old, x])
+        )
         swapped = builder.convert("bitcast", new, bits.element)
         pair = _exchange(builder, item, pointer, state[0], swapped)
         seen = builder.value(bits, f"extractvalue {pair}, 0")

@@ -129,16 +129,14 @@ def _within_lanes(builder: Builder, rows: Sequence[Register]) -> list[Register]:
     return result
 
 
-def _interleave(
-    builder: Builder, x: Register, y: Register, pattern: tuple[int, int, int]
-) -> Register:
+def _interleave(b: Builder, x: Register, y: Register, pattern: tuple[int, int, int]) -> Register:
     """Alternate groups of ``width`` elements from one half of every lane of two vectors."""
     unit, width, high = pattern
     picked: list[int] = []
     for lane in range(0, x.lanes, unit):
         for group in range(lane + high * unit // 2, lane + (high + 1) * unit // 2, width):
             picked += [group // width, (x.lanes + group) // width]
-    return _pick_groups(builder, x, y, picked, width)
+    return _pick_groups(b, x, y, picked, width)
 
 
 def _across_lanes(builder: Builder, rows: Sequence[Register], unit: int) -> list[Register]:

@@ -168,9 +168,8 @@ def read(
 ) -> Lane:
     """The elements at a position; 0 where ``explicit`` does not hold."""
     element = memory.element
-    has_scalars = not memory.pointer.type.is_vector and (
-        explicit is None or not explicit.type.is_vector
-    )
+    given = [memory.pointer] if explicit is None else [memory.pointer, explicit]
+    has_scalars = not any(register.type.is_vector for register in given)
     if has_scalars and _is_single(position, lanes.width):
         return Uniform(_read_one(builder, memory, _single(builder, position), explicit))
     kind = LType(element, lanes.width)
@@ -180,9 +179,8 @@ def read(
         if mask is None:
             return Vector(builder.load(pointer, kind))
         return Vector(builder.masked_load(pointer, mask, number(element, 0, lanes.width)))
-    pointers = builder.offset(
-        memory.pointer, to_vector(builder, position, INDEX, lanes.width), element
-    )
+    positions = to_vector(builder, position, INDEX, lanes.width)
+    pointers = builder.offset(memory.pointer, positions, element)
     mask = mask or number("i1", 1, lanes.width)
     return Vector(builder.masked_load(pointers, mask, number(element, 0, lanes.width)))
 
@@ -213,9 +211,8 @@ def write(
         else:
             builder.masked_store(x, pointer, mask)
         return
-    pointers = builder.offset(
-        memory.pointer, to_vector(builder, position, INDEX, lanes.width), element
-    )
+    positions = to_vector(builder, position, INDEX, lanes.width)
+    pointers = builder.offset(memory.pointer, positions, element)
     pointers = builder.splat(pointers, lanes.width)
     builder.masked_store(x, pointers, mask or number("i1", 1, lanes.width))
 

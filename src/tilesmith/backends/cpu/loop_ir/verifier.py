@@ -151,9 +151,8 @@ def _verify_control_flow(
 def _verify_whole_tile(scope: _Scope, item: whole_tiles.WholeTile) -> _Scope:
     if isinstance(item, whole_tiles.Product):
         matrices = (item.lhs, item.rhs)
-        scope.hold(
-            item.target, *(m.tile for m in matrices if isinstance(m, whole_tiles.StoredMatrix))
-        )
+        stored = [m.tile for m in matrices if isinstance(m, whole_tiles.StoredMatrix)]
+        scope.hold(item.target, *stored)
         for matrix in matrices:
             if isinstance(matrix, whole_tiles.LoadedMatrix):
                 scope.elements(matrix.access.operands, len(matrix.steps))

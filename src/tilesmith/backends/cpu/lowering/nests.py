@@ -10,7 +10,7 @@ from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir import nests, whole_tiles
 from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.coordinates import find_bound
+from tilesmith.backends.cpu.planning.coordinates import Coords, find_bound, own_coords, space_of
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
 from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored, multiplies_tiles
 from tilesmith.dtypes import DType
@@ -54,11 +54,11 @@ class ElementLowering:
             found = self._made[place] = self._lower(place)
         return found
 
-    def compute(self, op: Operation, coords: coordinates.Coords) -> ir.Element:
+    def compute(self, op: Operation, coords: Coords) -> ir.Element:
         """The element of an op's result from its operands."""
         return ELEMENT_RULES[type(op)](self, op, coords)
 
-    def access(self, op: Load | Store | Atomic, coords: coordinates.Coords) -> ir.Access:
+    def access(self, op: Load | Store | Atomic, coords: Coords) -> ir.Access:
         """The element of a tensor that an op touches."""
         shape = (op.result if isinstance(op, Load) else op.value).tile.shape
         parts = [self.get(place) for place in coordinates.access_places(op, shape, coords)]
@@ -71,23 +71,23 @@ class ElementLowering:
             None if op.mask is None else parts[-1],
         )
 
-    def place(self, value: Value, coords: coordinates.Coords) -> ir.TilePlace:
+    def place(self, value: Value, coords: Coords) -> ir.TilePlace:
         """An element of a tile in scratch memory."""
         return ir.TilePlace(self.scope.tile(value), self.positions(coords))
 
-    def positions(self, coords: coordinates.Coords) -> ir.Positions:
+    def positions(self, coords: Coords) -> ir.Positions:
         """Coordinates as positions."""
         return tuple(map(self.position, coords))
 
     def position(self, coord: coordinates.Coord) -> ir.Position:
         """A coordinate as a position."""
-        if isinstance(coord, coordinates.Axis):
-            return ir.LoopIndex(coord.number)
+        if isinstance(coord, coordinates.Zero):
+            return ir.Fixed(0)
         if isinstance(coord, coordinates.Indirect):
             return ir.Indirect(self.get((coord.value, coord.coords)))
         if isinstance(coord, coordinates.Digit):
             return ir.Digit(self.positions(coord.coords), coord.source, coord.shape, coord.axis)
-        return ir.Fixed(coord.position if isinstance(coord, coordinates.Fixed) else 0)
+        return coord
 
     def _lower(self, place: coordinates.Place) -> ir.Element:
         value, coords = place
@@ -102,9 +102,7 @@ class ElementLowering:
         op = self.scope.tiles.definitions[value]
         return ELEMENT_RULES[type(op)](self, op, coords)
 
-    def common(
-        self, op: Operation, coords: coordinates.Coords, operands: tuple[ir.Element, ...]
-    ) -> Common:
+    def common(self, op: Operation, coords: Coords, operands: tuple[ir.Element, ...]) -> Common:
         """What an op's element has: it changes with all that its operands change with."""
         value = op.result
         # A tile kept in memory counts as changing with all its own axes, computed here or not.
@@ -116,51 +114,45 @@ class ElementLowering:
             axes = NOWHERE.union(*(operand.axes for operand in operands))
         return self.scope.label(value), value.tile.dtype, axes, operands
 
-    def positional(
-        self, op: Operation, coords: coordinates.Coords, *operands: ir.Element
-    ) -> Common:
+    def positional(self, op: Operation, coords: Coords, *operands: ir.Element) -> Common:
         """The same for an element that its own position decides."""
         axes = axes_of_coords(coords)
         return self.scope.label(op.result), op.result.tile.dtype, axes, operands
 
 
-def axes_of_coords(coords: coordinates.Coords) -> frozenset[int]:
+def axes_of_coords(coords: Coords) -> frozenset[int]:
     """The loops that coordinates move with."""
     return NOWHERE.union(*map(coordinates.axes_of, coords))
 
 
-def _load(lowering: ElementLowering, op: Load, coords: coordinates.Coords) -> ir.Element:
+def _load(lowering: ElementLowering, op: Load, coords: Coords) -> ir.Element:
     access = lowering.access(op, coords)
     return ir.Read(
         *lowering.common(op, coords, access.operands), access, lowering.ahead.get(op, ())
     )
 
 
-def _elementwise(
-    lowering: ElementLowering, op: Elementwise, coords: coordinates.Coords
-) -> ir.Element:
+def _elementwise(lowering: ElementLowering, op: Elementwise, coords: Coords) -> ir.Element:
     args = tuple(lowering.get((arg, coords)) for arg in op.args)
     return ir.Apply(*lowering.common(op, coords, args), op.fn)
 
 
-def _tile_index(lowering: ElementLowering, op: TileIndex, coords: coordinates.Coords) -> ir.Element:
+def _tile_index(lowering: ElementLowering, op: TileIndex, coords: Coords) -> ir.Element:
     begin = lowering.get((op.begin, ()))
     return ir.PositionOf(*lowering.positional(op, coords, begin), lowering.position(coords[0]))
 
 
-def _view(lowering: ElementLowering, op: Operation, coords: coordinates.Coords) -> ir.Element:
+def _view(lowering: ElementLowering, op: Operation, coords: Coords) -> ir.Element:
     (place,) = coordinates.operands_at(op, coords)
     return ir.View(*lowering.common(op, coords, (lowering.get(place),)))
 
 
-def _join(lowering: ElementLowering, op: Join, coords: coordinates.Coords) -> ir.Element:
+def _join(lowering: ElementLowering, op: Join, coords: Coords) -> ir.Element:
     sides = map(lowering.get, coordinates.operands_at(op, coords))
     return ir.Joined(*lowering.positional(op, coords, *sides), lowering.position(coords[-1]))
 
 
-ELEMENT_RULES: dict[
-    type[Operation], Callable[[ElementLowering, Any, coordinates.Coords], ir.Element]
-] = {
+ELEMENT_RULES: dict[type[Operation], Callable[[ElementLowering, Any, Coords], ir.Element]] = {
     Elementwise: _elementwise,
     Cast: lambda at, op, coords: ir.Convert(
         *at.common(op, coords, (at.get((op.x, coords)),)), op.bitcast
@@ -232,7 +224,7 @@ def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> nes
 def lower_atomic(
     elements: ElementLowering,
     op: Atomic,
-    coords: coordinates.Coords,
+    coords: Coords,
     result: ir.Variable | ir.TilePlace | None,
 ) -> nests.UpdateElement:
     """An atomic update of one element."""
@@ -258,11 +250,7 @@ def lower_product(
     op, elements = step.op, ElementLowering(scope)
     (*batch, m, k), n = op.lhs.tile.shape, op.rhs.tile.shape[-1]
     bound = partial(find_bound, schedule, scope.kernel.block_sizes)
-    addend = (
-        None
-        if op.acc is None
-        else elements.get((op.acc, coordinates.own_coords(op.acc.tile.shape)))
-    )
+    addend = None if op.acc is None else elements.get((op.acc, own_coords(op.acc.tile.shape)))
     starts_at: tuple[tuple[ir.Variable, ir.Variable], ...] = ()
     if step.starts_in is not None:
         pairs = zip(step.starts_in.body.args, step.starts_in.begins)
@@ -284,13 +272,13 @@ def lower_product(
 
 
 def _matrix(elements: ElementLowering, value: Value) -> whole_tiles.Matrix:
-    coords, tiles = coordinates.own_coords(value.tile.shape), elements.scope.tiles
+    coords, tiles = own_coords(value.tile.shape), elements.scope.tiles
     element, stored = elements.get((value, coords)), find_stored(value, tiles)
     if stored is not None:
         return whole_tiles.StoredMatrix(element, elements.scope.tile(stored))
     found = find_matrix(value, tiles)
     assert found is not None, f"{value.name} was to be kept"
-    axes = tuple(coord.number if isinstance(coord, coordinates.Axis) else None for coord in coords)
+    axes = tuple(coord.axis if isinstance(coord, ir.LoopIndex) else None for coord in coords)
     access = elements.access(found.load, found.coords)
     return whole_tiles.LoadedMatrix(element, access, axes, found.steps)
 
@@ -298,7 +286,7 @@ def _matrix(elements: ElementLowering, value: Value) -> whole_tiles.Matrix:
 def lower_print(scope: GridScope, op: Print) -> whole_tiles.Print:
     """A device print."""
     elements = ElementLowering(scope)
-    places = [(value, coordinates.own_coords(value.tile.shape)) for value in op.values]
+    places = [(value, own_coords(value.tile.shape)) for value in op.values]
     pairs = tuple((elements.get(place), place[0].tile.shape) for place in places)
     return whole_tiles.Print(op.prefix, pairs, op.loc)
 
@@ -312,10 +300,10 @@ def lower_sort(scope: GridScope, op: Sort) -> whole_tiles.SortLines | None:
 def lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:
     """A scan of one of the usual kinds."""
     elements, shape = ElementLowering(scope), op.x.tile.shape
-    coords = coordinates.own_coords(shape)
+    coords = own_coords(shape)
     return whole_tiles.Scan(
         value=elements.get((op.x, coords)),
-        space=coordinates.space_of(shape),
+        space=space_of(shape),
         along=_loop_of(shape, op.axis),
         axis=op.axis,
         kind=op.reduction,
@@ -328,11 +316,11 @@ def lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:
 def lower_combination(scope: GridScope, op: ReduceWith | ScanWith) -> whole_tiles.Combine:
     """A combination of the user's own."""
     elements, shape, variable = ElementLowering(scope), op.xs[0].tile.shape, scope.variable
-    coords, inner = coordinates.own_coords(shape), op.combine.ops[:-1]
+    coords, inner = own_coords(shape), op.combine.ops[:-1]
     others = op.others if isinstance(op, ReduceWith) else None
     return whole_tiles.Combine(
         values=tuple(elements.get((x, coords)) for x in op.xs),
-        space=coordinates.space_of(shape),
+        space=space_of(shape),
         along=_loop_of(shape, op.axis),
         axis=op.axis,
         args=tuple(map(variable, op.combine.args)),
@@ -355,7 +343,7 @@ def _result(
         return scope.variable(result)
     if not scope.has_memory(result):
         return ir.Unread(scope.label(result))
-    coords = coordinates.own_coords(op.xs[0].tile.shape)
+    coords = own_coords(op.xs[0].tile.shape)
     if isinstance(op, ReduceWith):
         coords = coords[: op.axis] + coords[op.axis + 1 :]
     return elements.place(result, coords)
@@ -363,4 +351,4 @@ def _result(
 
 def _loop_of(shape: Shape, axis: int) -> int | None:
     """The loop that goes along a dimension; None where that has one element."""
-    return None if shape[axis].is_one else len(coordinates.space_of(shape[:axis]))
+    return None if shape[axis].is_one else len(space_of(shape[:axis]))

@@ -38,22 +38,23 @@ class KernelScope:
         self._labels: dict[Value, Label] = {}
         self._variables: dict[Value, Variable] = {}
         self._tensors: dict[Value, Tensor] = {}
-        self.users = _find_users(function)
+        self.users: dict[Value, list[Operation]] = {}
+        for op in walk_function(function):
+            for value in op.operand_values():
+                self.users.setdefault(value, []).append(op)
 
     def label(self, value: Value) -> Label:
         """What the user calls a value."""
         found = self._labels.get(value)
         if found is None:
-            hint, op = self._hint(value), self._definitions.get(value)
-            loc = value.loc if op is None else op.loc
+            op = made_by = self._definitions.get(value)
+            seen = value
+            while not seen.name and seen not in self._hints and isinstance(op, VIEWS):
+                seen, op = op.x, self._definitions.get(op.x)
+            hint = seen.name or self._hints.get(seen, "")
+            loc = value.loc if made_by is None else made_by.loc
             found = self._labels[value] = Label(hint, hint or self._invented(value), loc)
         return found
-
-    def _hint(self, value: Value) -> str:
-        op = self._definitions.get(value)
-        while not value.name and value not in self._hints and isinstance(op, VIEWS):
-            value, op = op.x, self._definitions.get(op.x)
-        return value.name or self._hints.get(value, "")
 
     def _invented(self, value: Value) -> str:
         op = self._definitions.get(value)
@@ -101,47 +102,33 @@ class GridScope:
         value = self.program.buffer_of(value)
         found = self._stored.get(value)
         if found is None:
-            found = self._stored[value] = Tile(
-                self.label(value),
-                value.tile.dtype,
-                value.tile.shape,
-                _held_as(value, self.program, self.tiles, self._target),
-                _is_product(value, self.program, self.tiles),
-            )
+            tile, is_product = value.tile, self._is_product(value)
+            held_as = self._held_as(value, is_product)
+            found = Tile(self.label(value), tile.dtype, tile.shape, held_as, is_product)
+            self._stored[value] = found
         return found
+
+    def _is_product(self, value: Value) -> bool:
+        """Whether a product writes the tile's buffer, directly or as a carried tile."""
+        program = self.program
+        sharing = [value, *(v for v in program.aliases if program.buffer_of(v) is value)]
+        return any(isinstance(self.tiles.definitions.get(v), Dot) for v in sharing)
+
+    def _held_as(self, value: Value, is_product: bool) -> DType:
+        """What a tile's elements are held as.
+
+        Results and operands of products are held as registers hold them, so that they need no
+        conversion; operands of tile registers and all other tiles are held as tensors hold them.
+        """
+        dots = [op for op in self.tiles.definitions.values() if isinstance(op, Dot)]
+        stored = ((op, find_stored(x, self.tiles)) for op in dots for x in (op.lhs, op.rhs))
+        users = [op for op, found in stored if found is value]
+        is_widened = is_product or any(not multiplies_tiles(op, self._target) for op in users)
+        return compute_dtype(value.tile.dtype) if is_widened else value.tile.dtype
 
     def has_memory(self, value: Value) -> bool:
         """Whether a result has scratch memory; nobody looks at one that has none."""
         return self.program.buffer_of(value) in self.program.buffers
-
-
-def _find_users(function: Function) -> dict[Value, list[Operation]]:
-    users: dict[Value, list[Operation]] = {}
-    for op in walk_function(function):
-        for value in op.operand_values():
-            users.setdefault(value, []).append(op)
-    return users
-
-
-def _is_product(value: Value, program: Program, tiles: VirtualTiles) -> bool:
-    """Whether a product writes the tile's buffer, directly or as a carried tile."""
-    sharing = [value, *(v for v in program.aliases if program.buffer_of(v) is value)]
-    return any(isinstance(tiles.definitions.get(v), Dot) for v in sharing)
-
-
-def _held_as(value: Value, program: Program, tiles: VirtualTiles, target: Target) -> DType:
-    """What a tile's elements are held as.
-
-    Results and operands of products are held as registers hold them, so that they need no
-    conversion; operands of tile registers and all other tiles are held as tensors hold them.
-    """
-    dots = [op for op in tiles.definitions.values() if isinstance(op, Dot)]
-    users = [op for op in dots if value in (find_stored(x, tiles) for x in (op.lhs, op.rhs))]
-    is_widened = any(not multiplies_tiles(op, target) for op in users)
-    dtype = value.tile.dtype
-    if is_widened or _is_product(value, program, tiles):
-        return compute_dtype(dtype)
-    return dtype
 
 
 VIEWS = (Mask, ExpandDims, Broadcast, Reshape, Permute, Select)

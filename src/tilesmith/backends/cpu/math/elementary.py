@@ -225,9 +225,8 @@ def asinh(x: Term) -> Term:
     """``log(x + sqrt(x^2 + 1))``."""
     magnitude = abs(x)
     root = magnitude.fma(magnitude, 1.0).intrinsic("sqrt")
-    return _log1p_or_of_huge(
-        magnitude, magnitude.fma(magnitude / (root + 1.0), magnitude)
-    ).with_sign_of(x)
+    argument = magnitude.fma(magnitude / (root + 1.0), magnitude)
+    return _log1p_or_of_huge(magnitude, argument).with_sign_of(x)
 
 
 def acosh(x: Term) -> Term:
@@ -309,9 +308,8 @@ def atan2(y: Term, x: Term) -> Term:
     is_steep = height > width
     shorter, longer = is_steep.where(width, height), is_steep.where(height, width)
     # Both infinite, or both zero: the diagonal, or the axis.
-    slope = (shorter == longer).where(
-        (longer == 0.0).where(longer, x.number(1.0)), shorter / longer
-    )
+    equal = shorter == longer
+    slope = equal.where((longer == 0.0).where(longer, x.number(1.0)), shorter / longer)
     angle = _odd(slope, _ATAN)
     angle = is_steep.where(math.pi / 2 - angle, angle)
     is_left = x.bits() < 0

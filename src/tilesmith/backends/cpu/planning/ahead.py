@@ -19,13 +19,7 @@ from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Registe
 from tilesmith.backends.cpu.loop_ir.elements import Tensor, Variable
 from tilesmith.backends.cpu.loop_ir.nests import Form
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand, PackedTensor
-from tilesmith.backends.cpu.planning.coordinates import (
-    Place,
-    access_places,
-    find_bound,
-    is_virtual,
-    operands_at,
-)
+from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.steps import Nest, Program
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     LoadedMatrix,
@@ -109,7 +103,7 @@ class _Finder:
         if matrix.steps not in (((1, 0), (0, 1)), ((0, 1), (1, 0))):
             return None
         axes = (0, 1) if matrix.steps[0] == (1, 0) else (1, 0)
-        places = access_places(load, load.result.tile.shape, matrix.coords)
+        places = coordinates.access_places(load, load.result.tile.shape, matrix.coords)
         origins = [self._origin(places[axis]) for axis in axes]
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
@@ -148,9 +142,8 @@ class _Finder:
         rows = self._bound(dot.result.tile.shape[0])
         block = self._block(dot)
         strides = (tensor.tensor.strides[axis] for axis in own)
-        k, n = (
-            index(by) if isinstance(by, int) else Register(f"%{by}", LType(INDEX)) for by in strides
-        )
+        runtime = LType(INDEX)
+        k, n = (index(by) if isinstance(by, int) else Register(f"%{by}", runtime) for by in strides)
         view = View(Register("null", LType(POINTER)), (k, n), packing.source)
         product = rows, packing.dtype
         if reads_in_place(view, product, block, _NEAR_BYTES):
@@ -160,13 +153,17 @@ class _Finder:
         return prod(count or 0 for count in counts) >= LEAST_PROGRAMS
 
     def _bound(self, dim: Dim) -> int | None:
-        return find_bound(self._schedule, self._blocks, dim)
+        return coordinates.find_bound(self._schedule, self._blocks, dim)
 
-    def _origin(self, place: Place) -> Operation | None:
+    def _origin(self, place: coordinates.Place) -> Operation | None:
         """The tile's or tensor's positions that an index is a view of."""
         op = self._tiles.definitions.get(place[0])
-        while op is not None and is_virtual(type(op)) and not isinstance(op.form, Numbered):
-            places = operands_at(op, place[1])
+        while (
+            op is not None
+            and coordinates.is_virtual(type(op))
+            and not isinstance(op.form, Numbered)
+        ):
+            places = coordinates.operands_at(op, place[1])
             if len(places) != 1 or isinstance(op, Load):
                 return None
             place = places[0]
@@ -240,7 +237,7 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
     for root in nest.roots:
         for (_, coords), op in root.closure(tiles).nodes.items():
             if isinstance(op, Load) and op.bases is None:
-                places = access_places(op, op.result.tile.shape, coords)
+                places = coordinates.access_places(op, op.result.tile.shape, coords)
                 if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
                     yield op
 

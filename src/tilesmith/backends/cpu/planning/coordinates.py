@@ -11,6 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache
 
+from tilesmith.backends.cpu.loop_ir.elements import Fixed, LoopIndex
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir import axis_roles as forms
 from tilesmith.ir.axis_roles import OperandRoles, Role
@@ -19,13 +20,6 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Select
 from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The index of the nest's loop of that number."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -44,13 +38,6 @@ class Digit:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """A position known in advance."""
-
-    position: int
-
-
-@dataclass(frozen=True)
 class Indirect:
     """The position that an element of a tile of integers says."""
 
@@ -58,7 +45,7 @@ class Indirect:
     coords: tuple[Coord, ...]
 
 
-Coord = Axis | Zero | Digit | Fixed | Indirect
+Coord = LoopIndex | Zero | Digit | Fixed | Indirect
 Coords = tuple[Coord, ...]
 ZERO = Zero()
 Place = tuple[Value, Coords]
@@ -87,7 +74,7 @@ def space_of(shape: Shape) -> Shape:
 def own_coords(shape: Shape) -> Coords:
     """The coordinates of a tile in the nest over its own space."""
     numbers = iter(range(len(shape)))
-    return tuple(ZERO if dim.is_one else Axis(next(numbers)) for dim in shape)
+    return tuple(ZERO if dim.is_one else LoopIndex(next(numbers)) for dim in shape)
 
 
 def operands_at(op: Operation, coords: Coords) -> list[Place]:
@@ -157,8 +144,8 @@ def _of_reshape(source: Shape, result: Shape, coords: Coords) -> Coords:
 
 def axes_of(coord: Coord) -> frozenset[int]:
     """The loops a coordinate moves with."""
-    if isinstance(coord, Axis):
-        return frozenset((coord.number,))
+    if isinstance(coord, LoopIndex):
+        return frozenset((coord.axis,))
     if isinstance(coord, (Digit, Indirect)):
         return frozenset().union(*map(axes_of, coord.coords))
     return frozenset()

@@ -35,27 +35,25 @@ from tilesmith.schedule.schedule import Schedule
 _MAX_ROUNDS = 4
 
 
-def plan_grid(
-    function: Function, region: Region, schedule: Schedule
-) -> tuple[Program, VirtualTiles]:
+def plan_grid(function: Function, body: Region, schedule: Schedule) -> tuple[Program, VirtualTiles]:
     """The plan of a grid's body, with tiles kept in memory where that saves work."""
     defined = definitions(function.body)
-    kept = _dot_operands(region, VirtualTiles(defined))
-    kept |= find_unsafe_loads(region, VirtualTiles(defined, kept))
+    kept = _dot_operands(body, VirtualTiles(defined))
+    kept |= find_unsafe_loads(body, VirtualTiles(defined, kept))
     spilled: dict[Value, Store] = {}
     for _ in range(_MAX_ROUNDS):
         tiles = VirtualTiles(defined, kept)
-        program = plan_program(region, tiles, schedule, spilled)
-        more = _find_worth_keeping(region, program, tiles) - kept
+        program = plan_program(body, tiles, schedule, spilled)
+        more = _find_worth_keeping(body, program, tiles) - kept
         if not more:
             break
         kept |= more
         if schedule.cpu.streaming_stores:
             # A result that goes past the caches must not be in them before.
             continue
-        spilled.update(_find_spills(region, more, VirtualTiles(defined, kept), spilled))
+        spilled.update(_find_spills(body, more, VirtualTiles(defined, kept), spilled))
     tiles = VirtualTiles(defined, kept)
-    return plan_program(region, tiles, schedule, spilled), tiles
+    return plan_program(body, tiles, schedule, spilled), tiles
 
 
 def _dot_operands(region: Region, tiles: VirtualTiles) -> set[Value]:
@@ -128,9 +126,8 @@ def _find_worth_keeping(region: Region, program: Program, tiles: VirtualTiles) -
 
     def is_covered(value: Value) -> bool:
         users = made.users_behind_views(value)
-        return bool(users) and all(
-            user in worthwhile and made.nests[user] >= made.nests[value] for user in users
-        )
+        nests = made.nests
+        return bool(users) and all(u in worthwhile and nests[u] >= nests[value] for u in users)
 
     return {value for value in worthwhile if not is_covered(value)}
 
@@ -159,18 +156,12 @@ def _find_spills(
     for value, made_by in tiles.definitions.items():
         if value not in values or made_by not in region.ops:
             continue
-        fitting = [
-            op
-            for op in stores
-            if op.value.type == value.type and _is_known_before(op, made_by, region, tiles)
-        ]
+        same = [op for op in stores if op.value.type == value.type]
+        fitting = [op for op in same if _is_known_before(op, made_by, region, tiles)]
         # The store of the tile itself before one that will overwrite it.
         own = [op for op in fitting if op.value is value]
-        others = [
-            op
-            for op in fitting
-            if op.value not in values and _is_last_reader(op, value, region, tiles)
-        ]
+        others = [op for op in fitting if op.value not in values]
+        others = [op for op in others if _is_last_reader(op, value, region, tiles)]
         for op in (*own, *others)[:1]:
             found[value] = op
             stores.remove(op)

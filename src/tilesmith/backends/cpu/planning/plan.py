@@ -7,8 +7,6 @@ joins the earliest nest of its layout that comes after everything it depends on.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
 from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_coords
 from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step, StepOrder
@@ -120,25 +118,24 @@ class RegionPlanner:
 
     def _visit_control_flow(self, op: Loop | While | If) -> None:
         if isinstance(op, If):
-            bodies = self._plan_branch(op)
+            bodies = self._plan_arm(op, op.then), self._plan_arm(op, op.otherwise)
+        elif isinstance(op, Loop):
+            self._enter_loop(op, op.carried)
+            bodies = (self._plan_body(op.body, op.carried),)
         else:
-            self._enter_loop(op)
-            bodies = self._plan_loop(op)
-        touched = [
-            access
-            for region in op.regions()
-            for access in accesses_in(region, self._tiles.definitions)
-        ]
+            self._enter_loop(op, op.body.args)
+            condition = self._nested(op.condition).plan()
+            bodies = condition, self._plan_body(op.body, op.body.args)
+        definitions = self._tiles.definitions
+        touched = [access for region in op.regions() for access in accesses_in(region, definitions)]
         self._order.append(OpStep(op, bodies), touched, op.results)
         used = values_used_by([inner for region in op.regions() for inner in region.ops])
-        leaves = self._tiles.join(
-            [(v, own_coords(v.tile.shape)) for v in used if isinstance(v.type, TileType)]
-        ).leaves
+        tiles = [value for value in used if isinstance(value.type, TileType)]
+        leaves = self._tiles.join([(value, own_coords(value.tile.shape)) for value in tiles]).leaves
         self._order.note_reads(value for value, _ in leaves)
 
-    def _enter_loop(self, op: Loop | While) -> None:
+    def _enter_loop(self, op: Loop | While, carried: tuple[Value, ...]) -> None:
         """Give carried tiles their buffers, filled with what the loop begins with."""
-        carried = op.carried if isinstance(op, Loop) else op.body.args
         for position, (start, arg) in enumerate(zip(op.init, carried)):
             if not arg.tile.rank:
                 continue
@@ -151,12 +148,6 @@ class RegionPlanner:
             self._program.aliases[op.results[position]] = arg
             if isinstance(op, While):
                 self._program.aliases[op.condition.args[position]] = arg
-
-    def _plan_loop(self, op: Loop | While) -> tuple[list[Step], ...]:
-        if isinstance(op, Loop):
-            return (self._plan_body(op.body, op.carried),)
-        condition = self._nested(op.condition).plan()
-        return condition, self._plan_body(op.body, op.body.args)
 
     def _nested(self, region: Region) -> RegionPlanner:
         return RegionPlanner(region, self._tiles, self._schedule, self._program)
@@ -192,21 +183,16 @@ class RegionPlanner:
         for new, arg in [*direct, *late]:
             self.keep(new, arg)
 
-    def _plan_branch(self, op: If) -> tuple[list[Step], ...]:
-        steps: list[list[Step]] = []
-        for region in (op.then, op.otherwise):
-            inner = self._nested(region)
-            planned = inner.plan()
-            for new, result in zip(region.yielded, op.results):
-                if result.tile.rank:
-                    inner.keep(new, result)
-            steps.append(planned)
-        return tuple(steps)
+    def _plan_arm(self, op: If, region: Region) -> list[Step]:
+        inner = self._nested(region)
+        steps = inner.plan()
+        for new, result in zip(region.yielded, op.results):
+            if result.tile.rank:
+                inner.keep(new, result)
+        return steps
 
 
-def can_write_directly(
-    new: Value, arg: Value, args: Collection[Value], tiles: VirtualTiles
-) -> bool:
+def can_write_directly(new: Value, arg: Value, args: set[Value], tiles: VirtualTiles) -> bool:
     """Whether a virtual tile may overwrite ``arg`` while it is computed.
 
     It may read no carried tile but ``arg``, and of that only the element it replaces.

@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place, may_conflict
 from tilesmith.backends.cpu.loop_ir.nests import Form, Layout
-from tilesmith.backends.cpu.planning.coordinates import (
-    Place,
-    access_places,
-    own_coords,
-    space_of,
-)
+from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     Closure,
     VirtualTiles,
@@ -42,7 +37,7 @@ class Root:
     """
 
     op: Operation
-    place: Place
+    place: coordinates.Place
     target: Value | None = None
 
     @property
@@ -55,11 +50,11 @@ class Root:
         """Whether a virtual tile is stored under its own name."""
         return self.target is self.place[0]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[coordinates.Place]:
         """Every element needed for one element of the root."""
         if not self.is_keep and isinstance(self.op, (Store, Atomic)):
             value, coords = self.place
-            return [self.place, *access_places(self.op, value.tile.shape, coords)]
+            return [self.place, *coordinates.access_places(self.op, value.tile.shape, coords)]
         return [self.place]
 
     def closure(self, tiles: VirtualTiles) -> Closure:
@@ -184,7 +179,7 @@ class StepOrder:
                 first = max(first, number + (not self._is_in_registers(number, (value, coords))))
         return first
 
-    def _is_in_registers(self, number: int, place: Place) -> bool:
+    def _is_in_registers(self, number: int, place: coordinates.Place) -> bool:
         """Whether a nest computes that very element, so that a root in it can use it."""
         step = self.steps[number]
         if not isinstance(step, Nest) or not is_identity(place):
@@ -204,11 +199,9 @@ class StepOrder:
             found.extend(find_accesses(store, self._tiles.definitions))
         return found
 
-    def append_reading(
-        self, step: Step, operands: tuple[Value, ...], results: Iterable[Value]
-    ) -> None:
+    def append_reading(self, step: Step, read: Iterable[Value], results: Iterable[Value]) -> None:
         """A step that reads whole tiles."""
-        closure = self._tiles.join([(v, own_coords(v.tile.shape)) for v in operands])
+        closure = self._tiles.join([(v, coordinates.own_coords(v.tile.shape)) for v in read])
         ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
         accesses = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
         self.append(step, accesses, results)
@@ -234,9 +227,8 @@ class StepOrder:
         """Whether each step of a nest overwrites just what was accessed in it before."""
         if not isinstance(new.op, Store) or old in self._moved or not is_same_place(old, new):
             return False
-        return isinstance(old.op, Store) or (
-            isinstance(old.op, Load) and is_injective(new.op, self._tiles)
-        )
+        is_load = isinstance(old.op, Load)
+        return isinstance(old.op, Store) or (is_load and is_injective(new.op, self._tiles))
 
 
 _APART, _WITH, _AFTER = range(3)
@@ -248,7 +240,7 @@ _SHORT_AXIS = 5
 def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout:
     """The nest a root wants to be computed in."""
     shape = root.place[0].tile.shape
-    space = space_of(shape)
+    space = coordinates.space_of(shape)
     if not root.is_keep and isinstance(root.op, Atomic):
         return Layout(space, Form.ONE_BY_ONE, -1)
     if not space:
@@ -273,7 +265,7 @@ def _score(root: Root, axis: int, tiles: VirtualTiles) -> int:
     total = 0
     for (_, coords), op in root.closure(tiles).nodes.items():
         if isinstance(op, Load):
-            places = access_places(op, op.result.tile.shape, coords)
+            places = coordinates.access_places(op, op.result.tile.shape, coords)
             total += _access_score(op, places, axis, tiles)
     if not root.is_keep and isinstance(root.op, Store):
         total += 2 * _access_score(root.op, root.places()[1:], axis, tiles)
@@ -281,7 +273,7 @@ def _score(root: Root, axis: int, tiles: VirtualTiles) -> int:
 
 
 def _access_score(
-    op: Load | Store | Atomic, places: list[Place], axis: int, tiles: VirtualTiles
+    op: Load | Store | Atomic, places: list[coordinates.Place], axis: int, tiles: VirtualTiles
 ) -> int:
     has_bases = not isinstance(op, Atomic) and op.bases is not None
     if has_bases and axis in tiles.axes(places[len(op.indices)]):

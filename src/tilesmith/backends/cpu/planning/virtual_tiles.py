@@ -101,7 +101,7 @@ class VirtualTiles:
         if op is not None and isinstance(op.form, Numbered):
             if isinstance(coords[0], coordinates.Indirect):
                 return self.derivative((coords[0].value, coords[0].coords), axis)
-            return 1 if isinstance(coords[0], coordinates.Axis) else None
+            return 1 if isinstance(coords[0], coordinates.LoopIndex) else None
         if op is None or self.is_stored(value) or isinstance(op.form, (Accessed, Joined)):
             return None
         places = coordinates.operands_at(op, coords)
@@ -184,7 +184,7 @@ def _ancestors(value: Value, definitions: Mapping[Value, Operation]) -> list[Val
 def is_identity(place: coordinates.Place) -> bool:
     """Whether the place is the same in the tile as in the nest over the tile's space."""
     wide = [c for c in place[1] if not isinstance(c, coordinates.Zero)]
-    return wide == [coordinates.Axis(number) for number in range(len(wide))]
+    return wide == [coordinates.LoopIndex(number) for number in range(len(wide))]
 
 
 @dataclass(frozen=True)

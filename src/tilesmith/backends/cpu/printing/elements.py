@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.printing.expressions import (
+from tilesmith.backends.cpu.printing.listing import (
     Expr,
+    Listing,
     add,
     call,
     conditional,
@@ -21,7 +22,6 @@ from tilesmith.backends.cpu.printing.expressions import (
     number,
     product,
 )
-from tilesmith.backends.cpu.printing.listing import Listing
 from tilesmith.dtypes import ElementKind
 
 _MAX_INLINE = 56

@@ -14,15 +14,15 @@ from tilesmith.backends.cpu.loop_ir.elements import BlockLength, Number, Tensor,
 from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
 from tilesmith.backends.cpu.printing import nests
 from tilesmith.backends.cpu.printing.elements import ElementText
-from tilesmith.backends.cpu.printing.expressions import (
+from tilesmith.backends.cpu.printing.listing import (
     Expr,
+    Listing,
     call,
     multiply,
     number,
     product,
     subtract,
 )
-from tilesmith.backends.cpu.printing.listing import Listing
 from tilesmith.diagnostics.location import SourceLocation
 
 _MAX_INLINE = 56
@@ -33,10 +33,10 @@ def _print_block(listing: Listing, block: statements.Block) -> None:
         STATEMENT_TEXTS[type(statement)](listing, statement)
 
 
-def _lines_behind(
-    listing: Listing, variables: Sequence[Variable], loc: SourceLocation
-) -> list[SourceLocation]:
-    return [*(loc for variable in variables for loc in listing.sources(variable)), loc]
+def _quote(listing: Listing, variables: Sequence[Variable], loc: SourceLocation) -> None:
+    """The lines behind some scalars that a statement reads, then its own."""
+    behind = [line for variable in variables for line in listing.sources(variable)]
+    listing.lines.quote([*behind, loc])
 
 
 def _print_assign(listing: Listing, item: statements.Assign) -> None:
@@ -64,23 +64,16 @@ def _is_part_of_reader(item: statements.Assign, made: Expr) -> bool:
     return item.readers is statements.Readers.SCALAR
 
 
-def _print_store(listing: Listing, item: StoreElement) -> None:
-    text = _access_text(listing, item)
-    nests.print_store(text, item)
-    text.write(())
-
-
-def _print_update(listing: Listing, item: UpdateElement) -> None:
-    text, kept = _access_text(listing, item), None
-    if isinstance(item.result, Variable):
-        kept = Expr(listing.define(item.result))
-    nests.print_update(text, item, kept)
-    text.write(())
-
-
-def _access_text(listing: Listing, item: StoreElement | UpdateElement) -> ElementText:
+def _print_access(listing: Listing, item: StoreElement | UpdateElement) -> None:
     listing.lines.quote([*listing.behind(item.operands), item.loc])
-    return ElementText(listing, (), ())
+    text = ElementText(listing, (), ())
+    if isinstance(item, StoreElement):
+        nests.print_store(text, item)
+    else:
+        result = item.result
+        kept = Expr(listing.define(result)) if isinstance(result, Variable) else None
+        nests.print_update(text, item, kept)
+    text.write(())
 
 
 def enter_axes(listing: Listing, axes: Sequence[statements.LoopAxis]) -> list[tuple[str, str]]:
@@ -118,7 +111,7 @@ def _print_for(listing: Listing, loop: statements.For) -> None:
     reads = [variable for axis in loop.axes for variable in (axis.begin, axis.end, axis.step)]
     reads += [carried.start for carried in loop.carried]
     known = [variable for variable in reads if variable is not None]
-    listing.lines.quote(_lines_behind(listing, known, loop.loc))
+    _quote(listing, known, loop.loc)
     with listing.loop(), ExitStack() as blocks:
         for header, statement in enter_axes(listing, loop.axes):
             blocks.enter_context(listing.lines.block(f"for {header}"))
@@ -144,7 +137,7 @@ def _print_while(listing: Listing, loop: statements.While) -> None:
 
 
 def _print_if(listing: Listing, branch: statements.If) -> None:
-    listing.lines.quote(_lines_behind(listing, [branch.condition], branch.loc))
+    _quote(listing, [branch.condition], branch.loc)
     names = [listing.names.of(variable) for variable in branch.results]
     with listing.lines.block(f"if {listing.scalar(branch.condition)}"):
         _print_arm(listing, branch.then, names, branch.yielded[0])
@@ -181,10 +174,8 @@ def _start(listing: Listing, carried: Sequence[statements.Carried]) -> list[str]
 
 def _assign_all(listing: Listing, names: Sequence[str], values: Sequence[Variable]) -> None:
     """Give variables their next values, all of them made from the old ones."""
-    rows = [
-        (name, listing.scalar(value).text, listing.sources(value))
-        for name, value in zip(names, values)
-    ]
+    pairs = zip(names, values)
+    rows = [(name, listing.scalar(x).text, listing.sources(x)) for name, x in pairs]
     rows = [row for row in rows if row[0] != row[1]]
     later = [" ".join(new for _, new, _ in rows[n + 1 :]) for n in range(len(rows))]
     if any(re.search(rf"\b{name}\b", rest) for (name, _, _), rest in zip(rows, later)):
@@ -205,8 +196,8 @@ STATEMENT_TEXTS: dict[type[Any], Callable[[Listing, Any], None]] = {
     whole_tiles.Product: nests.print_product,
     whole_tiles.Scan: nests.print_scan,
     whole_tiles.SortLines: nests.print_sort,
-    StoreElement: _print_store,
-    UpdateElement: _print_update,
+    StoreElement: _print_access,
+    UpdateElement: _print_access,
     statements.While: _print_while,
 }
 
@@ -267,9 +258,9 @@ def _print_grid(listing: Listing, grid: statements.Grid) -> None:
 
 
 def _packed(listing: Listing, source: whole_tiles.PackedTensor) -> str:
-    text = f"{listing.names.of(source.tensor)} is packed once for all programs"
     size = source.size
-    return f"{text}: {size:,} bytes" if size is not None else f"{text} if enough share it"
+    rest = " if enough share it" if size is None else f": {size:,} bytes"
+    return f"{listing.names.of(source.tensor)} is packed once for all programs{rest}"
 
 
 def _programs(listing: Listing, grid: statements.Grid) -> str:

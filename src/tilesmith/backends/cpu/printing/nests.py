@@ -8,8 +8,7 @@ from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir import nests as loop_ir
 from tilesmith.backends.cpu.loop_ir import whole_tiles
 from tilesmith.backends.cpu.printing.elements import ElementText, resolve
-from tilesmith.backends.cpu.printing.expressions import Expr, call, element, function, number
-from tilesmith.backends.cpu.printing.listing import Listing
+from tilesmith.backends.cpu.printing.listing import Expr, Listing, call, element, function, number
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Shape
@@ -20,6 +19,9 @@ _COMBINATIONS = {
     ReduceKind.MIN: "minimum",
 }  # fmt: skip
 _MAX_INLINE = 40
+_Along = whole_tiles.Scan | whole_tiles.Combine
+_Rows = list[tuple[Expr, Expr]]
+"""Targets and what they become."""
 
 
 def print_nest(listing: Listing, nest: loop_ir.Nest) -> None:
@@ -65,9 +67,8 @@ class _NestText:
 
     def _fetching(self) -> str:
         operands = (element for write in self._nest.writes for element in write.operands)
-        reads = [
-            item for item in ir.walk_elements(operands) if isinstance(item, ir.Read) and item.ahead
-        ]
+        elements = ir.walk_elements(operands)
+        reads = [item for item in elements if isinstance(item, ir.Read) and item.ahead]
         names = sorted({item.access.tensor.label.hint for item in reads})
         return f"fetches {' and '.join(names)} for the next program" if names else ""
 
@@ -144,10 +145,8 @@ def print_update(text: ElementText, update: loop_ir.UpdateElement, kept: Expr | 
     made, condition = call(f"atomic_{update.kind}", *args), text.mask(update.access)
     if kept is None:
         text.put(str(made) if condition is None else f"if {condition}: {made}")
-    elif condition is None:
-        text.put(f"{kept} = {made}")
     else:
-        text.put(f"{kept} = {made} if {condition} else 0")
+        text.put(f"{kept} = {made}" + ("" if condition is None else f" if {condition} else 0"))
 
 
 def print_product(listing: Listing, product: whole_tiles.Product) -> None:
@@ -221,23 +220,19 @@ def print_scan(listing: Listing, scan: whole_tiles.Scan) -> None:
         text.write([_loop_header(text, scan, axis) for axis in order])
 
 
-def _loop_order(item: whole_tiles.Scan | whole_tiles.Combine) -> list[int]:
+def _loop_order(item: _Along) -> list[int]:
     others = [axis for axis in range(len(item.space)) if axis != item.along]
     return others if item.along is None else [*others, item.along]
 
 
-def _one_before(
-    text: ElementText, item: whole_tiles.Scan | whole_tiles.Combine, place: ir.TilePlace
-) -> Expr:
+def _one_before(text: ElementText, item: _Along, place: ir.TilePlace) -> Expr:
     before = [text.position(position) for position in place.positions]
     function_name = "add" if item.is_reversed else "sub"
     before[item.axis] = function(function_name, [before[item.axis], number(1)])
     return element(text.listing.names.of(place.tile), *before)
 
 
-def _loop_header(
-    text: ElementText, item: whole_tiles.Scan | whole_tiles.Combine, axis: int
-) -> tuple[str, str]:
+def _loop_header(text: ElementText, item: _Along, axis: int) -> tuple[str, str]:
     positions = f"range({text.listing.length(item.space[axis])})"
     is_along = axis == item.along
     if is_along and item.is_reversed:
@@ -256,7 +251,11 @@ def print_combination(listing: Listing, combine: whole_tiles.Combine) -> None:
     with listing.names.scope():
         text = ElementText(listing, order, combine.values)
         made = [text.get(value) for value in combine.values]
-        rows = list(zip(_targets(text, combine), made))
+        places = [
+            text.stored(x) if isinstance(x, ir.TilePlace) else Expr(listing.names.of(x))
+            for x in combine.results
+        ]
+        rows = list(zip(places, made))
         if combine.along is not None:
             rows = _steps(text, combine, rows)
         first = "last" if combine.is_reversed else "first"
@@ -266,18 +265,7 @@ def print_combination(listing: Listing, combine: whole_tiles.Combine) -> None:
         text.write([_loop_header(text, combine, axis) for axis in order])
 
 
-def _targets(text: ElementText, combine: whole_tiles.Combine) -> list[Expr]:
-    return [
-        text.stored(result)
-        if isinstance(result, ir.TilePlace)
-        else Expr(text.listing.names.of(result))
-        for result in combine.results
-    ]
-
-
-def _steps(
-    text: ElementText, combine: whole_tiles.Combine, rows: list[tuple[Expr, Expr]]
-) -> list[tuple[Expr, Expr]]:
+def _steps(text: ElementText, combine: whole_tiles.Combine, rows: _Rows) -> list[tuple[Expr, Expr]]:
     """Targets and what they become, from what they were and the present elements."""
     before, made = [target for target, _ in rows], [made for _, made in rows]
     for n, result in enumerate(combine.results):
@@ -314,7 +302,7 @@ def _combined(text: ElementText, combine: whole_tiles.Combine) -> list[Expr]:
     return [text.listing.scalar(value) for value in combine.yielded]
 
 
-def _assignments(rows: list[tuple[Expr, Expr]]) -> list[str]:
+def _assignments(rows: _Rows) -> list[str]:
     """One line for each target, or one for all where a later one looks at an earlier one."""
     later = [" ".join(str(new) for _, new in rows[n + 1 :]) for n in range(len(rows))]
     if not any(str(target) in rest for (target, _), rest in zip(rows, later)):

@@ -268,9 +268,8 @@ def reduction_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     whole = [fact for fact in facts if fact.kind != "tile"]
     if whole:
         return _whole_row_seeds(Rows.of(kernel, _longest(whole)))
-    looped = [
-        fact for fact in facts if not set(fact.axis.dim.symbols) & {*kernel.outline.grid_blocks}
-    ]
+    blocks = {*kernel.outline.grid_blocks}
+    looped = [fact for fact in facts if not blocks & {*fact.axis.dim.symbols}]
     return [_tile_seed(Rows.of(kernel, _longest(looped or list(facts))))]
 
 

@@ -7,7 +7,6 @@ block by K block) and the accumulator in the second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilesmith.backends.cpu.schedule.heuristics import PROGRAMS_PER_CORE, CpuSeed, longest
 from tilesmith.dtypes import BF16
@@ -28,30 +27,22 @@ ACCUMULATOR_PART = 16
 """Of the second cache, for rows that are reduced right after the product."""
 
 
-@dataclass(frozen=True)
-class Panels:
-    """The largest blocks that suit a target's caches, for one element type of the accumulator."""
-
-    k: int
-    m: int
-
-    @staticmethod
-    def of(kernel: TargetedKernel, fact: MatmulFact) -> Panels:
-        """K by what of B stays in the first cache, M by what of A stays in the second."""
-        target, itemsize = kernel.target, max(4, fact.acc_dtype.itemsize)
-        columns = 2 * target.vector_lanes
-        k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
-        m = power_of_2_floor(target.l2_bytes / (8 * k * itemsize))
-        # Twice a panel in one go costs less than adding to the accumulator once more.
-        whole = next_power_of_2(fact.k.extent_or(2 * k + 1))
-        return Panels(whole if whole <= 2 * k else k, m)
+def _panel_sides(kernel: TargetedKernel, fact: MatmulFact) -> tuple[int, int]:
+    """K by what of B stays in the first cache, M by what of A stays in the second."""
+    target, itemsize = kernel.target, max(4, fact.acc_dtype.itemsize)
+    columns = 2 * target.vector_lanes
+    k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
+    m = power_of_2_floor(target.l2_bytes / (8 * k * itemsize))
+    # Twice a panel in one go costs less than adding to the accumulator once more.
+    whole = next_power_of_2(fact.k.extent_or(2 * k + 1))
+    return whole if whole <= 2 * k else k, m
 
 
-def _tile(kernel: TargetedKernel, fact: MatmulFact, panels: Panels) -> tuple[int, int]:
+def _tile(kernel: TargetedKernel, fact: MatmulFact, most_rows: int) -> tuple[int, int]:
     """The sides of an output tile, small enough for every core to have its programs."""
     others = kernel.programs((fact.m.block, fact.n.block))
     m, n = fact.m.extent_or(4096), fact.n.extent_or(4096)
-    most = max(LEAST_SIDE, panels.m // 2) if _packs_once(kernel, fact) else panels.m
+    most = max(LEAST_SIDE, most_rows // 2) if _packs_once(kernel, fact) else most_rows
     bm, bn = min(most, _side(kernel, fact.m, m)), min(MAX_N, _side(kernel, fact.n, n))
     grid = kernel.outline.grid_blocks
     cuts_rows, cuts_columns = fact.m.block in grid, fact.n.block in grid
@@ -90,9 +81,8 @@ def _product_blocks(kernel: TargetedKernel) -> dict[str, int]:
     """Sizes for the axes of all products, the one with most work first."""
     blocks: dict[str, int] = {}
     for fact in sorted(kernel.facts.matmuls, key=_work, reverse=True):
-        panels = Panels.of(kernel, fact)
-        bm, bn = _tile(kernel, fact, panels)
-        for axis, size in zip(fact.axes, (bm, bn, panels.k)):
+        k, most_rows = _panel_sides(kernel, fact)
+        for axis, size in zip(fact.axes, (*_tile(kernel, fact, most_rows), k)):
             if axis.block in kernel.entries.blocks:
                 blocks.setdefault(axis.block, size)
         if fact.batch is not None and fact.batch.block in kernel.entries.blocks:

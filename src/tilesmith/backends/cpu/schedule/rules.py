@@ -23,6 +23,7 @@ from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Device
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel
 from tilesmith.schedule.space import fragments
+from tilesmith.schedule.space.fragments import is_power_of_two
 from tilesmith.schedule.space.sizes import KernelSlots, SizeRules, common_lists
 from tilesmith.schedule.space.slots import Slot
 
@@ -51,15 +52,11 @@ class CpuBlockSizeFragment(fragments.BlockSizeFragment):
 
     @override
     def contains(self, value: Any) -> bool:
-        return fragments.is_power_of_two(value) or (
-            fragments.is_int(value) and value > 0 and value % 8 == 0
-        )
+        return is_power_of_two(value) or (fragments.is_int(value) and value > 0 and value % 8 == 0)
 
     @override
     def neighbours(self, value: int, radius: int = 1) -> list[int]:
-        return [
-            other for other in super().neighbours(value, radius) if fragments.is_power_of_two(other)
-        ]
+        return [other for other in super().neighbours(value, radius) if is_power_of_two(other)]
 
     @override
     def mutate(self, value: int, difference: tuple[Any, Any], rng: Random) -> int:
@@ -156,11 +153,8 @@ def has_uneven_programs(outline: FunctionOutline) -> bool:
     """Whether the length of some loop depends on loaded data or on where its program stands."""
     if any(isinstance(site.op, While) for site in outline.sites):
         return True
-    return any(
-        _is_uneven(outline, loop, position)
-        for loop in outline.loops
-        for position in range(len(loop.blocks))
-    )
+    axes = [(loop, position) for loop in outline.loops for position in range(len(loop.blocks))]
+    return any(_is_uneven(outline, *axis) for axis in axes)
 
 
 def _is_uneven(outline: FunctionOutline, loop: Loop, position: int) -> bool:
@@ -176,13 +170,11 @@ def _is_uneven(outline: FunctionOutline, loop: Loop, position: int) -> bool:
 
 def largest_streamed_bytes(outline: FunctionOutline) -> int:
     """The size of the largest output of constant shape that is only ever stored, row by row."""
-    used = {
-        site.op.tensor.tensor.alias for site in outline.sites if isinstance(site.op, (Load, Atomic))
-    }
+    ops = [site.op for site in outline.sites]
+    used = {op.tensor.tensor.alias for op in ops if isinstance(op, (Load, Atomic))}
     stores = [op for op in outline.ops(Store) if op.tensor.tensor.alias not in used]
-    return max(
-        (_known_bytes(op.tensor.tensor) for op in stores if _is_plain(outline, op)), default=0
-    )
+    plain = [op for op in stores if _is_plain(outline, op)]
+    return max((_known_bytes(op.tensor.tensor) for op in plain), default=0)
 
 
 def _is_plain(outline: FunctionOutline, op: Store) -> bool:

@@ -14,16 +14,9 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.schedule.facts.work import rate_class
+from tilesmith.schedule.model import program_work
 from tilesmith.schedule.model.estimates import Device, Prediction, blend, matrix_rates
-from tilesmith.schedule.model.program_work import (
-    Access,
-    GridWork,
-    Phase,
-    Product,
-    Products,
-    WorkModel,
-    access_bytes,
-)
+from tilesmith.schedule.model.program_work import GridWork, WorkModel, access_bytes
 from tilesmith.schedule.rules import KernelModel
 from tilesmith.schedule.space.sizes import TileSizes
 from tilesmith.targets import Target
@@ -75,7 +68,7 @@ class CpuModel(KernelModel):
     def work(self) -> WorkModel:
         """What one program does."""
         outline, facts = self.kernel.outline, self.kernel.facts
-        return WorkModel(outline, facts, Products(outline, facts.accesses))
+        return WorkModel(outline, facts, program_work.Products(outline, facts.accesses))
 
     @override
     def predict(self, values: Mapping[str, Any]) -> Prediction:
@@ -101,9 +94,8 @@ class CpuModel(KernelModel):
         programs = prod(self.work.programs(work, sizes))
         used = max(1, min(threads, programs))
         share = -(-programs // used)
-        busy = sum(
-            self.work.trips(phase.path, sizes) * self._phase(phase, sizes) for phase in work.phases
-        )
+        trips = self.work.trips
+        busy = sum(trips(phase.path, sizes) * self._phase(phase, sizes) for phase in work.phases)
         overhead = share * PROGRAM_NS + (WAKE_NS if used > 1 else 0.0)
         # Taking programs from a counter evens out what is left over.
         even = programs / used
@@ -113,19 +105,18 @@ class CpuModel(KernelModel):
         total = blend((compute, memory), 4.0) + overhead
         return Prediction(total / 1e6, compute / 1e6, memory / 1e6, overhead / 1e6, programs / used)
 
-    def _phase(self, phase: Phase, sizes: TileSizes) -> float:
+    def _phase(self, phase: program_work.Phase, sizes: TileSizes) -> float:
         core = 1.0 / self.device.num_sms
         products = sum(self._product_ns(product, sizes) for product in phase.products)
         lanes = sum(n * self._numel(shape, sizes) for shape, n in phase.lanes)
         lanes += sum(self._numel(item.shape, sizes) for item in phase.combinations)
         special = sum(n * self._numel(shape, sizes) for shape, n in phase.specials)
-        vector = lanes / (self.device.vector_rate * core) + special / (
-            self.device.special_rate * core
-        )
+        vector = lanes / (self.device.vector_rate * core)
+        vector += special / (self.device.special_rate * core)
         moved = [self._access_ns(access, sizes) for access in phase.accesses]
         return products + vector + sum(moved) + self._walks_ns(phase, sizes) + NEST_NS
 
-    def _walks_ns(self, phase: Phase, sizes: TileSizes) -> float:
+    def _walks_ns(self, phase: program_work.Phase, sizes: TileSizes) -> float:
         """Every reduction ends a walk over its tile; the next one reads it again from a cache."""
         total = 0.0
         for item in phase.combinations:
@@ -146,7 +137,7 @@ class CpuModel(KernelModel):
         lanes = self.target.vector_lanes
         return elements * (-(-row // lanes) * lanes) / max(1, row)
 
-    def _access_ns(self, access: Access, sizes: TileSizes) -> float:
+    def _access_ns(self, access: program_work.Access, sizes: TileSizes) -> float:
         fact = access.fact
         if access.is_operand or fact.is_scalar:
             return 0.0
@@ -158,7 +149,7 @@ class CpuModel(KernelModel):
         strided = 1.0 if run > 1 else 8.0
         return strided * moved / rate + ROW_NS * elements / max(1, run)
 
-    def _product_ns(self, product: Product, sizes: TileSizes) -> float:
+    def _product_ns(self, product: program_work.Product, sizes: TileSizes) -> float:
         lhs, rhs = product.dot.lhs.tile, product.dot.rhs.tile
         rows, columns = (
             self.work.used_elements((dim,), sizes) for dim in product.dot.result.tile.shape[-2:]
@@ -177,7 +168,7 @@ class CpuModel(KernelModel):
         spilling = max(1.0, (rows * depth + rows * columns) * itemsize / self.target.l2_bytes)
         return batch * (multiplying * min(2.0, spilling) + packing + updating)
 
-    def _packed_share(self, product: Product, sizes: TileSizes) -> float:
+    def _packed_share(self, product: program_work.Product, sizes: TileSizes) -> float:
         """The part of packing right operands that is left when programs share packed copies."""
         load = product.rhs.load
         found = [
