@@ -236,10 +236,11 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
         return
     for root in nest.roots:
         for (_, coords), op in root.closure(tiles).nodes.items():
-            if isinstance(op, Load) and op.bases is None:
-                places = coordinates.access_places(op, op.result.tile.shape, coords)
-                if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
-                    yield op
+            if not isinstance(op, Load) or op.bases is not None:
+                continue
+            places = coordinates.access_places(op, op.result.tile.shape, coords)
+            if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
+                yield op
 
 
 def _to_next_program(

@@ -88,9 +88,11 @@ class _Evaluations:
         for number, (nest, depth) in enumerate(_nests(program.steps)):
             for root in nest.roots:
                 nodes = root.closure(tiles).nodes
-                for (value, _), op in nodes.items():
-                    for operand in op.operand_values():
-                        self.users.setdefault(operand, set()).add(value)
+                pairs = [
+                    (x, value) for (value, _), op in nodes.items() for x in op.operand_values()
+                ]
+                for operand, value in pairs:
+                    self.users.setdefault(operand, set()).add(value)
                 self.roots.update(value for value, _ in root.places())
                 kept = root.target if root.is_own_keep else None
                 made = {v: op for (v, _), op in nodes.items() if v is not kept}
