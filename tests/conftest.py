@@ -86,6 +86,10 @@ SHARES = (
     Share("test_against_reference.py", "test_reductions_of_floats", 2, SAME_PATHS),
     Share("test_suites.py", "test_our_kernels", 4, "they are the cases' kernels", "name"),
     Share("test_cpu_examples.py", "test_", 8, SAME_PATHS, "name"),
+    Share("test_ports_against_fp64.py", "test_small_blocks", 4, OTHER_SIZES, "size"),
+    Share("test_ports_against_fp64.py", "test_one_kernel", 3, SAME_PATHS, "port"),
+    Share("test_ports_against_fp64.py", "test_random_config", 6, MORE_SEEDS),
+    Share("test_ports_on_hopper.py", "test_default_code", 3, SAME_PATHS),
     Share("test_fact_text.py", "test_every_example", 4, SAME_PATHS, "name"),
 )
 """Long tables, of which `make test` runs a part; the first entry that fits a test counts.

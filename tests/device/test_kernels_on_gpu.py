@@ -10,14 +10,16 @@ import torch
 
 import tilesmith as helion
 from examples import dot_compress, exp, softmax
-from tests.examples.case import Case
+from tests.examples.case import Case, copies
 from tests.examples.cases import EXAMPLES
+from tests.examples.ports.ports import PORTS
 from tests.layouts import strided
 from tilesmith.numerics.compare import check_against
 from tilesmith.numerics.inputs import random_tensor
 
 pytestmark = pytest.mark.device
 
+CASES = (*EXAMPLES, *PORTS)
 NUM_CONFIGS = 20
 NUM_REPEATS = 50
 MAX_DRAWS = 3
@@ -26,14 +28,15 @@ BEYOND_INT32 = 2**31 + 17
 
 
 @pytest.mark.parametrize("seed", range(NUM_CONFIGS))
-@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_random_config_agrees_with_fp64(case: Case, seed: int) -> None:
     rng = random.Random(f"{case.name} {seed}")
     dtype, size = rng.choice(case.dtypes), rng.choice(case.sizes)
     args = case.make_inputs(size, dtype, "cuda")
     kernel = helion.kernel(case.kernel.fn, static_shapes=seed % 2 == 0 or case.needs_static_shapes)
     bound = kernel.bind(args)
-    case.check(run_some_config(bound, args, rng), args, size, dtype)
+    before = copies(args)
+    case.check(run_some_config(bound, args, rng), before, size, dtype)
 
 
 def run_some_config(bound: Any, args: tuple[Any, ...], rng: random.Random) -> Any:
@@ -49,13 +52,14 @@ def run_some_config(bound: Any, args: tuple[Any, ...], rng: random.Random) -> An
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_plain_call_agrees_with_fp64(case: Case, dtype: torch.dtype) -> None:
     if dtype not in case.dtypes:
         pytest.skip(f"not for {dtype}")
     size = case.sizes[-1]
     args = case.make_inputs(size, dtype, "cuda")
-    case.check(case.kernel(*args), args, size, dtype)
+    before = copies(args)
+    case.check(case.kernel(*args), before, size, dtype)
 
 
 def test_dot_compress_forward_repeats_bit_for_bit() -> None:

@@ -88,6 +88,11 @@ def as_outputs(returned: Any) -> tuple[torch.Tensor | None, ...]:
     return returned if isinstance(returned, tuple) else (returned,)
 
 
+def copies(args: Args) -> Args:
+    """The arguments with tensors of their own: some kernels update theirs."""
+    return tuple(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args)
+
+
 def blocks(*sizes: int, **others: Any) -> helion.Config:
     """A config given by its block sizes."""
     return helion.Config(block_sizes=list(sizes), **others)

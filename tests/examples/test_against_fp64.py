@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.examples.case import Case, Size, as_outputs
+from tests.examples.case import Case, Size, as_outputs, copies
 from tests.examples.cases import EXAMPLES
 from tests.host_backends import BACKENDS, on_backend
 from tests.layouts import misaligned, strided, transposed
@@ -47,10 +47,6 @@ def case_dtypes() -> list[Any]:
         for case in EXAMPLES
         for run in runs_of(case)
     ]
-
-
-def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args)
 
 
 def relaid(args: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:

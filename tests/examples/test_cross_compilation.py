@@ -9,10 +9,12 @@ import pytest
 
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES
+from tests.examples.ports.ports import PORTS
 from tilesmith.backends.triton.build import CompiledInfo, compile_artifact
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 
+CASES = (*EXAMPLES, *PORTS)
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950")
 NUM_CONFIGS = 20
 SHARE = 3
@@ -49,7 +51,7 @@ def check_compiles(case: Case, seed: int, target: str, *, small: bool = False) -
 def fixed_sample() -> list[Any]:
     """A third of the kernels, each with one target and one seed; all targets take turns."""
     sample: list[Any] = []
-    for seed, case in enumerate(EXAMPLES[::SHARE]):
+    for seed, case in enumerate(CASES[::SHARE]):
         targets = [target for target in TARGETS if target not in case.missing_targets]
         target = targets[seed % len(targets)]
         sample.append(pytest.param(case, target, seed, id=f"{case}-{target}-{seed}"))
@@ -64,7 +66,7 @@ def test_random_config_with_small_blocks_compiles(case: Case, target: str, seed:
 
 @pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_any_config_compiles_for_any_target(case: Case, target: str) -> None:
     if target in case.missing_targets:
         pytest.skip("an element type is missing there")

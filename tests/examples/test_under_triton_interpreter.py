@@ -17,12 +17,13 @@ import torch
 
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES
+from tests.examples.ports.ports import PORTS
 
 ROOT = Path(__file__).parents[2]
 DTYPES = ("float32", "float16")
 CASES = [
     case
-    for case in EXAMPLES
+    for case in (*EXAMPLES, *PORTS)
     if case.is_interpretable and {torch.float32, torch.float16} & set(case.dtypes)
 ]
 NUM_FULL_SEEDS = 20

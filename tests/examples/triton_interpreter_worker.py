@@ -22,10 +22,12 @@ import tilesmith as helion
 
 # Imported first of all that may import triton: it sets TRITON_INTERPRET.
 from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
+from tests.examples.case import copies
 from tests.examples.cases import EXAMPLES
+from tests.examples.ports.ports import PORTS
 
 TARGET = "cuda:90"
-CASES = {case.name: case for case in EXAMPLES}
+CASES = {case.name: case for case in (*EXAMPLES, *PORTS)}
 
 
 def import_text(source: str, folder: str) -> ModuleType:
@@ -44,6 +46,7 @@ def run_job(name: str, size: list[int], dtype_name: str, static_shapes: bool, se
     """Export a kernel with a random config, run the exported module, compare with fp64."""
     case, dtype = CASES[name], getattr(torch, dtype_name)
     args = case.make_inputs(tuple(size), dtype, "cpu")
+    before = copies(args)
     kernel = helion.kernel(case.kernel.fn, static_shapes=static_shapes)
     bound = kernel.bind(args, target=TARGET)
     config = bound.config_spec.random_config(random.Random(seed))
@@ -52,7 +55,7 @@ def run_job(name: str, size: list[int], dtype_name: str, static_shapes: bool, se
         with tempfile.TemporaryDirectory() as folder:
             module = import_text(source, folder)
             result = getattr(module, case.kernel.name)(*args)
-        case.check(result, args, tuple(size), dtype)
+        case.check(result, before, tuple(size), dtype)
     except Exception as error:
         raise RuntimeError(f"with {config}\n{source}") from error
 
