@@ -40,6 +40,7 @@ from tilesmith.backends.triton.ops.program_ids import (
     emit_body,
     grid_order,
     is_xyz,
+    num_sms,
     split_at_barriers,
 )
 from tilesmith.backends.triton.ops.rules import RULES
@@ -254,9 +255,7 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
         return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
     if schedule.pid_type not in PERSISTENT:
         return (str(_num_tiles(grids, schedule, host)),)
-    reserved = schedule.reserved_sms
-    sms = Expr(f"max(num_sms - {reserved}, 1)" if reserved else "num_sms")
-    programs = multiply(sms, literal(schedule.num_sm_multiplier))
+    programs = multiply(Expr(num_sms(schedule)), literal(schedule.num_sm_multiplier))
     if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
         return (str(programs),)
     # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.emission.axes import AxisScope, Masks, find_joined_values
+from tilesmith.backends.triton.emission.axes import Axis, AxisScope, Masks, find_joined_values
 from tilesmith.backends.triton.emission.expressions import Expr
 from tilesmith.backends.triton.emission.launch_counters import LaunchCounters
 from tilesmith.backends.triton.emission.partial_tiles import find_partial_tiles
@@ -26,18 +26,15 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, Scan
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import Shape, Value
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.schedule import Schedule
 
 Rules = Mapping[type[Operation], Callable[["Emitter", Any], None]]
 
 # What an unnamed value is called, by the op that makes it.
 _NAME_HINTS = {
-    "dot": "product",
-    "loop": "carried",
-    "if": "chosen",
-    "reduce_with": "combined",
-    "scan_with": "running",
+    **{"dot": "product", "loop": "carried", "if": "chosen"},
+    **{"reduce_with": "combined", "scan_with": "running"},
 }
 
 
@@ -78,12 +75,10 @@ class Emitter:
 
     def op(self, op: Operation) -> None:
         """Emit one op, unless nothing needs it or it is written where it is used."""
-        if self.uses.is_dead(op) or self.uses.is_inlined(op):
-            return
-        if not self._joined.isdisjoint(op.results):
-            return
-        self.writer.origin(op.loc)
-        self._apply_rule(op)
+        is_needed = not self.uses.is_dead(op) and self._joined.isdisjoint(op.results)
+        if is_needed and not self.uses.is_inlined(op):
+            self.writer.origin(op.loc)
+            self._apply_rule(op)
 
     def _apply_rule(self, op: Operation) -> None:
         rule = self._rules.get(type(op))
@@ -126,6 +121,26 @@ class Emitter:
         """Write ``name = expr``."""
         self.writer.statement(f"{name} = {expr.text}", expr.arguments)
 
+    def named(self, hint: str, expr: Expr) -> Expr:
+        """Write an expression to a fresh variable, which then stands for it."""
+        name = self.spelling.names.fresh(hint)
+        self.assign(name, expr)
+        return Expr(name, shape=expr.shape)
+
+    def axis(self, op: Grid | Loop, position: int, start: Expr) -> Axis:
+        """An axis of a loop whose body begins here."""
+        block, end = op.blocks[position], op.ends[position]
+        return Axis(
+            Dim.of(block),
+            axis_suffix(block),
+            start,
+            self.expr(end),
+            self.facts.axes[op][position],
+            self.writer.reserve(),
+            op.body.args[position],
+            end,
+        )
+
     def name_hint(self, value: Value) -> str:
         """What to call a value: the user's name, or one after what made it."""
         op = self.uses.defining.get(value)
@@ -133,16 +148,14 @@ class Emitter:
             return value.name or "value"
         if value in self._end_names:
             return self._end_names[value]
-        attributes = op.attributes()
         if isinstance(op, Load):
             return f"{self.expr(op.tensor)}_tile"
         if isinstance(op, Cast):
             return f"{self._stem(op.x, 'cast')}_{op.dtype}"
         if isinstance(op, (Reduce, Scan)):
             return f"{self._stem(op.x, 'tile')}_{'cum' * isinstance(op, Scan)}{op.kind}"
-        return str(
-            attributes.get("fn") or attributes.get("kind") or _NAME_HINTS.get(op.name, op.name)
-        )
+        own = op.attributes()
+        return str(own.get("fn") or own.get("kind") or _NAME_HINTS.get(op.name, op.name))
 
     def _stem(self, value: Value, default: str) -> str:
         """The variable of an operand, to name what is made of it."""

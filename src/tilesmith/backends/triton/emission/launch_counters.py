@@ -46,15 +46,11 @@ def add_counters(function: Function) -> Function:
     """The function with a parameter for the counter of its barriers; unchanged if it has none."""
     if not has_barriers(function):
         return function
-    counter = _make_counter(function, "barrier_counter")
+    name = "barrier_counter"
+    while any(parameter.value.name == name for parameter in function.parameters):
+        name += "_"
+    counter = Value(TensorType(I32, (1,), (1,), alias=-1), name)
     first = next(p for p in function.parameters if isinstance(p.value.type, TensorType))
     source = f"torch.zeros(1, dtype=torch.int32, device={first.source}.device)"
     parameters = (*function.parameters, Parameter(counter, source))
     return replace(function, parameters=parameters)
-
-
-def _make_counter(function: Function, name: str) -> Value:
-    taken = {parameter.value.name for parameter in function.parameters}
-    while name in taken:
-        name += "_"
-    return Value(TensorType(I32, (1,), (1,), alias=-1), name)

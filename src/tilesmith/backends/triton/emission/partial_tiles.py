@@ -17,7 +17,7 @@ from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import count_uses, definitions, walk
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import AccessOptions, Schedule
 
 Number = int | float | bool
@@ -38,10 +38,6 @@ class PartialTiles:
     )
     """Axes past whose ends the own mask of an access is false."""
 
-    def is_identity(self, op: Operation) -> bool:
-        """Whether the op is a mask that does nothing."""
-        return op in self.identities
-
     def masked_ends(self, op: Operation) -> list[Value]:
         """The ends of a loop's axes that masks in its body compare with."""
         if not isinstance(op, (Grid, Loop)):
@@ -51,10 +47,6 @@ class PartialTiles:
     def unbounded_axes(self, op: Operation, rank: int) -> tuple[int, ...]:
         """The axes of an access whose ends its own mask does not respect already."""
         return tuple(axis for axis in range(rank) if axis not in self.bounded.get(op, ()))
-
-    def fill_of(self, load: Load) -> Number:
-        """The content of the load's masked-off lanes."""
-        return self.fills.get(load, 0)
 
 
 def find_partial_tiles(function: Function, schedule: Schedule) -> PartialTiles:
@@ -97,7 +89,8 @@ class _Finder:
 
     def _visit_mask(self, op: Mask, region: Region, partial: Mapping[str, bool]) -> None:
         shape = op.x.tile.shape
-        if not any(self._dim_is_partial(shape[axis], partial) for axis in op.axes):
+        factors = [factor for axis in op.axes for factor in shape[axis].factors]
+        if not any(self._is_partial(factor, partial) for factor in factors):
             self.found.identities.add(op)
             return
         load = self._find_sole_load(op.x)
@@ -107,10 +100,7 @@ class _Finder:
             if op.fill != 0:
                 self.found.fills[load] = op.fill
 
-    def _dim_is_partial(self, dim: Dim, partial: Mapping[str, bool]) -> bool:
-        return any(self._factor_is_partial(factor, partial) for factor in dim.factors)
-
-    def _factor_is_partial(self, factor: int | str, partial: Mapping[str, bool]) -> bool:
+    def _is_partial(self, factor: int | str, partial: Mapping[str, bool]) -> bool:
         if isinstance(factor, int):
             return self._schedule.padded.get(factor, factor) != factor
         return partial.get(factor, not self._function.is_block(factor))
@@ -121,8 +111,7 @@ class _Finder:
         while self._uses.get(value, 0) == 1 and isinstance(op, Cast) and op.x.tile.dtype.is_float:
             value = op.x
             op = self._definitions.get(value)
-        is_sole = isinstance(op, Load) and self._uses.get(value, 0) == 1
-        return op if is_sole and isinstance(op, Load) else None
+        return op if isinstance(op, Load) and self._uses.get(value, 0) == 1 else None
 
     def _can_fill(self, load: Load, fill: Number) -> bool:
         dtype = load.result.tile.dtype

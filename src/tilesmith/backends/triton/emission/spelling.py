@@ -80,11 +80,10 @@ class Spelling:
 
     def find_parameter(self, value: Value) -> Expr | None:
         """A parameter's expression; None for values computed in the function."""
-        name = self.parameter_names.get(value)
-        if name is None:
+        if value not in self.parameter_names:
             return None
         self.needs.parameters.add(value)
-        return Expr(name, is_untyped=isinstance(value.type, TileType))
+        return Expr(self.parameter_names[value], is_untyped=isinstance(value.type, TileType))
 
     def block_name(self, block: str) -> str:
         """The module constant that holds a block's size."""
@@ -138,6 +137,11 @@ class Spelling:
             return call("tl.zeros", shape, dtype, shape=tile.shape)
         return call("tl.full", shape, expr, dtype, shape=tile.shape)
 
+    @staticmethod
+    def typed(expr: Expr, dtype: DType) -> Expr:
+        """A scalar that says its type, which a Python number does not have."""
+        return call("tl.full", "[]", expr, triton_dtype(dtype)) if expr.is_untyped else expr
+
     def conform(self, expr: Expr, tile: TileType) -> Expr:
         """``expr`` as a value of exactly type ``tile``: full size, with its element type."""
         if expr.is_untyped:
@@ -157,13 +161,10 @@ def _dot_minimums(function: Function) -> dict[str, int]:
     """The least padded size of every runtime size that takes part in a matrix product."""
     found: dict[str, int] = {}
     known = definitions(function.body)
-    for op in walk_function(function):
-        if not isinstance(op, Dot):
-            continue
+    for op in (op for op in walk_function(function) if isinstance(op, Dot)):
         least = least_contracted(op, known)
-        dims = [dim for x in (op.lhs, op.rhs) for dim in x.tile.shape]
-        for symbol in (symbol for dim in dims for symbol in dim.symbols):
-            found[symbol] = max(least, found.get(symbol, 0))
+        for dim in (*op.lhs.tile.shape, *op.rhs.tile.shape):
+            found.update({symbol: max(least, found.get(symbol, 0)) for symbol in dim.symbols})
     return found
 
 

@@ -21,17 +21,6 @@ _ALWAYS_INLINED = (Full, Arange, BlockSize, ExpandDims, Broadcast)
 _INLINED_ONCE = (Cast, Mask, Permute, Reshape)
 
 
-@dataclass(frozen=True)
-class Span:
-    """The positions of a region's ops, ends included."""
-
-    first: int
-    last: int
-
-    def __contains__(self, position: int) -> bool:
-        return self.first <= position <= self.last
-
-
 @dataclass
 class Uses:
     """Positions of ops and of the uses of values."""
@@ -46,8 +35,8 @@ class Uses:
     home: dict[Value, Region] = field(default_factory=dict[Value, Region])
     """The region in which a value is defined."""
     defining: dict[Value, Operation] = field(default_factory=dict[Value, Operation])
-    branches: list[tuple[Span, Span]] = field(default_factory=list[tuple[Span, Span]])
-    """Spans of the two arms of every branch: never both executed."""
+    branches: list[tuple[range, range]] = field(default_factory=list[tuple[range, range]])
+    """Positions of the two arms of every branch: never both executed."""
     conditions: set[Region] = field(default_factory=set[Region])
     """Conditions of loops that are written as one expression."""
 
@@ -93,7 +82,7 @@ def find_uses(function: Function, tiles: PartialTiles) -> Uses:
     starts: set[Value] = set()
     _number(function.body, uses, order, starts)
     for op in reversed(order):
-        if _is_inlined(op, uses, starts) or tiles.is_identity(op):
+        if _is_inlined(op, uses, starts) or op in tiles.identities:
             uses.inlined.update(op.results)
         _record_operands(op, uses)
         for end in tiles.masked_ends(op):
@@ -116,11 +105,11 @@ def _number(region: Region, uses: Uses, order: list[Operation], starts: set[Valu
         uses.position[op] = len(order)
         order.append(op)
         uses.owner.append(region)
-        spans: list[Span] = []
+        spans: list[range] = []
         for inner in op.regions():
             first = len(order)
             _number(inner, uses, order, starts)
-            spans.append(Span(first, len(order) - 1))
+            spans.append(range(first, len(order)))
         uses.last_position[op] = len(order) - 1
         if isinstance(op, If):
             uses.branches.append((spans[0], spans[1]))

@@ -16,7 +16,6 @@ from tilesmith.backends.triton.emission.expressions import (
     literal,
     multiply,
 )  # fmt: skip
-from tilesmith.backends.triton.emission.spelling import axis_suffix
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
@@ -86,7 +85,7 @@ def emit_mask(emitter: Emitter, op: Mask) -> None:
     """Reset invalid lanes, or nothing when no lane can be invalid or the load did it already."""
     x = emitter.expr(op.x)
     mask = None
-    if not emitter.facts.is_identity(op):
+    if op not in emitter.facts.identities:
         mask = emitter.masks.of_shape(op.x.tile.shape, op.axes)
     if mask is None:
         emitter.define(op.result, x)
@@ -110,7 +109,8 @@ def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
     while pending:
         for item in pending:
             others = [expr for other, expr in pending if other != item[0]]
-            if not any(_mentions(expr, item[0]) for expr in others):
+            mention = re.compile(rf"\b{re.escape(item[0])}\b")
+            if not any(mention.search(str(expr)) for expr in others):
                 emitter.assign(*item)
                 pending.remove(item)
                 break
@@ -119,10 +119,6 @@ def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
             saved = emitter.spelling.names.fresh(f"next_{name}")
             emitter.assign(saved, expr)
             pending.append((name, Expr(saved)))
-
-
-def _mentions(expr: Expr, name: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", str(expr)) is not None
 
 
 class Carried:
@@ -209,7 +205,7 @@ def _emit_axes(loop: _LoopEmission, remaining: list[int], axes: dict[str, Axis])
     header = _range(loop, axis)
     with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
         _bind_start(loop, axis, variable)
-        bound = {block: _bound_axis(loop, axis)} if block else {}
+        bound = {block: emitter.axis(op, axis, emitter.expr(arg))} if block else {}
         _emit_axes(loop, rest, {**axes, **bound})
     emitter.spelling.names.release(variable)
 
@@ -264,21 +260,6 @@ def _is_wide(emitter: Emitter, bound: Value) -> bool:
     if constant is not None:
         return abs(constant) > I32.highest
     return bound.tile.dtype.bits == I64.bits
-
-
-def _bound_axis(loop: _LoopEmission, axis: int) -> Axis:
-    emitter, op = loop.emitter, loop.op
-    block, arg, end = op.blocks[axis], op.body.args[axis], op.ends[axis]
-    return Axis(
-        Dim.of(block),
-        axis_suffix(block),
-        emitter.expr(arg),
-        emitter.expr(end),
-        emitter.facts.axes[op][axis],
-        emitter.writer.reserve(),
-        arg,
-        end,
-    )
 
 
 def emit_if(emitter: Emitter, op: If) -> None:

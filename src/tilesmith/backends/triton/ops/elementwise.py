@@ -57,13 +57,6 @@ class Template:
         return (self.fast if is_fast else None) or self.default
 
 
-def _typed(emitter: Emitter, arg: Expr, dtype: DType) -> Expr:
-    """A literal given its type where a call would guess another one."""
-    if arg.constant is None or dtype in (F32, I32, I64, BOOL):
-        return arg
-    return call("tl.full", "[]", arg, triton_dtype(dtype))
-
-
 def _negated(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     # Triton's unary minus is 0 - x, which makes -(0.0) a positive zero.
     return binary("*", args[0], literal(-1.0))
@@ -77,8 +70,11 @@ def _function(name: str, *options: str) -> Form:
     def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
         if name.startswith("libdevice."):
             emitter.spelling.needs.has_libdevice = True
-        typed = [_typed(emitter, arg, dtype) for arg in args]
-        return call(name, *typed, *options, shape=broadcast_shapes(*(a.shape for a in args)))
+        shape = broadcast_shapes(*(arg.shape for arg in args))
+        if dtype not in (F32, I32, I64, BOOL):
+            # A call would guess another type for a literal.
+            args = [a if a.constant is None else emitter.spelling.typed(a, dtype) for a in args]
+        return call(name, *args, *options, shape=shape)
 
     return form
 
@@ -88,10 +84,7 @@ def _helper(name: str) -> Form:
         if uses_libdevice(name):
             emitter.spelling.needs.has_libdevice = True
         # A helper asks its arguments for their type, which a Python number does not have.
-        tensors = [
-            call("tl.full", "[]", arg, triton_dtype(dtype)) if arg.is_untyped else arg
-            for arg in args
-        ]
+        tensors = [emitter.spelling.typed(arg, dtype) for arg in args]
         shape = broadcast_shapes(*(arg.shape for arg in args))
         return call(emitter.spelling.helper(name), *tensors, shape=shape)
 
@@ -141,12 +134,12 @@ def _is_nan(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     return binary("!=", args[0], args[0])
 
 
-def _is_infinite(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
-    return binary("==", call("tl.abs", args[0], shape=args[0].shape), literal(float("inf")))
-
-
 def _never(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     return literal(False)
+
+
+def _is_infinite(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+    return binary("==", call("tl.abs", args[0], shape=args[0].shape), literal(float("inf")))
 
 
 def _where(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
@@ -154,7 +147,7 @@ def _where(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     if condition.constant is not None:
         return chosen if condition.constant else other
     if chosen.is_untyped and other.is_untyped and dtype not in (F32, I32, BOOL):
-        other = call("tl.full", "[]", other, triton_dtype(dtype))
+        other = emitter.spelling.typed(other, dtype)
     shape = broadcast_shapes(*(arg.shape for arg in args))
     return call("tl.where", condition, chosen, other, shape=shape)
 
@@ -167,17 +160,13 @@ def _language(name: str, **forms: Form) -> Template:
     return Template(_function(f"tl.{name}"), widens=True, **forms)
 
 
-def _rounding(template: Template) -> Template:
-    return Template(template.default, integer=_identity, widens=True)
-
-
 SCALAR_TEMPLATES: dict[str, Template] = {
     "neg": Template(_negated, integer=_prefix("-")),
     "abs": Template(_function("tl.abs")),
-    "floor": _rounding(_language("floor")),
-    "ceil": _rounding(_language("ceil")),
-    "round": _rounding(_libdevice("nearbyint")),
-    "trunc": _rounding(_libdevice("trunc")),
+    "floor": _language("floor", integer=_identity),
+    "ceil": _language("ceil", integer=_identity),
+    "round": _libdevice("nearbyint", integer=_identity),
+    "trunc": _libdevice("trunc", integer=_identity),
     "sqrt": _language("sqrt_rn", double=_function("libdevice.sqrt"), fast=_function("tl.sqrt")),
     "rsqrt": _libdevice("rsqrt", fast=_function("tl.rsqrt")),
     "not": Template(_prefix("~")),
@@ -254,8 +243,11 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
     args = [emitter.expr(arg) for arg in op.args]
     dtype = op.args[-1].tile.dtype
     plain = _PLAIN_DIVISIONS.get(op.fn)
-    if plain and dtype.is_integer and _divides_alike(emitter, op, dtype):
-        return binary(plain, *args)
+    if plain and dtype.is_integer:
+        # Truncating and flooring give the same where nothing is negative.
+        is_unsigned = dtype.lowest == 0
+        if is_unsigned or all(emitter.signs.is_non_negative(arg) for arg in op.args):
+            return binary(plain, *args)
     template = SCALAR_TEMPLATES[op.fn]
     is_halved = template.widens and dtype.is_low_precision_float
     # An error of 2 ulp in fp32 vanishes when the quotient is rounded to a half type at once.
@@ -267,12 +259,6 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
     wide = [convert(arg, dtype, F32) for arg in args]
     result = template.form(F32, is_fast)(emitter, wide, F32)
     return convert(result, F32, op.result.tile.dtype)
-
-
-def _divides_alike(emitter: Emitter, op: Elementwise, dtype: DType) -> bool:
-    """Whether truncating and flooring give the same for these operands."""
-    is_unsigned = dtype.lowest == 0
-    return is_unsigned or all(emitter.signs.is_non_negative(arg) for arg in op.args)
 
 
 def emit_cast(emitter: Emitter, op: Cast) -> None:
@@ -293,7 +279,10 @@ def convert(expr: Expr, source: DType, target: DType) -> Expr:
     if source == target:
         return expr
     if expr.constant is not None:
-        return _convert_literal(expr, source, target)
+        value = convert_constant(expr.constant, source, target)
+        if value is not None:
+            return literal(value)
+        return method(call("tl.full", "[]", expr, triton_dtype(source)), "to", triton_dtype(target))
     if target.is_bool:
         return binary("!=", expr, literal(0.0 if source.is_float else 0))
     if _passes_through_fp32(source, target):
@@ -303,21 +292,9 @@ def convert(expr: Expr, source: DType, target: DType) -> Expr:
     return method(expr, "to", triton_dtype(target))
 
 
-def _convert_literal(expr: Expr, source: DType, target: DType) -> Expr:
-    assert expr.constant is not None
-    value = convert_constant(expr.constant, source, target)
-    if value is not None:
-        return literal(value)
-    typed = call("tl.full", "[]", expr, triton_dtype(source))
-    return method(typed, "to", triton_dtype(target))
-
-
 def _passes_through_fp32(source: DType, target: DType) -> bool:
     """Whether Triton has no direct conversion: fp8 converts from and to wider small floats only."""
-
-    def is_direct(other: DType) -> bool:
-        return other.is_float and 8 < other.bits <= 32
-
-    if target.is_float and target.bits == 8 and not is_direct(source):
-        return True
-    return source.is_float and source.bits == 8 and not is_direct(target)
+    return any(
+        one.is_float and one.bits == 8 and not (other.is_float and 8 < other.bits <= 32)
+        for one, other in ((source, target), (target, source))
+    )

@@ -31,7 +31,8 @@ def emit_inline_triton(emitter: Emitter, op: InlineTriton) -> None:
         for line in ast.unparse(statement).splitlines():
             emitter.writer.line(line)
     if isinstance(last, ast.Expr):
-        _assign_results(emitter, op.results, ast.unparse(last.value))
+        for name, value in _assign_results(emitter, op.results, Expr(ast.unparse(last.value))):
+            _check_type(emitter, name, value)
 
 
 def _argument(emitter: Emitter, value: Value) -> str:
@@ -55,12 +56,15 @@ class _Filler(ast.NodeTransformer):
         return ast.Name(self._names.get(node.id, node.id), node.ctx)
 
 
-def _assign_results(emitter: Emitter, results: tuple[Value, ...], text: str) -> None:
+def _assign_results(
+    emitter: Emitter, results: tuple[Value, ...], made: Expr
+) -> list[tuple[str, Value]]:
+    """Gives each result with its variable."""
     names = [emitter.spelling.names.fresh(emitter.name_hint(value)) for value in results]
-    emitter.assign(", ".join(names), Expr(text))
+    emitter.assign(", ".join(names), made)
     for name, value in zip(names, results):
         emitter.bind(value, name)
-        _check_type(emitter, name, value)
+    return list(zip(names, results))
 
 
 def _check_type(emitter: Emitter, name: str, value: Value) -> None:
@@ -82,19 +86,10 @@ def emit_inline_asm(emitter: Emitter, op: InlineAsm) -> None:
     dtypes = [triton_dtype(tile.dtype) for tile in tiles]
     dtype = dtypes[0] if len(dtypes) == 1 else f"({', '.join(dtypes)})"
     args = ", ".join(str(emitter.exact(value)) for value in op.args)
+    texts = (_quoted(op.asm), _quoted(op.constraints), f"[{args}]", dtype)
     options = (f"is_pure={op.is_pure}", f"pack={op.pack}")
-    made = call(
-        "tl.inline_asm_elementwise",
-        _quoted(op.asm),
-        _quoted(op.constraints),
-        f"[{args}]",
-        dtype,
-        *options,
-    )
-    names = [emitter.spelling.names.fresh(emitter.name_hint(value)) for value in op.results]
-    emitter.assign(", ".join(names), made)
-    for name, value in zip(names, op.results):
-        emitter.bind(value, name)
+    made = call("tl.inline_asm_elementwise", *texts, *options)
+    _assign_results(emitter, op.results, made)
 
 
 def _quoted(text: str) -> str:

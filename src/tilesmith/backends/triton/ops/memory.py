@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import Expr, binary, call, literal, method
@@ -28,13 +26,10 @@ from tilesmith.backends.triton.ops.accesses import (
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.types import Shape, Value
+from tilesmith.ir.types import Shape
 from tilesmith.schedule.schedule import AccessOptions
 
-
-def access_options(table: Mapping[int, AccessOptions], slot: int) -> AccessOptions:
-    """What the schedule says about an access, or the plain form."""
-    return table.get(slot, AccessOptions())
+_PLAIN = AccessOptions()
 
 
 def find_block(
@@ -52,7 +47,7 @@ def find_block(
 def emit_load(emitter: Emitter, op: Load) -> None:
     """Read a tile; lanes outside it read as 0."""
     shape = op.result.tile.shape
-    options = access_options(emitter.schedule.accesses, op.slot)
+    options = emitter.schedule.accesses.get(op.slot, _PLAIN)
     access = find_block(emitter, op, shape, options.indexing)
     expr = None
     if access is not None and options.indexing == "tensor_descriptor":
@@ -68,12 +63,15 @@ def _load_block(emitter: Emitter, op: Load, access: BlockAccess) -> Expr:
     checks = boundary_check(access)
     if checks:
         checks.append('padding_option="zero"')
-    address = block_pointer(emitter, access, op.indices)
-    name = emitter.spelling.names.fresh(f"{emitter.expr(op.tensor)}_block")
-    emitter.assign(name, address)
+    name = _block_variable(emitter, op, access)
     shape = tuple(axis.dim for axis in access.tiles)
     loaded = call("tl.load", name, *checks, *_hints(emitter, op), shape=shape)
     return restore_ones(loaded, op.result.tile.shape)
+
+
+def _block_variable(emitter: Emitter, op: Load | Store, access: BlockAccess) -> Expr:
+    hint = f"{emitter.expr(op.tensor)}_block"
+    return emitter.named(hint, block_pointer(emitter, access, op.indices))
 
 
 def _load_pointers(emitter: Emitter, op: Load) -> Expr:
@@ -87,7 +85,7 @@ def _load_pointers(emitter: Emitter, op: Load) -> Expr:
 
 
 def _other(emitter: Emitter, op: Load) -> Expr:
-    fill = emitter.facts.fill_of(op)
+    fill = emitter.facts.fills.get(op, 0)
     dtype = op.result.tile.dtype
     if dtype.is_bool:
         return literal(bool(fill))
@@ -95,7 +93,7 @@ def _other(emitter: Emitter, op: Load) -> Expr:
 
 
 def _hints(emitter: Emitter, op: Load) -> list[str]:
-    options = access_options(emitter.schedule.accesses, op.slot)
+    options = emitter.schedule.accesses.get(op.slot, _PLAIN)
     eviction = op.eviction or (options.eviction and f"evict_{options.eviction}")
     hints = [f'eviction_policy="{eviction}"'] if eviction else []
     if options.cache_modifier:
@@ -105,7 +103,7 @@ def _hints(emitter: Emitter, op: Load) -> list[str]:
 
 def emit_store(emitter: Emitter, op: Store) -> None:
     """Write a tile; lanes outside it are left alone."""
-    options = access_options(emitter.schedule.accesses, op.slot)
+    options = emitter.schedule.accesses.get(op.slot, _PLAIN)
     access = find_block(emitter, op, op.value.tile.shape, options.indexing)
     cache = [f'cache_modifier="{options.cache_modifier}"'] if options.cache_modifier else []
     if access is not None and options.indexing == "tensor_descriptor":
@@ -130,28 +128,22 @@ def _store_parts(emitter: Emitter, descriptor: Descriptor, value: Expr, parts: i
 
 
 def _store_block(emitter: Emitter, op: Store, access: BlockAccess, cache: list[str]) -> None:
-    address = block_pointer(emitter, access, op.indices)
-    name = emitter.spelling.names.fresh(f"{emitter.expr(op.tensor)}_block")
-    emitter.assign(name, address)
-    value = str(emitter.exact(op.value))
+    name, value = str(_block_variable(emitter, op, access)), str(emitter.exact(op.value))
     emitter.writer.statement("tl.store", [name, value, *boundary_check(access), *cache])
 
 
 def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
-    shape = op.value.tile.shape
-    address = cover(emitter, pointer(emitter, op), shape)
-    mask = access_mask(emitter, op, shape)
-    masked = [] if mask is None else [f"mask={mask}"]
-    value = _stored(emitter, op)
+    value, shape = emitter.expr(op.value), op.value.tile.shape
+    if op.value.tile.dtype is F64:
+        # Triton takes a number for fp32, so one of more digits must say its type.
+        value = emitter.spelling.typed(value, F64)
+    address, masked = cover(emitter, pointer(emitter, op), shape), _masked(emitter, op)
     emitter.writer.statement("tl.store", [str(address), str(value), *masked, *cache])
 
 
-def _stored(emitter: Emitter, op: Store) -> Expr:
-    """The value; Triton takes a number for fp32, so one of more digits must say its type."""
-    value, dtype = emitter.expr(op.value), op.value.tile.dtype
-    if not value.is_untyped or dtype is not F64:
-        return value
-    return call("tl.full", "[]", value, triton_dtype(dtype))
+def _masked(emitter: Emitter, op: Store | Atomic) -> list[str]:
+    mask = access_mask(emitter, op, op.value.tile.shape)
+    return [] if mask is None else [f"mask={mask}"]
 
 
 def emit_program_barrier(emitter: Emitter, op: ProgramBarrier) -> None:
@@ -201,12 +193,11 @@ def _has_instruction(kind: str, dtype: DType) -> bool:
 
 def _plain(emitter: Emitter, op: Atomic) -> Expr:
     _check(op, is_possible=_has_instruction(op.kind, op.value.tile.dtype))
-    shape = op.result.tile.shape
+    shape, dtype = op.result.tile.shape, op.value.tile.dtype
     address = cover(emitter, pointer(emitter, op), shape)
-    mask = access_mask(emitter, op, shape)
-    masked = [] if mask is None else [f"mask={mask}"]
-    value = _typed(emitter, op.value)
-    return call(f"tl.atomic_{op.kind}", address, value, *masked, f'sem="{op.order}"', shape=shape)
+    options = [*_masked(emitter, op), f'sem="{op.order}"']
+    value = emitter.spelling.typed(emitter.expr(op.value), dtype)
+    return call(f"tl.atomic_{op.kind}", address, value, *options, shape=shape)
 
 
 def _compare_and_swap(emitter: Emitter, op: Atomic) -> Expr:
@@ -226,11 +217,10 @@ def _compare_and_swap(emitter: Emitter, op: Atomic) -> Expr:
 def _in_words(emitter: Emitter, op: Atomic) -> Expr:
     """Bits of an element of 8 or 16 bits, through the aligned word of 32 that holds it."""
     shape, dtype = op.result.tile.shape, op.value.tile.dtype
-    names, bits = emitter.spelling.names, max(dtype.bits, 8)
+    bits = max(dtype.bits, 8)
     address = method(cover(emitter, pointer(emitter, op), shape), "to", "tl.int64")
-    place, shift = names.fresh("address"), names.fresh("shift")
-    emitter.assign(place, address)
-    emitter.assign(shift, Expr(f"(({place} & 3) * 8).to(tl.uint32)", shape=shape))
+    place = emitter.named("address", address)
+    shift = emitter.named("shift", Expr(f"(({place} & 3) * 8).to(tl.uint32)"))
     value = method(emitter.exact(op.value), "to", f"tl.uint{bits}")
     low = method(value, "to", "tl.uint32")
     ones = (1 << bits) - 1
@@ -241,34 +231,21 @@ def _in_words(emitter: Emitter, op: Atomic) -> Expr:
     if op.kind == "and":
         word = Expr(f"({word}) ^ {_WORD}", shape=shape)
     words = Expr(f"({place} & -4).to(tl.pointer_type(tl.uint32))", shape=shape)
-    mask = access_mask(emitter, op, shape)
-    masked = [] if mask is None else [f"mask={mask}"]
-    options = [*masked, f'sem="{op.order}"']
+    options = [*_masked(emitter, op), f'sem="{op.order}"']
     old = call(f"tl.atomic_{op.kind}", words, word, *options, shape=shape)
     if not emitter.uses.positions(op.result):
         return old
-    previous = names.fresh("word")
-    emitter.assign(previous, old)
-    element = f"(({previous} >> {shift}) & {ones})"
-    target = "(tl.int1)" if dtype.is_bool else f"({triton_dtype(dtype)})"
-    return Expr(f"{element}.to{target}", shape=shape)
-
-
-def _typed(emitter: Emitter, value: Value) -> Expr:
-    expr = emitter.expr(value)
-    if not expr.is_untyped:
-        return expr
-    return call("tl.full", "[]", expr, triton_dtype(value.tile.dtype))
+    element = f"(({emitter.named('word', old)} >> {shift}) & {ones})"
+    return Expr(f"{element}.to({triton_dtype(dtype)})", shape=shape)
 
 
 def _emit_descriptor_atomic(emitter: Emitter, op: Atomic) -> bool:
-    indexing = access_options(emitter.schedule.atomics, op.slot).indexing
-    dtype = op.value.tile.dtype
+    indexing = emitter.schedule.atomics.get(op.slot, _PLAIN).indexing
     is_possible = (
         indexing == "tensor_descriptor"
         and emitter.schedule.target.has_tensor_descriptors
         and op.order == "relaxed"
-        and dtype in _DESCRIPTOR_ATOMICS.get(op.kind, ())
+        and op.value.tile.dtype in _DESCRIPTOR_ATOMICS.get(op.kind, ())
     )
     access = find_block(emitter, op, op.value.tile.shape, indexing) if is_possible else None
     descriptor = None if access is None else find_descriptor(emitter, access)

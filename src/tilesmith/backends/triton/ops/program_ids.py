@@ -31,9 +31,7 @@ from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
-from tilesmith.ir.types import Dim
-from tilesmith.schedule.schedule import GridOptions
-from tilesmith.targets import Target
+from tilesmith.schedule.schedule import GridOptions, Schedule
 
 PERSISTENT = ("persistent_blocked", "persistent_interleaved")
 MAX_LAUNCH_AXES = 3
@@ -99,39 +97,32 @@ def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
     if is_xyz(emitter.schedule.pid_type, grids):
         _emit_xyz(emitter, grids[0])
         return
-    pid = emitter.spelling.names.fresh("pid")
-    emitter.assign(pid, first_number(emitter))
-    _emit_xcd_remap(emitter, pid)
+    pid = emitter.named("pid", first_number(emitter))
+    _emit_xcd_remap(emitter, str(pid))
     # A single flat loop never needs the count of its slowest axis.
     is_persistent = emitter.schedule.pid_type in PERSISTENT
     needs_totals = is_persistent or len(grids) > 1
     tiles = [_count(emitter, op, needs_totals) for op in grids]
     if is_persistent:
-        _emit_persistent(emitter, tiles, Expr(pid))
+        _emit_persistent(emitter, tiles, pid)
     else:
-        _emit_ranges(emitter, tiles, Expr(pid), _ends(emitter, tiles))
+        _emit_ranges(emitter, tiles, pid, _ends(emitter, tiles))
 
 
 def _emit_xcd_remap(emitter: Emitter, pid: str) -> None:
     """Give each chiplet a run of neighbouring ids: the hardware deals them out in turn."""
-    schedule = emitter.schedule
-    num_xcds = _num_xcds(schedule.target)
+    schedule, target = emitter.schedule, emitter.schedule.target
+    per_chiplet = _CUS_PER_XCD.get(target.arch, 0) if target.kind == "hip" else 0
+    num_xcds = round(target.num_sms / per_chiplet) if per_chiplet else 1
     is_wanted = schedule.backend_options.get("xcd_remap") and num_xcds > 1
-    if emitter.counters.tickets is not None:
-        # It says nothing about the chiplet, and neighbours that wait for each other stay such.
+    # A ticket says nothing about the chiplet, and neighbours that wait for each other stay such.
+    is_ticket = emitter.counters.tickets is not None
+    if not is_wanted or is_ticket or schedule.pid_type == "persistent_interleaved":
         return
-    if not is_wanted or schedule.pid_type == "persistent_interleaved":
-        return
-    count, xcd = map(emitter.spelling.names.fresh, ("num_programs", "xcd"))
-    emitter.assign(count, call("tl.num_programs", 0))
-    emitter.assign(xcd, Expr(f"{pid} % {num_xcds}"))
+    count = emitter.named("num_programs", call("tl.num_programs", 0))
+    xcd = emitter.named("xcd", Expr(f"{pid} % {num_xcds}"))
     run = f"{xcd} * ({count} // {num_xcds}) + min({xcd}, {count} % {num_xcds})"
     emitter.assign(pid, Expr(f"{run} + {pid} // {num_xcds}"))
-
-
-def _num_xcds(target: Target) -> int:
-    per_chiplet = _CUS_PER_XCD.get(target.arch, 0) if target.kind == "hip" else 0
-    return round(target.num_sms / per_chiplet) if per_chiplet else 1
 
 
 def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
@@ -142,9 +133,8 @@ def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
     counts = {axis: _axis_count(emitter, op, axis) for axis in needed}
     tiles = _Tiles(op, order, grouping, counts)
     if grouping > 1 and len(order) > 1:
-        name = emitter.spelling.names.fresh("num_pid_in_group")
-        emitter.assign(name, multiply(literal(grouping), counts[order[1]]))
-        tiles.group_size = Expr(name)
+        per_group = multiply(literal(grouping), counts[order[1]])
+        tiles.group_size = emitter.named("num_pid_in_group", per_group)
     return tiles
 
 
@@ -154,9 +144,7 @@ def _axis_count(emitter: Emitter, op: Grid, axis: int) -> Expr:
     if not block or emitter.schedule.symbols[block] == 1:
         return extent
     count = call("tl.cdiv", extent, emitter.spelling.block_name(block))
-    name = emitter.spelling.names.fresh(f"num_pid{axis_suffix(block)}")
-    emitter.assign(name, count)
-    return Expr(name)
+    return emitter.named(f"num_pid{axis_suffix(block)}", count)
 
 
 def _ends(emitter: Emitter, tiles: Sequence[_Tiles]) -> list[Expr]:
@@ -164,9 +152,7 @@ def _ends(emitter: Emitter, tiles: Sequence[_Tiles]) -> list[Expr]:
     ends: list[Expr] = []
     for index, item in enumerate(tiles[:-1]):
         end = add(ends[-1], item.total) if ends else item.total
-        name = emitter.spelling.names.fresh(f"end_{index}")
-        emitter.assign(name, end)
-        ends.append(Expr(name))
+        ends.append(emitter.named(f"end_{index}", end))
     return ends
 
 
@@ -184,14 +170,11 @@ def _emit_ranges(
             emitter.writer.origin(item.op.loc)
             own = pid
             if index:
-                name = emitter.spelling.names.fresh(f"pid_{index}")
-                emitter.assign(name, subtract(pid, ends[index - 1]))
-                own = Expr(name)
+                own = emitter.named(f"pid_{index}", subtract(pid, ends[index - 1]))
             _emit_tile(emitter, item, own)
 
 
 def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> None:
-    spelling = emitter.spelling
     ends = _ends(emitter, tiles)
     total = tiles[-1].total if not ends else add(ends[-1], tiles[-1].total)
     programs = num_programs(emitter)
@@ -199,7 +182,7 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
         bounds = [pid, total, programs]
     else:
         bounds = _emit_chunk(emitter, pid, total, programs)
-    variable = Expr(spelling.names.fresh("tile_id"))
+    variable = Expr(emitter.spelling.names.fresh("tile_id"))
     header = call("tl.range", *bounds, *range_options(emitter.schedule.persistent_loop))
     with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
         _emit_ranges(emitter, tiles, variable, ends)
@@ -207,46 +190,45 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
 
 def num_programs(emitter: Emitter) -> Expr:
     """The size of a persistent launch, as the device sees it."""
-    reserved = emitter.schedule.reserved_sms
-    name = "NUM_SMS"
-    emitter.spelling.needs.constexprs[name] = (
-        f"max(num_sms - {reserved}, 1)" if reserved else "num_sms"
-    )
-    return multiply(Expr(name, is_untyped=True), literal(emitter.schedule.num_sm_multiplier))
+    emitter.spelling.needs.constexprs["NUM_SMS"] = num_sms(emitter.schedule)
+    return multiply(Expr("NUM_SMS", is_untyped=True), literal(emitter.schedule.num_sm_multiplier))
+
+
+def num_sms(schedule: Schedule) -> str:
+    """The multiprocessors of a persistent launch, as a launch expression."""
+    reserved = schedule.reserved_sms
+    return f"max(num_sms - {reserved}, 1)" if reserved else "num_sms"
 
 
 def _emit_chunk(emitter: Emitter, pid: Expr, total: Expr, programs: Expr) -> list[Expr]:
     """Each program takes a run of neighbouring tiles."""
-    names = emitter.spelling.names
-    num_tiles, size, first = names.fresh("num_tiles"), names.fresh("chunk"), names.fresh("first")
-    emitter.assign(num_tiles, total)
-    emitter.assign(size, call("tl.cdiv", num_tiles, programs))
-    emitter.assign(first, multiply(pid, Expr(size)))
-    return [Expr(first), call("min", f"{first} + {size}", num_tiles)]
+    num_tiles = emitter.named("num_tiles", total)
+    size = emitter.named("chunk", call("tl.cdiv", num_tiles, programs))
+    first = emitter.named("first", multiply(pid, size))
+    return [first, call("min", f"{first} + {size}", num_tiles)]
 
 
 def _emit_xyz(emitter: Emitter, op: Grid) -> None:
     tiles = _count(emitter, op, needs_total=False)
     pids = [call("tl.program_id", i) for i in range(len(tiles.order))]
     if tiles.l2_grouping == 1:
-        _bind(emitter, tiles, dict(zip(tiles.order, pids)))
+        _bind(emitter, op, dict(zip(tiles.order, pids)))
         return
     flat, stride = literal(0), literal(1)
     for position, axis in enumerate(tiles.order):
         flat = add(flat, multiply(pids[position], stride))
         if position < len(tiles.order) - 1:
             stride = multiply(stride, tiles.counts[axis])
-    name = emitter.spelling.names.fresh("pid")
-    emitter.assign(name, flat)
-    _emit_tile(emitter, tiles, Expr(name))
+    _emit_tile(emitter, tiles, emitter.named("pid", flat))
 
 
 def _emit_tile(emitter: Emitter, tiles: _Tiles, pid: Expr) -> None:
-    split = _split_grouped if tiles.l2_grouping > 1 else _split
-    _bind(emitter, tiles, split(emitter, tiles, pid))
+    is_grouped = tiles.l2_grouping > 1
+    ids = _split_grouped(emitter, tiles, pid) if is_grouped else _split(tiles, pid)
+    _bind(emitter, tiles.op, ids)
 
 
-def _split(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
+def _split(tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
     """The id along each axis: the remainder by the fastest count, then by the next."""
     ids: dict[int, Expr] = {}
     rest, divisor = pid, literal(1)
@@ -261,7 +243,6 @@ def _split(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
 
 def _split_grouped(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
     """Groups of rows of the fastest axis across all of the second, so that both stay in L2."""
-    fresh, assign = emitter.spelling.names.fresh, emitter.assign
     first_axis, second_axis, *outer = tiles.order
     rows, columns = tiles.counts[first_axis], tiles.counts[second_axis]
     ids: dict[int, Expr] = {}
@@ -269,62 +250,44 @@ def _split_grouped(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr
     if outer:
         plane = multiply(rows, columns)
         inner_tiles = _Tiles(tiles.op, tuple(outer), 1, tiles.counts)
-        ids = _split(emitter, inner_tiles, Expr(str(binary("//", pid, plane)), Precedence.PRODUCT))
-        inner = Expr(fresh("pid_in_plane"))
-        assign(str(inner), binary("%", pid, plane))
-    group_start, group_rows, position = map(fresh, ("first_row", "group_rows", "pid_in_group"))
+        ids = _split(inner_tiles, Expr(str(binary("//", pid, plane)), Precedence.PRODUCT))
+        inner = emitter.named("pid_in_plane", binary("%", pid, plane))
     grouping, group_size = literal(tiles.l2_grouping), tiles.group_size
     assert group_size is not None
-    assign(group_start, multiply(binary("//", inner, group_size), grouping))
-    assign(group_rows, call("min", subtract(rows, Expr(group_start)), grouping))
-    assign(position, binary("%", inner, group_size))
-    ids[first_axis] = add(Expr(group_start), binary("%", Expr(position), Expr(group_rows)))
-    ids[second_axis] = binary("//", Expr(position), Expr(group_rows))
+    start = emitter.named("first_row", multiply(binary("//", inner, group_size), grouping))
+    in_group = emitter.named("group_rows", call("min", subtract(rows, start), grouping))
+    position = emitter.named("pid_in_group", binary("%", inner, group_size))
+    ids[first_axis] = add(start, binary("%", position, in_group))
+    ids[second_axis] = binary("//", position, in_group)
     return ids
 
 
-def _bind(emitter: Emitter, tiles: _Tiles, ids: dict[int, Expr]) -> None:
+def _bind(emitter: Emitter, op: Grid, ids: dict[int, Expr]) -> None:
     """Name the first index of every axis's tile and emit the body."""
     axes: dict[str, Axis] = {}
-    op = tiles.op
     for axis, block in enumerate(op.blocks):
         start = _emit_start(emitter, op, axis, ids[axis])
         emitter.alias(op.body.args[axis], start)
         if block:
-            axes[block] = Axis(
-                Dim.of(block),
-                axis_suffix(block),
-                start,
-                emitter.expr(op.ends[axis]),
-                emitter.facts.axes[op][axis],
-                emitter.writer.reserve(),
-                op.body.args[axis],
-                op.ends[axis],
-            )
+            axes[block] = emitter.axis(op, axis, start)
     with emitter.scope.binding(axes):
         emitter.region(op.body)
 
 
 def _emit_start(emitter: Emitter, op: Grid, axis: int, pid: Expr) -> Expr:
-    names = emitter.spelling.names
     block, arg = op.blocks[axis], op.body.args[axis]
     is_tile = bool(block) and emitter.schedule.symbols[block] > 1
     if is_tile and pid.precedence is not Precedence.ATOM:
-        name = names.fresh(f"pid{axis_suffix(block)}")
-        emitter.assign(name, pid)
-        pid = Expr(name)
+        pid = emitter.named(f"pid{axis_suffix(block)}", pid)
     if arg.tile.dtype.bits == 64:
         pid = method(pid, "to", "tl.int64")
     step = Expr(emitter.spelling.block_name(block)) if is_tile else literal(1)
     start = add(emitter.expr(op.begins[axis]), multiply(pid, step))
-    name = names.fresh(start_name(block, arg))
-    emitter.assign(name, start)
-    return Expr(name)
+    return emitter.named(start_name(block, arg), start)
 
 
 COOPERATIVE = "launch_cooperative_grid"
 """The launch option that makes the driver refuse a grid that cannot be resident as a whole."""
-_WAIT = "_wait_for_arrivals"
 
 
 def split_at_barriers(ops: Sequence[Operation]) -> list[list[Operation]]:
@@ -356,9 +319,8 @@ def emit_group_barrier(emitter: Emitter, op: GroupBarrier) -> None:
 
 
 def _emit_wait(emitter: Emitter, counter: Expr, arrivals: Expr) -> None:
-    emitter.spelling.needs.helpers[_WAIT] = None
-    wait = call(_WAIT, counter, arrivals)
-    emitter.writer.statement(wait.text, wait.arguments)
+    helper = emitter.spelling.helper("_wait_for_arrivals")
+    emitter.writer.statement(helper, [str(counter), str(arrivals)])
 
 
 def first_number(emitter: Emitter) -> Expr:

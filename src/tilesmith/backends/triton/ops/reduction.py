@@ -35,8 +35,10 @@ def emit_reduce(emitter: Emitter, op: Reduce) -> None:
     shape = op.result.tile.shape
     kind = op.reduction
     if kind in (ReduceKind.ANY, ReduceKind.ALL):
-        result = _any_or_all(x, op, dtype)
-        dtype = op.result.tile.dtype
+        function = "tl.max" if kind is ReduceKind.ANY else "tl.min"
+        flags = x if dtype.is_bool else binary("!=", x, literal(0.0 if dtype.is_float else 0))
+        wide = call(function, convert(flags, BOOL, I32), op.axis)
+        result, dtype = binary("!=", wide, literal(0)), op.result.tile.dtype
     elif kind is ReduceKind.SUM:
         x, axis = _unlike_a_product(emitter, x, op)
         result, dtype = _sum(x, axis, dtype, op.result.tile.dtype)
@@ -45,13 +47,6 @@ def emit_reduce(emitter: Emitter, op: Reduce) -> None:
     else:
         result, dtype = _extreme(emitter, x, op, dtype)
     emitter.define(op.result, convert(result.with_shape(shape), dtype, op.result.tile.dtype))
-
-
-def _any_or_all(x: Expr, op: Reduce, dtype: DType) -> Expr:
-    function = "tl.max" if op.reduction is ReduceKind.ANY else "tl.min"
-    flags = x if dtype.is_bool else binary("!=", x, literal(0.0 if dtype.is_float else 0))
-    wide = call(function, convert(flags, BOOL, I32), op.axis)
-    return binary("!=", wide, literal(0))
 
 
 def _unlike_a_product(emitter: Emitter, x: Expr, op: Reduce) -> tuple[Expr, int]:
@@ -79,8 +74,7 @@ def _extreme(emitter: Emitter, x: Expr, op: Reduce, dtype: DType) -> tuple[Expr,
     kind = op.reduction
     if not dtype.is_float and kind is not ReduceKind.PROD:
         # Triton widens small integers to 32 bits first.
-        name = _INTEGER_FUNCTIONS[kind]
-        return call(name, x, op.axis), dtype if dtype.bits >= 32 else I32
+        return call(_INTEGER_FUNCTIONS[kind], x, op.axis), _carrier(dtype)
     accumulated = F32 if dtype.is_low_precision_float else dtype
     combine = emitter.spelling.helper(_COMBINES[kind])
     return call("tl.reduce", convert(x, dtype, accumulated), op.axis, combine), accumulated
@@ -101,13 +95,12 @@ def _position(emitter: Emitter, x: Expr, op: Reduce) -> Expr:
 
 
 _FUNCTIONS = {ReduceKind.SUM: "tl.cumsum", ReduceKind.PROD: "tl.cumprod"}
-_SCANS = {ReduceKind.MAX: "_nan_max", ReduceKind.MIN: "_nan_min"}
 
 
 def emit_scan(emitter: Emitter, op: Scan) -> None:
     """Combine each lane with those before it along the axis."""
     dtype = op.x.tile.dtype
-    wide = _accumulated(dtype)
+    wide = _carrier(dtype)
     shape = op.x.tile.shape
     ones = tuple(i for i, dim in enumerate(shape) if dim.is_one and i != op.axis)
     kept = tuple(dim for i, dim in enumerate(shape) if i not in ones)
@@ -120,31 +113,20 @@ def emit_scan(emitter: Emitter, op: Scan) -> None:
     if op.reduction in _FUNCTIONS:
         result = call(_FUNCTIONS[op.reduction], x, axis, *options)
     else:
-        combine = emitter.spelling.helper(_SCANS[op.reduction])
+        combine = emitter.spelling.helper(_COMBINES[op.reduction])
         result = call("tl.associative_scan", x, axis, combine, *options)
     whole = subscript(result.with_shape(kept), ones, shape) if ones else result.with_shape(shape)
     emitter.define(op.result, convert(whole, wide, dtype))
 
 
-def _accumulated(dtype: DType) -> DType:
-    """Half floats combine in fp32, small integers in int32, which wraps like them."""
-    if dtype.is_float:
-        return F32 if dtype.is_low_precision_float else dtype
-    return dtype if dtype.bits >= 32 else I32
-
-
-def emit_reduce_with(emitter: Emitter, op: ReduceWith) -> None:
-    """``tl.reduce`` with a function of its own."""
-    _emit(emitter, op, "tl.reduce", [])
-
-
-def emit_scan_with(emitter: Emitter, op: ScanWith) -> None:
-    """``tl.associative_scan`` with a function of its own."""
-    _emit(emitter, op, "tl.associative_scan", ["reverse=True"] if op.reverse else [])
-
-
-def _emit(emitter: Emitter, op: ReduceWith | ScanWith, name: str, options: list[str]) -> None:
-    valid = _valid_lanes(emitter, op) if op.leaves_out_invalid_lanes else None
+def emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
+    """``tl.reduce`` or ``tl.associative_scan`` with a function of its own."""
+    name = "tl.associative_scan" if isinstance(op, ScanWith) else "tl.reduce"
+    options = ["reverse=True"] if isinstance(op, ScanWith) and op.reverse else []
+    shape = op.xs[0].tile.shape
+    valid = emitter.masks.of_shape(shape, (op.axis,)) if op.leaves_out_invalid_lanes else None
+    if valid is not None:
+        valid = emitter.spelling.conform(valid, TileType(BOOL, shape))
     function = _define_function(emitter, op.combine, is_flagged=valid is not None)
     xs = [convert(emitter.exact(x), x.tile.dtype, _carrier(x.tile.dtype)) for x in op.xs]
     if valid is not None:
@@ -164,15 +146,10 @@ def _emit(emitter: Emitter, op: ReduceWith | ScanWith, name: str, options: list[
 
 
 def _carrier(dtype: DType) -> DType:
+    """Half floats combine in fp32, small integers in int32, which wraps like them."""
     if dtype.is_float:
         return F32 if dtype.is_low_precision_float else dtype
     return dtype if dtype.bits >= 32 else I32
-
-
-def _valid_lanes(emitter: Emitter, op: ReduceWith | ScanWith) -> Expr | None:
-    shape = op.xs[0].tile.shape
-    mask = emitter.masks.of_shape(shape, (op.axis,))
-    return None if mask is None else emitter.spelling.conform(mask, TileType(BOOL, shape))
 
 
 def _define_function(emitter: Emitter, combine: Region, *, is_flagged: bool) -> str:
@@ -211,13 +188,10 @@ def _of_valid(
 ) -> list[Expr]:
     """The combination of two valid lanes, or the lane that is valid."""
     left, right = flags
-    names = emitter.spelling.names
-    is_left, both = (names.fresh(hint) for hint in ("is_left", "is_both"))
-    emitter.writer.line(f"{is_left} = {left} != 0")
-    emitter.writer.line(f"{both} = ({left} & {right}) != 0")
-    chosen: list[Expr] = []
-    for result, (x, y) in zip(results, sides):
-        chosen.append(Expr(names.fresh("chosen")))
-        single = call("tl.where", is_left, x, y)
-        emitter.assign(str(chosen[-1]), call("tl.where", both, result, single))
+    is_left = emitter.named("is_left", Expr(f"{left} != 0"))
+    both = emitter.named("is_both", Expr(f"({left} & {right}) != 0"))
+    chosen = [
+        emitter.named("chosen", call("tl.where", both, result, call("tl.where", is_left, x, y)))
+        for result, (x, y) in zip(results, sides)
+    ]
     return [*chosen, Expr(f"{left} | {right}")]
