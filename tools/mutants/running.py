@@ -45,7 +45,7 @@ TRITON = (
     Mutant(
         "masked lanes are loaded as 0",
         "triton",
-        "    fill = emitter.facts.fill_of(op)\n",
+        "    fill = emitter.facts.fills.get(op, 0)\n",
         "    fill = 0\n",
         ("test_reductions_of_floats",),
     ),

@@ -32,15 +32,19 @@ def resolve_schedule(
     Config says; ``symbols`` has the sizes of all its blocks.
     """
     minimums = dot_minimums(spec.facts.matmuls, spec.rules.sizes)
+    has_program_loop = is_persistent(values.pid_type) and bool(spec.entries.ranges)
     return Schedule(
         target=spec.target,
         symbols=symbols,
         padded=pad_constants(FunctionOutline(lowered), minimums, spec.rules.sizes),
         grids=_grid_options(spec, values),
-        loops=_loop_options(spec, values),
-        persistent_loop=_persistent_options(spec, values),
+        loops={loop.slot: _one_loop(spec, values, loop) for loop in spec.outline.loops},
+        persistent_loop=_range_options(values, 0) if has_program_loop else LoopOptions(),
         accesses=_access_options(spec, values),
-        atomics=_atomic_options(spec, values),
+        atomics={
+            op.slot: AccessOptions(_at(values, "atomic_indexing", i, "pointer"))
+            for i, op in enumerate(spec.entries.atomics)
+        },
         pid_type=values.pid_type,
         num_warps=values.num_warps,
         num_stages=values.num_stages,
@@ -48,16 +52,12 @@ def resolve_schedule(
         maxnreg=values.maxnreg,
         store_parts=values.epilogue_subtile or 1,
         backend_options={key: values[key] for key in spec.rules.option_keys if values.get(key)},
-        cpu=_cpu_options(values),
-    )
-
-
-def _cpu_options(values: Config) -> CpuOptions:
-    return CpuOptions(
-        threads=values.cpu_threads,
-        unroll=values.cpu_unroll,
-        streaming_stores=values.cpu_streaming_stores,
-        is_dynamic=values.cpu_schedule == "dynamic",
+        cpu=CpuOptions(
+            threads=values.cpu_threads,
+            unroll=values.cpu_unroll,
+            streaming_stores=values.cpu_streaming_stores,
+            is_dynamic=values.cpu_schedule == "dynamic",
+        ),
     )
 
 
@@ -96,16 +96,6 @@ def _range_options(values: Config, position: int) -> LoopOptions:
     )
 
 
-def _persistent_options(spec: ConfigSpec, values: Config) -> LoopOptions:
-    if not is_persistent(values.pid_type) or not spec.entries.ranges:
-        return LoopOptions()
-    return _range_options(values, 0)
-
-
-def _loop_options(spec: ConfigSpec, values: Config) -> dict[int, LoopOptions]:
-    return {loop.slot: _one_loop(spec, values, loop) for loop in spec.outline.loops}
-
-
 def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:
     order = _order(spec, values, loop)
     if is_static(spec.entries, values, loop):
@@ -113,9 +103,7 @@ def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:
     # A loop of several axes takes the options of its innermost one, where the work is.
     position = spec.entries.ranges_of(loop)[order[-1]]
     options = replace(_range_options(values, position), order=order)
-    if loop.is_ordered:
-        options = replace(options, num_stages=1)
-    return options
+    return replace(options, num_stages=1) if loop.is_ordered else options
 
 
 def _access_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions]:
@@ -125,19 +113,12 @@ def _access_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions
     stores = {id(op): i for i, op in enumerate(entries.stores)}
     found: dict[int, AccessOptions] = {}
     for i, op in enumerate(entries.accesses):
-        eviction, cache = "", ""
+        eviction = cache = ""
         if id(op) in evictions:
             eviction = _at(values, "load_eviction_policies", evictions[id(op)], "")
         if id(op) in loads:
             cache = _at(values, "load_cache_modifiers", loads[id(op)], "")
-        if id(op) in stores:
+        elif id(op) in stores:
             cache = _at(values, "store_cache_modifiers", stores[id(op)], "")
         found[op.slot] = AccessOptions(_at(values, "indexing", i, "pointer"), eviction, cache)
     return found
-
-
-def _atomic_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions]:
-    return {
-        op.slot: AccessOptions(_at(values, "atomic_indexing", i, "pointer"))
-        for i, op in enumerate(spec.entries.atomics)
-    }

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Any, Protocol
 
 from tilesmith.ir.types import Dim, Value
@@ -200,14 +199,10 @@ class TargetedKernel:
 
     def programs(self, besides: tuple[str | None, ...]) -> int:
         """How many programs the grid has for each tile of the given blocks."""
+        function, total = self.outline.function, 1
         axes = [axis for grid in self.outline.grids[:1] for axis in self.outline.axes_of(grid)]
-        counts = [
-            -(-(axis.extent or 1) // self._pinned(axis.block))
-            for axis in axes
-            if not axis.block or axis.block not in besides
-        ]
-        return max(1, prod(counts))
-
-    def _pinned(self, block: str) -> int:
-        function = self.outline.function
-        return (function.block(block).fixed or 1) if function.is_block(block) else 1
+        for axis in axes:
+            if not axis.block or axis.block not in besides:
+                fixed = function.block(axis.block).fixed if function.is_block(axis.block) else 1
+                total *= -(-(axis.extent or 1) // (fixed or 1))
+        return max(1, total)

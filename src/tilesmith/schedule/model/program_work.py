@@ -6,6 +6,7 @@ them into numbers. Nothing here knows how fast a device is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +22,7 @@ from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.dataflow import is_whole_view
 from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.fact_set import Facts
-from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, Site, counted_loops
+from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, counted_loops
 from tilesmith.schedule.facts.work import is_arithmetic
 from tilesmith.schedule.space.sizes import TileSizes
 
@@ -64,7 +65,9 @@ class Products:
         self._facts = {fact.slot: fact for fact in accesses if fact.kind == "load"}
         self._sites = {id(site.op): site for site in outline.sites}
         self.products = tuple(
-            self._product(site, site.op) for site in outline.sites if isinstance(site.op, Dot)
+            Product(dot, site.innermost, self._operand(dot.lhs), self._operand(dot.rhs))
+            for site in outline.sites
+            if isinstance(dot := site.op, Dot)
         )
         self.operands = {
             value
@@ -74,10 +77,6 @@ class Products:
             for value in self._chain(operand.value)
         }
         """Values on the way from a load to a matrix product."""
-
-    def _product(self, site: Site, dot: Dot) -> Product:
-        lhs, rhs = self._operand(dot.lhs), self._operand(dot.rhs)
-        return Product(dot, site.innermost, lhs, rhs)
 
     def _operand(self, value: Value) -> Operand:
         *_, last = self._chain(value)
@@ -212,11 +211,7 @@ class WorkModel:
 
     def used_elements(self, shape: Shape, sizes: TileSizes) -> int:
         """Elements of a tile that exist; what is padded is not moved."""
-        total = 1
-        for dim in shape:
-            size = sizes.size(dim)
-            total *= min(size, self.extent(dim) or size)
-        return total
+        return prod(min(size := sizes.size(dim), self.extent(dim) or size) for dim in shape)
 
     def extent(self, dim: Dim) -> int | None:
         """How far a dimension ranges in all."""
@@ -253,7 +248,9 @@ class WorkModel:
             products=tuple(self._products[id(op)] for op in ops if id(op) in self._products),
             accesses=tuple(self._access(axes, path, op) for op in accesses),
             combinations=tuple(
-                _combination(op, op.form) for op in ops if isinstance(op.form, Along)
+                Combination(shape := op.form.numbered(op).tile.shape, shape[op.form.axis(op)])
+                for op in ops
+                if isinstance(op.form, Along)
             ),
             lanes=_count_by_shape([*plain, *others]),
             specials=_count_by_shape(special),
@@ -271,27 +268,14 @@ class WorkModel:
 
     def _count_passes(self) -> dict[Dim, int]:
         """Walks over a rolled axis: one for each reduction of it, one more to store it."""
-        found: dict[Dim, int] = {}
-        for combination in (c for work in self.grids for p in work.phases for c in p.combinations):
-            found[combination.axis] = found.get(combination.axis, 0) + 1
-        stores = [a.fact for work in self.grids for a in work.accesses if not a.is_load]
-        for dim in found:
-            found[dim] += any(dim in fact.shape for fact in stores)
-        return found
-
-
-def _combination(op: Operation, form: Along) -> Combination:
-    shape = form.numbered(op).tile.shape
-    return Combination(shape, shape[form.axis(op)])
+        phases = [phase for work in self.grids for phase in work.phases]
+        counts = Counter(item.axis for phase in phases for item in phase.combinations)
+        stores = [a.fact.shape for work in self.grids for a in work.accesses if not a.is_load]
+        return {dim: n + any(dim in shape for shape in stores) for dim, n in counts.items()}
 
 
 def _count_by_shape(ops: Sequence[Operation]) -> tuple[tuple[Shape, int], ...]:
-    counts: dict[Shape, int] = {}
-    for op in ops:
-        shape = op.results[0].tile.shape
-        if shape:
-            counts[shape] = counts.get(shape, 0) + 1
-    return tuple(counts.items())
+    return tuple(Counter(op.results[0].tile.shape for op in ops if op.results[0].tile.rank).items())
 
 
 def access_bytes(model: WorkModel, access: Access, sizes: TileSizes) -> float:

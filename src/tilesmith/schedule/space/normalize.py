@@ -69,35 +69,25 @@ def keep_known(
         raise UnsupportedConfigKeys(backend=backend, keys=foreign)
     unknown = sorted(name for name in values if name not in known)
     if unknown:
-        _raise_unknown(unknown, sorted({*known, *PLURALS}))
+        names = sorted({*known, *PLURALS})
+        near = [match for name in unknown for match in get_close_matches(name, names, n=1)]
+        if near:
+            raise InvalidConfigKeys(keys=unknown, suggestions=" or ".join(dict.fromkeys(near)))
+        fix = f"known keys are {', '.join(names)}; other keys need hl.register_tunable"
+        raise InvalidConfigKeys(keys=unknown, fix=fix)
     return {name: value for name, value in values.items() if name in effective}
-
-
-def _raise_unknown(unknown: list[str], known: list[str]) -> None:
-    near = [match for name in unknown for match in get_close_matches(name, known, n=1)]
-    if near:
-        raise InvalidConfigKeys(keys=unknown, suggestions=" or ".join(dict.fromkeys(near)))
-    raise InvalidConfigKeys(
-        keys=unknown, fix=f"known keys are {', '.join(known)}; other keys need hl.register_tunable"
-    )
 
 
 def check_value(key: str, slot: Slot, value: Any) -> Any:
     """The value, if the slot takes it."""
     if not slot.valid.contains(value):
-        near = _find_near(slot, value)
-        raise InvalidConfigValue(
-            key=key,
-            value=repr(value),
-            allowed=slot.valid.expects,
-            fix=f"did you mean {near!r}?" if near else "",
-        )
-    if slot.unusable and value in slot.unusable:
-        _raise_unusable(key, slot, value)
-    return value
-
-
-def _raise_unusable(key: str, slot: Slot, value: str) -> None:
+        choices = [str(choice) for choice in getattr(slot.valid, "choices", ()) if choice]
+        is_text = isinstance(value, str)
+        near = get_close_matches(value, choices, n=1, cutoff=0.5) if is_text else []
+        fix = f"did you mean {near[0]!r}?" if near else ""
+        raise InvalidConfigValue(key=key, value=repr(value), allowed=slot.valid.expects, fix=fix)
+    if not slot.unusable or value not in slot.unusable:
+        return value
     reason = slot.unusable[value]
     if "hl.barrier" in reason:
         raise BarrierRequiresPersistent(pid_type=value)
@@ -105,12 +95,6 @@ def _raise_unusable(key: str, slot: Slot, value: str) -> None:
         problem=f"{key}={value!r} cannot be used: {reason}",
         fix=f"use {key}={slot.default!r}, or leave {key} out",
     )
-
-
-def _find_near(slot: Slot, value: Any) -> str | None:
-    choices = [str(choice) for choice in getattr(slot.valid, "choices", ()) if choice]
-    matches = get_close_matches(value, choices, n=1, cutoff=0.5) if isinstance(value, str) else []
-    return matches[0] if matches else None
 
 
 def check_list(key: str, slots: tuple[Slot, ...], value: Any) -> list[Any]:

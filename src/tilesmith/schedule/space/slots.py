@@ -119,10 +119,11 @@ def collect_entries(
     loops = outline.all_loops
     # Programs of a group must start one after the other: no order or grouping may part them.
     free = tuple(loop for loop in loops if not (outline.group_barriers and isinstance(loop, Grid)))
-    ranges: list[RangeEntry] = []
-    for loop in loops:
-        positions = (0,) if isinstance(loop, Grid) else range(len(loop.blocks))
-        ranges.extend(RangeEntry(loop, position) for position in positions)
+    ranges = [
+        RangeEntry(loop, position)
+        for loop in loops
+        for position in range(1 if isinstance(loop, Grid) else len(loop.blocks))
+    ]
     return Entries(
         blocks=outline.block_slots,
         ordered=tuple(loop for loop in free if len(loop.blocks) > 1),
@@ -144,12 +145,8 @@ def collect_entries(
         ),
         accesses=outline.accesses,
         atomics=outline.atomics,
-        access_grids=tuple(_grid_of(outline, op) for op in outline.accesses),
+        access_grids=tuple(next(iter(outline.loops_around(op)), None) for op in outline.accesses),
     )
-
-
-def _grid_of(outline: FunctionOutline, op: Load | Store) -> AnyLoop | None:
-    return next(iter(outline.loops_around(op)), None)
 
 
 def _is_short(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> bool:
@@ -172,9 +169,9 @@ def constant_step(outline: FunctionOutline, loop: Loop, axis: LoopAxis) -> int |
     if axis.block:
         fixed = outline.function.block(axis.block).fixed
         return None if fixed is None else next_power_of_2(fixed)
-    steps = iter(loop.steps)
-    by_position = {i: next(steps) for i, block in enumerate(loop.blocks) if not block}
-    return outline.find_constant(by_position[axis.position])
+    # Axes of plain indices have steps, in their order.
+    step = loop.steps[sum(not block for block in loop.blocks[: axis.position])]
+    return outline.find_constant(step)
 
 
 def label_of_loop(loop: AnyLoop) -> str:

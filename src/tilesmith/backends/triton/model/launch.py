@@ -8,7 +8,6 @@ from typing import Any
 
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import is_persistent
-from tilesmith.schedule.space.slots import Entries
 
 
 @dataclass(frozen=True)
@@ -39,21 +38,6 @@ class Launch:
     """Whether the loop over programs is flattened into the loops inside it."""
 
 
-def _loop_uses(entries: Entries, values: Mapping[str, Any]) -> dict[int, LoopUse]:
-    stages, unrolls = values["range_num_stages"], values["range_unroll_factors"]
-    return {
-        entry.loop.slot: LoopUse(stages[i], unrolls[i])
-        for i, entry in enumerate(entries.ranges)
-        if not entry.is_persistent_loop
-    }
-
-
-def _program_loop(entries: Entries, values: Mapping[str, Any]) -> LoopUse:
-    if not is_persistent(values["pid_type"]) or not entries.ranges:
-        return LoopUse()
-    return LoopUse(values["range_num_stages"][0], values["range_unroll_factors"][0])
-
-
 def _descriptors(kernel: TargetedKernel, values: Mapping[str, Any]) -> frozenset[int]:
     if not kernel.target.has_tensor_descriptors:
         return frozenset()
@@ -66,14 +50,20 @@ def _descriptors(kernel: TargetedKernel, values: Mapping[str, Any]) -> frozenset
 def launch_of(kernel: TargetedKernel, values: Mapping[str, Any]) -> Launch:
     """The summary of normalised values."""
     flattens = values.get("range_flattens") or [None]
+    stages, unrolls = values["range_num_stages"], values["range_unroll_factors"]
+    loops = is_persistent(values["pid_type"])
     return Launch(
         num_warps=values["num_warps"],
         num_stages=values["num_stages"],
-        loops=_loop_uses(kernel.entries, values),
+        loops={
+            entry.loop.slot: LoopUse(stages[i], unrolls[i])
+            for i, entry in enumerate(kernel.entries.ranges)
+            if not entry.is_persistent_loop
+        },
         maxnreg=values.get("maxnreg"),
         descriptors=_descriptors(kernel, values),
         store_parts=values.get("epilogue_subtile") or 1,
-        program_loop=_program_loop(kernel.entries, values),
-        is_persistent=is_persistent(values["pid_type"]),
-        is_fused=is_persistent(values["pid_type"]) and flattens[0] is True,
+        program_loop=LoopUse(stages[0], unrolls[0]) if loops and stages else LoopUse(),
+        is_persistent=loops,
+        is_fused=loops and flattens[0] is True,
     )

@@ -25,22 +25,8 @@ from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.model.estimates import CodeLength, Limits, ResourceUse
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import TileSizes, distinct_tiles
-from tilesmith.targets import Target
 
 OVERHEAD_REGISTERS = 24
-
-
-def limits_of(target: Target, launch: Launch, has_dots: bool, tile_elements: int) -> Limits:
-    """What programs of that many warps are given."""
-    if target.kind == "cuda":
-        most = min(launch.maxnreg or 255, 255)
-        registers = min(most, 65536 // (32 * launch.num_warps))
-    else:
-        # Each of 4 SIMD units has 512 registers per lane for the waves it holds, half of
-        # them for accumulators; long straight code takes its compiler tens of seconds.
-        most = 512 // max(1, launch.num_warps // 4)
-        registers = min(most, 384 if has_dots else 128)
-    return Limits(tile_elements, registers, target.shared_bytes)
 
 
 class ResourceModel:
@@ -55,7 +41,12 @@ class ResourceModel:
         exact = [product.dot for product in self.pipeline.products if product.is_exact]
         self._code = StraightCode(outline, exact)
         self._tiles = distinct_tiles(outline)
-        self._nests = _carried_nests(outline)
+        # Tiles carried by each loop and by the loops around it.
+        nests = [(*site.loops, site.op) for site in outline.sites if isinstance(site.op, Loop)]
+        self._nests = [
+            [v for op in nest if isinstance(op, Loop) for v in op.carried if v.tile.rank]
+            for nest in nests
+        ]
         carried = {value.type for nest in self._nests for value in nest}
         by_type = {v.type: v for v in outline.tile_values if v not in self.pipeline.operands}
         self._resident = tuple(by_type.values())
@@ -77,10 +68,20 @@ class ResourceModel:
             shared_tiles=shared.tiles,
             straight=self._code.length(sizes, launch, self._target.warp_size),
             operand_registers=self._operand_registers(sizes, launch),
-            limits=limits_of(
-                self._target, launch, bool(self.pipeline.products), self._most_elements
-            ),
+            limits=self._limits(launch),
         )
+
+    def _limits(self, launch: Launch) -> Limits:
+        """What programs of that many warps are given."""
+        if self._target.kind == "cuda":
+            most = min(launch.maxnreg or 255, 255)
+            registers = min(most, 65536 // (32 * launch.num_warps))
+        else:
+            # Each of 4 SIMD units has 512 registers per lane for the waves it holds, half of
+            # them for accumulators; long straight code takes its compiler tens of seconds.
+            most = 512 // max(1, launch.num_warps // 4)
+            registers = min(most, 384 if self.pipeline.products else 128)
+        return Limits(self._most_elements, registers, self._target.shared_bytes)
 
     def _registers(self, sizes: TileSizes, launch: Launch) -> tuple[int, Value | None]:
         """Per thread: all carried tiles of a loop nest, the largest other tile, and an overhead."""
@@ -122,17 +123,6 @@ def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
     return m, n
 
 
-def _carried_nests(outline: FunctionOutline) -> tuple[tuple[Value, ...], ...]:
-    """Tiles carried by each loop and by the loops around it."""
-    found = [_carried_in_nest(site) for site in outline.sites if isinstance(site.op, Loop)]
-    return tuple(filter(None, found))
-
-
-def _carried_in_nest(site: Site) -> tuple[Value, ...]:
-    loops = [loop for loop in (*site.loops, site.op) if isinstance(loop, Loop)]
-    return tuple(v for loop in loops for v in loop.carried if v.tile.rank)
-
-
 class StraightCode:
     """Measures the straight code of one function under different Configs."""
 
@@ -151,7 +141,9 @@ class StraightCode:
         for site in self._sites:
             copies = _copies(site, launch)
             if isinstance(site.op, Dot):
-                multiplied = max(multiplied, copies * _multiply_adds(site.op, sizes) // threads)
+                lhs, rhs = site.op.lhs.tile.shape, site.op.rhs.tile.shape
+                number = copies * sizes.numel(lhs) * sizes.size(rhs[-1]) // threads
+                multiplied = max(multiplied, number)
             elif isinstance(site.op, Load) and site.op.slot not in launch.descriptors:
                 place = id(site.loops[-1]) if site.loops else 0
                 elements = sizes.numel(site.op.result.tile.shape) // threads
@@ -164,7 +156,3 @@ def _copies(site: Site, launch: Launch) -> int:
     loops = [loop for loop in site.loops if isinstance(loop, Loop)]
     unrolls = [max(1, launch.loops.get(loop.slot, LoopUse()).unroll) for loop in loops]
     return prod(unrolls) * (max(1, launch.program_loop.unroll) if launch.is_persistent else 1)
-
-
-def _multiply_adds(dot: Dot, sizes: TileSizes) -> int:
-    return sizes.numel(dot.lhs.tile.shape) * sizes.size(dot.rhs.tile.shape[-1])

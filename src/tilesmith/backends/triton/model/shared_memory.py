@@ -61,13 +61,11 @@ class OperandPipeline(Products):
             stages = next((count for count in own if count > 1), launch.num_stages)
         if stages <= 1 or not self._copies_itself(operand, sizes, launch):
             return 0
-        if self._target.kind == "hip" and stages == CHAINED_STAGES_HIP and self._is_chained(loop):
+        is_chained = any(p.lhs.load is None for p in self.products if p.loop is loop)
+        if self._target.kind == "hip" and stages == CHAINED_STAGES_HIP and is_chained:
             return 1
         ahead = stages if self.is_asynchronous(product, sizes, launch) else stages - 1
         return ahead * max(1, use.unroll)
-
-    def _is_chained(self, loop: Loop) -> bool:
-        return any(p.lhs.load is None for p in self.products if p.loop is loop)
 
     def _copies_itself(self, operand: Operand, sizes: TileSizes, launch: Launch) -> bool:
         """Whether threads move enough of a tile at once for a copy that runs by itself."""
@@ -112,7 +110,15 @@ class SharedMemoryModel:
         self._outline = outline
         self._target = target
         self._pipeline = pipeline
-        self._streams = self._streamed_loads()
+        self._streams = tuple(
+            (site.op, site.innermost)
+            for site in outline.sites
+            if isinstance(site.op, Load)
+            and site.op.result.tile.rank
+            and site.op.result not in pipeline.operands
+            and site.loops
+            and not (site.innermost and site.innermost.is_ordered)
+        )
         self._stores = tuple(
             (site.op, site.innermost) for site in outline.sites if isinstance(site.op, Store)
         )
@@ -126,22 +132,21 @@ class SharedMemoryModel:
         self._add_streams(loops, sizes, launch)
         copies = [self._first_copy(product, sizes) for product in self._pipeline.products]
         kept = [SharedUse()]
+        # Whether a tile is still being stored while the next program's operands arrive.
+        keeps_copies = (launch.is_persistent and launch.num_stages > 1) or any(
+            product.is_exact for product in self._pipeline.products
+        )
         for store, loop in self._stores:
             copy = self._copy(store, sizes, launch)
             is_described = store.slot in launch.descriptors
-            is_looped = loop is not None or self._is_rolled(store.value, sizes)
+            is_looped = loop is not None or any(d in sizes.rolled for d in store.value.tile.shape)
             if is_described and is_looped and launch.num_stages > 1:
                 loops.setdefault(loop, _LoopUse()).add_ring(copy.bytes, store.value)
-            elif is_described and self._keeps_copies(launch):
+            elif is_described and keeps_copies:
                 kept.append(copy)
             else:
                 copies.append(copy)
         return self._at_most(loops, copies, kept, launch)
-
-    def _keeps_copies(self, launch: Launch) -> bool:
-        """Whether a tile is still being stored while the next program's operands arrive."""
-        is_overlapped = launch.is_persistent and launch.num_stages > 1
-        return is_overlapped or any(product.is_exact for product in self._pipeline.products)
 
     @staticmethod
     def _at_most(
@@ -183,17 +188,15 @@ class SharedMemoryModel:
                 if operand.loop is not product.loop:
                     use.add_ring(bytes_, tile)
         has_ring = use.ring > before
-        in_turn = self._is_in_turn(product, launch) and not is_asynchronous and not has_ring
+        # One operand may be in registers before the other takes the same memory.
+        load = product.lhs.load
+        is_early = load is not None and load.slot in launch.descriptors
+        in_turn = is_early or self._target.kind == "hip"
+        in_turn = in_turn and not is_asynchronous and not has_ring
         needed = max(waiting.values(), default=0) if in_turn else sum(waiting.values())
         if needed > use.scratch:
             use.scratch = needed
             use.tiles.extend((product.dot.lhs, product.dot.rhs))
-
-    def _is_in_turn(self, product: Product, launch: Launch) -> bool:
-        """Whether one operand is in registers before the other takes the same memory."""
-        load = product.lhs.load
-        is_early = load is not None and load.slot in launch.descriptors
-        return is_early or self._target.kind == "hip"
 
     def _computed_bytes(self, product: Product, side: str, sizes: TileSizes, launch: Launch) -> int:
         """A computed operand: the right one is put into shared memory, the left one rearranged."""
@@ -206,19 +209,8 @@ class SharedMemoryModel:
             is_moved = value.tile.dtype.bits > 32 or 64 <= rows <= 16 * launch.num_warps
             return bytes_ if is_moved else 0
         is_in_place = (rows >= columns and not product.is_exact) or launch.num_warps == 1
-        return (
-            0 if is_in_place or self._pipeline.is_asynchronous(product, sizes, launch) else bytes_
-        )
-
-    def _streamed_loads(self) -> tuple[tuple[Load, Loop | None], ...]:
-        found: list[tuple[Load, Loop | None]] = []
-        for site in self._outline.sites:
-            loop = site.innermost
-            if not isinstance(site.op, Load) or not site.loops or (loop and loop.is_ordered):
-                continue
-            if site.op.result.tile.rank and site.op.result not in self._pipeline.operands:
-                found.append((site.op, loop))
-        return tuple(found)
+        is_in_place = is_in_place or self._pipeline.is_asynchronous(product, sizes, launch)
+        return 0 if is_in_place else bytes_
 
     def _add_streams(
         self, loops: dict[Loop | None, _LoopUse], sizes: TileSizes, launch: Launch
@@ -237,10 +229,6 @@ class SharedMemoryModel:
             if buffers:
                 bytes_ = tile_bytes(sizes, load.result)
                 loops.setdefault(loop, _LoopUse()).add_ring(buffers * bytes_, load.result)
-
-    @staticmethod
-    def _is_rolled(value: Value, sizes: TileSizes) -> bool:
-        return bool(sizes.rolled) and any(dim in sizes.rolled for dim in value.tile.shape)
 
     def _first_copy(self, product: Product, sizes: TileSizes) -> SharedUse:
         """AMD brings an operand that no loop changes into registers, before the loop."""

@@ -35,7 +35,6 @@ from tilesmith.schedule.model.program_work import (
     Combination,
     GridWork,
     Phase,
-    Product,
     WorkModel,
     access_bytes,
 )
@@ -139,7 +138,9 @@ class GpuModel(KernelModel):
         occupancy = resident_programs(self.device, launch, use)
         case = LaunchCase(sizes, launch, use, values, occupancy)
         parts = [self._grid(work, case) for work in self._work.grids]
-        launch_ms = self._launch_ns() / 1e6
+        # What a launch takes besides what its programs do.
+        waits = GRID_BARRIER_NS * self._work.num_barriers + CLEARING_NS * self._work.num_cleared
+        launch_ms = (self.device.launch_ns + waits) / 1e6
         if not parts:
             return Prediction(launch_ms, 0.0, 0.0, 0.0, limiter="the launch")
         longest = max(parts, key=lambda part: part.total_ms)
@@ -153,11 +154,6 @@ class GpuModel(KernelModel):
             longest.occupancy,
             longest.limiter if longest.total_ms > launch_ms else "the launch",
         )
-
-    def _launch_ns(self) -> float:
-        """What a launch takes besides what its programs do."""
-        barriers = GRID_BARRIER_NS * self._work.num_barriers
-        return self.device.launch_ns + barriers + CLEARING_NS * self._work.num_cleared
 
     def _grid(self, work: GridWork, case: LaunchCase) -> Prediction:
         device = self.device
@@ -280,22 +276,16 @@ class GpuModel(KernelModel):
         if not phase.path or phase.path[-1].is_ordered:
             return 0
         use = case.launch.loops.get(phase.path[-1].slot, LoopUse())
-        operands = any(access.is_operand for access in phase.accesses)
-        if case.launch.is_fused and not self._are_described(phase, case):
+        operands = [access for access in phase.accesses if access.is_operand]
+        are_described = all(a.fact.slot in case.launch.descriptors for a in operands)
+        if case.launch.is_fused and not are_described:
             # In one loop with its tiles' beginnings and ends, only the copy engine runs ahead.
             return 0
         stages = use.num_stages or (case.launch.num_stages if operands else 1)
         # A product that goes on still reads the stage before its own.
-        held = 2 if any(self._is_asynchronous(p, case) for p in phase.products) else 1
-        return max(0, stages - held)
-
-    def _is_asynchronous(self, product: Product, case: LaunchCase) -> bool:
-        return self._products.pipeline.is_asynchronous(product, case.sizes, case.launch)
-
-    @staticmethod
-    def _are_described(phase: Phase, case: LaunchCase) -> bool:
-        loads = [access for access in phase.accesses if access.is_operand]
-        return all(access.fact.slot in case.launch.descriptors for access in loads)
+        is_asynchronous = self._products.pipeline.is_asynchronous
+        held = any(is_asynchronous(p, case.sizes, case.launch) for p in phase.products)
+        return max(0, stages - 1 - held)
 
 
 def resident_programs(device: Device, launch: Launch, use: ResourceUse) -> int:
