@@ -38,7 +38,7 @@ TRITON = (
     Mutant(
         "partial tiles are not masked",
         "triton",
-        "        return axis is not None and axis.is_partial\n",
+        "        return any(axis is not None and axis.is_partial for axis in axes)\n",
         "        return False\n",
         ("test_reductions_of_floats",),
     ),

@@ -118,8 +118,14 @@ def compile_artifact(
     """
     target = target or artifact.target
     function = getattr(load_module(artifact), artifact.name)
-    return _info(
-        artifact, _compile(function, target, _plain_words(artifact, target, scalars or {}))
+    compiled = _compile(function, target, _plain_words(artifact, target, scalars or {}))
+    return CompiledInfo(
+        name=re.sub(r"^_", "", artifact.name),
+        assembly={name: text for name, text in compiled.asm.items() if isinstance(text, str)},
+        binary=compiled.asm.get("cubin") or compiled.asm.get("hsaco") or b"",
+        shared_bytes=compiled.metadata.shared,
+        num_warps=compiled.metadata.num_warps,
+        scratch_bytes=getattr(compiled.metadata, "global_scratch_size", 0) or 0,
     )
 
 
@@ -134,7 +140,7 @@ def _plain_words(artifact: Artifact, target: Target, scalars: Mapping[str, Any])
         if parameter.is_tensor
     }
     constexprs = {(positions[name],): value for name, value in values.items()}
-    return types, constexprs, aligned, _launch_options(artifact)
+    return types, constexprs, aligned, dict(artifact.options)
 
 
 def build_kernel(
@@ -151,15 +157,11 @@ def build_kernel(
         words = specialize(artifact, arguments, function)
     except (ImportError, AttributeError, KeyError, TypeError):
         # Another version may have other functions inside; then its launch path compiles once more.
-        if not _are_aligned(arguments):
+        pointers = [x for x in arguments.values() if isinstance(x, Pointer)]
+        if any(x.offset % POINTER_ALIGNMENT for x in pointers):
             raise
         words = _plain_words(artifact, artifact.target, _numbers(arguments))
     return _compile(function, artifact.target, words)
-
-
-def _are_aligned(arguments: Mapping[str, LaunchArgument]) -> bool:
-    pointers = [x for x in arguments.values() if isinstance(x, Pointer)]
-    return all(x.offset % POINTER_ALIGNMENT == 0 for x in pointers)
 
 
 def _numbers(arguments: Mapping[str, LaunchArgument]) -> dict[str, Any]:
@@ -176,7 +178,7 @@ def specialize(artifact: Artifact, arguments: Mapping[str, LaunchArgument], func
     bind = create_function_from_signature(function.signature, function.params, backend)
     keywords: dict[str, Any] = {
         **evaluate_constexprs(artifact, artifact.target, _numbers(arguments)),
-        **_launch_options(artifact),
+        **artifact.options,
         "debug": function.debug or knobs.runtime.debug,
     }
     if hasattr(knobs.compilation, "instrumentation_mode"):
@@ -261,10 +263,6 @@ def publish_kernel(
     manager.put_group(next(name for name in copies if name.endswith(".json")), copies)
 
 
-def _launch_options(artifact: Artifact) -> dict[str, Any]:
-    return dict(artifact.options)
-
-
 def _gpu(target: Target) -> Any:
     from triton.backends.compiler import GPUTarget
 
@@ -282,17 +280,3 @@ def _compile(function: Any, target: Target, words: Words) -> Any:
         # We emit block pointers only for versions that still have them.
         warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
         return triton.compile(source, target=_gpu(target), options=options)
-
-
-def _info(artifact: Artifact, compiled: Any) -> CompiledInfo:
-    metadata = compiled.metadata
-    binary = compiled.asm.get("cubin") or compiled.asm.get("hsaco") or b""
-    texts = {name: text for name, text in compiled.asm.items() if isinstance(text, str)}
-    return CompiledInfo(
-        name=re.sub(r"^_", "", artifact.name),
-        assembly=texts,
-        binary=binary,
-        shared_bytes=metadata.shared,
-        num_warps=metadata.num_warps,
-        scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
-    )

@@ -94,10 +94,7 @@ class TileSizes:
 
     def numel(self, shape: Shape) -> int:
         """The physical number of elements of a tile."""
-        total = 1
-        for dim in shape:
-            total *= self.size(dim)
-        return total
+        return prod(map(self.size, shape))
 
 
 def dot_minimums(matmuls: tuple[MatmulFact, ...], rules: SizeRules) -> dict[Dim, int]:

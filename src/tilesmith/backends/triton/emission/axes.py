@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from tilesmith.backends.source_writer import ReservedLines, SourceWriter, format_call
 from tilesmith.backends.triton.emission.expressions import Expr, add, binary, call, subscript
@@ -136,12 +137,7 @@ def expand(expr: Expr, axis: int, rank: int) -> Expr:
 
 def conjunction(masks: list[Expr]) -> Expr | None:
     """All masks at once; None when there is none."""
-    if not masks:
-        return None
-    result = masks[0]
-    for mask in masks[1:]:
-        result = binary("&", result, mask)
-    return result
+    return reduce(partial(binary, "&"), masks) if masks else None
 
 
 class Masks:
@@ -162,25 +158,16 @@ class Masks:
 
     def is_partial(self, dim: Dim) -> bool:
         """Whether some lane of the dimension may be invalid here."""
-        return any(self._factor_is_partial(factor) for factor in _factors(dim))
-
-    def _factor_is_partial(self, factor: Dim) -> bool:
-        axis = self._scope.axis_of(factor)
-        return axis is not None and axis.is_partial
+        axes = map(self._scope.axis_of, _factors(dim))
+        return any(axis is not None and axis.is_partial for axis in axes)
 
     def _of_dim(self, dim: Dim) -> Expr | None:
         if not self.is_partial(dim):
             return None
         factors = _factors(dim)
         if len(factors) == 1:
-            return self._of_factor(dim)
-        return self._of_product(dim, factors)
-
-    def _of_factor(self, dim: Dim) -> Expr | None:
-        axis = self._scope.axis_of(dim)
-        return axis.mask(self._spelling) if axis is not None and axis.is_partial else None
-
-    def _of_product(self, dim: Dim, factors: Shape) -> Expr:
+            axis = self._scope.axis_of(dim)
+            return None if axis is None else axis.mask(self._spelling)
         mask = self.of_shape(factors)
         assert mask is not None
         if mask.shape != factors:
@@ -226,14 +213,9 @@ def find_joined_values(function: Function, defining: Definitions) -> frozenset[V
 
 def _besides_indices(op: Load | Store | Atomic) -> set[Value]:
     """What an access reads otherwise; an index may be stored or added, too."""
-    parts: list[Value | None] = [op.mask]
-    if not isinstance(op, Atomic):
-        parts.append(op.bases)
-    else:
-        parts.append(op.expected)
-    if not isinstance(op, Load):
-        parts.append(op.value)
-    return {part for part in parts if part is not None}
+    other = op.expected if isinstance(op, Atomic) else op.bases
+    stored = None if isinstance(op, Load) else op.value
+    return {part for part in (op.mask, other, stored) if part is not None}
 
 
 def _join(terms: list[Term], defining: Definitions) -> list[Term]:

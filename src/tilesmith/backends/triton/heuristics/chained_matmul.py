@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
-from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.fact_set import AttentionFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -94,7 +93,7 @@ def reduction_epilogue_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     bk, stages = _staged_depth(kernel, matmul, bm, n)
     blocks = {rows: bm} if depth is None else {rows: bm, depth: bk}
     plain = GpuSeed(blocks, 4 if bm * n <= 16384 else 16, stages)
-    by_copies = replace(plain, options=copied(kernel, _is_load))
+    by_copies = replace(plain, options=copied(kernel, lambda fact: fact.kind == "load"))
     formula = _resident_row_formula(kernel, matmul, bm, n)
     if not kernel.target.has_tensor_descriptors or depth is None:
         return [plain, formula]
@@ -123,7 +122,9 @@ def _half_rows(kernel: TargetedKernel, matmul: MatmulFact, n: int) -> list[GpuSe
         stages, buffers = stages - 1, buffers - 1
     # In one loop a tile leaves while the operands of the next are there.
     operand_bytes = buffers * bk * (bm + n) * 2 if has_many else 0
-    has_room = operand_bytes + bm * n * _stored_itemsize(kernel) <= target.shared_bytes
+    stores = [fact for fact in kernel.facts.accesses if fact.kind == "store"]
+    itemsize = max((fact.dtype.itemsize for fact in stores if fact.fits_descriptor), default=0)
+    has_room = operand_bytes + bm * n * itemsize <= target.shared_bytes
     kinds = ("load", "store") if has_room else ("load",)
     options = copied(kernel, lambda fact: fact.kind in kinds)
     warps = 4 if bm * n <= 8192 and not has_many else 8
@@ -134,11 +135,6 @@ def _half_rows(kernel: TargetedKernel, matmul: MatmulFact, n: int) -> list[GpuSe
     return [replace(seed, options={**options, **loop}), seed]
 
 
-def _stored_itemsize(kernel: TargetedKernel) -> int:
-    stores = [fact for fact in kernel.facts.accesses if fact.kind == "store"]
-    return max((fact.dtype.itemsize for fact in stores if fact.fits_descriptor), default=0)
-
-
 def _float_rows(kernel: TargetedKernel, matmul: MatmulFact, n: int) -> list[GpuSeed]:
     """Rows of fp32 products: few, so that operands fit, and many warps for long ones.
 
@@ -147,11 +143,7 @@ def _float_rows(kernel: TargetedKernel, matmul: MatmulFact, n: int) -> list[GpuS
     blocks = _row_blocks(matmul, 16, max(16, 16384 // n))
     if n < 1024:
         return [GpuSeed(blocks, 4, 2)]
-    return [GpuSeed(blocks, 16, 4, options=copied(kernel, _is_load))]
-
-
-def _is_load(fact: AccessFact) -> bool:
-    return fact.kind == "load"
+    return [GpuSeed(blocks, 16, 4, options=copied(kernel, lambda fact: fact.kind == "load"))]
 
 
 def _row_blocks(matmul: MatmulFact, bm: int, bk: int) -> dict[str, int]:
@@ -185,7 +177,8 @@ def attention_gradient_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     if fact is None or kernel.target.kind != "cuda" or not fact.scores.uses_tensor_cores:
         return []
     sides = (fact.scores.m.block, fact.scores.n.block)
-    if _num_products(kernel, fact) <= 2 or not set(sides) <= set(kernel.entries.blocks):
+    num_products = sum(item.m == fact.scores.m for item in kernel.facts.matmuls)
+    if num_products <= 2 or not set(sides) <= set(kernel.entries.blocks):
         return []
     bm, bn = _tile(kernel, fact)
     rows, columns = fact.scores.m, fact.scores.n
@@ -202,10 +195,6 @@ def attention_gradient_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
         )
         for side, depth in ((bn, stages), (max(16, bn // 2), 3))
     ]
-
-
-def _num_products(kernel: TargetedKernel, fact: AttentionFact) -> int:
-    return sum(item.m == fact.scores.m for item in kernel.facts.matmuls)
 
 
 def _held(kernel: TargetedKernel, fact: AttentionFact, bm: int, bn: int) -> int:

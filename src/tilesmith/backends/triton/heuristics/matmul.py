@@ -15,7 +15,6 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
-from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -47,7 +46,11 @@ _SMALL, _SMALL_ALONE = _Pipeline(128, 4, 4, 2), _Pipeline(128, 4, 4, None)
 
 def is_long(fact: MatmulFact) -> bool:
     """Whether a product takes long enough for this form."""
-    return prod(axis.extent_or(4096) for axis in fact.axes) >= LEAST_WORK
+    return _multiply_adds(fact) >= LEAST_WORK
+
+
+def _multiply_adds(fact: MatmulFact) -> int:
+    return prod(axis.extent_or(4096) for axis in fact.axes)
 
 
 def copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list[GpuSeed]:
@@ -65,14 +68,19 @@ def copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list[
     # A tile as large as it can be leaves in parts even where it is a program's only one.
     is_fused = num_tiles > kernel.target.num_sms or area >= 128 * 256
     pipeline = _pipeline(area, is_fused=is_fused)
-    blocks = {**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)}
+    options: dict[str, Any] = {
+        **seed.options,
+        **copied(kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)),
+        **({"epilogue_subtile": pipeline.parts} if pipeline.parts else {}),
+        **(in_one_loop(kernel) if is_fused else {}),
+    }
     through = replace(
         seed,
-        blocks=blocks,
+        blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
         num_warps=pipeline.num_warps,
         num_stages=pipeline.num_stages,
         l2_grouping=8 if is_fused else seed.l2_grouping,
-        options={**seed.options, **_options(kernel, pipeline, is_fused=is_fused)},
+        options=options,
     )
     return [through, replace(through, num_stages=through.num_stages - 1)]
 
@@ -83,15 +91,6 @@ def _pipeline(area: int, *, is_fused: bool) -> _Pipeline:
     if area >= 128 * 128:
         return _MEDIUM if is_fused else _MEDIUM_ALONE
     return _SMALL if is_fused else _SMALL_ALONE
-
-
-def _options(kernel: TargetedKernel, pipeline: _Pipeline, *, is_fused: bool) -> dict[str, Any]:
-    options: dict[str, Any] = copied(
-        kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)
-    )
-    if pipeline.parts:
-        options["epilogue_subtile"] = pipeline.parts
-    return {**options, **in_one_loop(kernel)} if is_fused else options
 
 
 def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
@@ -106,12 +105,9 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     operands = [item for item in accesses if item.kind == "load" and item.purpose.sides]
     moved = [*operands, *(item for item in accesses if item.kind != "load")]
     is_deep = fact.k.extent_or(0) >= LEAST_K
-    return is_deep and len(operands) == 2 and all(map(_is_copied_well, moved))
-
-
-def _is_copied_well(fact: AccessFact) -> bool:
-    is_tile = fact.kind != "atomic" and len(fact.strides) == 2
-    return is_tile and fact.fits_descriptor and fact.dtype.itemsize == 2
+    are_tiles = all(item.kind != "atomic" and len(item.strides) == 2 for item in moved)
+    are_copied_well = all(item.fits_descriptor and item.dtype.itemsize == 2 for item in moved)
+    return is_deep and len(operands) == 2 and are_tiles and are_copied_well
 
 
 NS_PER_PRODUCT = 3.6e-4
@@ -263,8 +259,10 @@ def _grouping(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> int
 
 
 def _problem(kernel: TargetedKernel, fact: MatmulFact) -> Problem:
-    facts = kernel.facts.matmuls
     stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
+    # Accumulators of products that run side by side share the registers. A product that another
+    # loop computes again is the same tile.
+    tiles = {(item.m.dim, item.n.dim, item.text) for item in kernel.facts.matmuls}
     return Problem(
         fact=fact,
         limits=tile_limits(kernel.target, fact),
@@ -273,21 +271,14 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> Problem:
         m=fact.m.extent_or(4096),
         n=fact.n.extent_or(4096),
         k=fact.k.extent_or(4096),
-        # Accumulators of products that run side by side share the registers.
-        accumulators=_num_accumulators(facts),
+        accumulators=max(Counter((m, n) for m, n, _ in tiles).values()),
         walked=tuple(block for block in kernel.loop_blocks if block in stepped),
     )
 
 
-def _num_accumulators(facts: tuple[MatmulFact, ...]) -> int:
-    """Tiles of one shape; a product that another loop computes again is the same tile."""
-    tiles = {(item.m.dim, item.n.dim, item.text) for item in facts}
-    return max(Counter((m, n) for m, n, _ in tiles).values())
-
-
 def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
     """The product with the most multiply-adds."""
-    return max(facts, key=lambda f: f.m.extent_or(4096) * f.n.extent_or(4096) * f.k.extent_or(4096))
+    return max(facts, key=_multiply_adds)
 
 
 def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:

@@ -6,6 +6,8 @@ registers where they fit, long chunks where not.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.fact_set import PointwiseFact
@@ -26,10 +28,8 @@ LOOP_TILE_ELEMENTS = 4096
 
 
 def _warps(elements: int) -> int:
-    for limit, warps in ((1024, 4), (4096, 8), (16384, 16)):
-        if elements <= limit:
-            return warps
-    return 32
+    limits = ((1024, 4), (4096, 8), (16384, 16))
+    return next((warps for limit, warps in limits if elements <= limit), 32)
 
 
 def _rows_blocks(kernel: TargetedKernel, fact: ReductionFact) -> list[str]:
@@ -43,9 +43,7 @@ def _rows_blocks(kernel: TargetedKernel, fact: ReductionFact) -> list[str]:
 
 def _num_rows(kernel: TargetedKernel, blocks: list[str], width: int) -> int:
     """Rows per program: enough work for the lanes, but eight programs for each multiprocessor."""
-    total = 1
-    for block in blocks:
-        total *= kernel.extent(block)
+    total = prod(map(kernel.extent, blocks))
     share = power_of_2_floor(total / (8 * kernel.target.num_sms))
     return max(1, min(TILE_ELEMENTS // width, share))
 
@@ -86,9 +84,7 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
 
 def _tile_seed(kernel: TargetedKernel) -> GpuSeed:
     """Reductions over tiles that the user's own loops walk."""
-    blocks: dict[str, int] = {}
-    for name in kernel.loop_blocks:
-        blocks[name] = min(kernel.whole(name), LOOP_TILE_ELEMENTS)
+    blocks = {name: min(kernel.whole(name), LOOP_TILE_ELEMENTS) for name in kernel.loop_blocks}
     if not blocks and kernel.entries.blocks:
         last = kernel.entries.blocks[-1]
         blocks[last] = min(kernel.whole(last), 1024)

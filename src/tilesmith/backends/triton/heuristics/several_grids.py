@@ -102,7 +102,11 @@ def several_grids_seeds(kernel: TargetedKernel, heuristic: Heuristic) -> list[Se
     """The first seeds of all loops together, then other seeds of one loop."""
     device = kernel.rules.device()
     grids = sorted(each_grid(kernel), key=lambda grid: least_ms(grid.facts, device), reverse=True)
-    answers = [plain_seeds(heuristic(grid)) or [_spread(grid)] for grid in grids]
+    # Elements are spread in loops that no heuristic is about.
+    answers = [
+        plain_seeds(heuristic(grid)) or [GpuSeed(spread_elements(grid, TILE_ELEMENTS))]
+        for grid in grids
+    ]
     first = SeveralGridsSeed.of([GridSeed(grid, seeds[0]) for grid, seeds in zip(grids, answers)])
     others = [
         first.with_seed(i, seed) for i, seeds in enumerate(answers) for seed in seeds[bool(not i) :]
@@ -114,11 +118,6 @@ def plain_seeds(seeds: Sequence[GpuSeed]) -> list[GpuSeed]:
     """Those of forms that kernels with several loops can have."""
     plain = [seed for seed in seeds if not any(key in seed.options for key in OF_ONE_LOOP)]
     return plain or list(seeds)
-
-
-def _spread(kernel: TargetedKernel) -> GpuSeed:
-    """For loops that no heuristic is about."""
-    return GpuSeed(spread_elements(kernel, TILE_ELEMENTS))
 
 
 Tile = tuple[int, int, int, int, int]
@@ -172,7 +171,7 @@ def two_phase_seeds(
         count = min(most, _num_rows(rows, tile.num_warps))
         parts = [GridSeed(product, deep), GridSeed(rows, GpuSeed({block: max(1, count)}))]
         seeds.append(SeveralGridsSeed.of(parts))
-    options = _copied_if_long(kernel, product.facts.matmuls[0])
+    options = _copied_operands(kernel) if _is_long_half(product.facts.matmuls[0]) else {}
     return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
 
 
@@ -199,7 +198,7 @@ def panel_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
         )
         for bm, bn, depth, warps, stages in tiles
     ]
-    options = _copied_if_long(kernel, fact)
+    options = _copied_operands(kernel) if _is_long_half(fact) else {}
     return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
 
 
@@ -232,17 +231,14 @@ def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[Tile]:
     if fact.itemsize > 2:
         first = NARROW_WORDS if num_tiles <= 2 * num_sms else LARGE_WORDS
         words = (LOW_WORDS, LARGE_WORDS, NARROW_WORDS)
-        return _with_first(LOW_WORDS if is_short else first, words)
+        first = LOW_WORDS if is_short else first
+        return [first, *(tile for tile in words if tile != first)]
     first = LARGE if fact.k.extent_or(0) >= DEEP else WIDE
     if num_tiles <= num_sms:
         first = SMALL
     elif num_tiles <= 2 * num_sms and is_short:
         first = SHALLOW
-    return _with_first(first, (WIDE, LARGE, SMALL, SHALLOW))
-
-
-def _with_first(first: Tile, tiles: Sequence[Tile]) -> list[Tile]:
-    return [first, *(tile for tile in tiles if tile != first)]
+    return [first, *(tile for tile in (WIDE, LARGE, SMALL, SHALLOW) if tile != first)]
 
 
 def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
@@ -254,11 +250,6 @@ def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
 
 def _is_long_half(fact: MatmulFact) -> bool:
     return fact.itemsize == 2 and is_long(fact)
-
-
-def _copied_if_long(kernel: TargetedKernel, fact: MatmulFact) -> dict[str, Any]:
-    """Operands of long products of 16-bit types through the copy engine."""
-    return _copied_operands(kernel) if _is_long_half(fact) else {}
 
 
 def _copied_operands(kernel: TargetedKernel, *, with_results: bool = False) -> dict[str, Any]:

@@ -192,16 +192,11 @@ def _new_axes(old: Shape, new: Shape) -> tuple[int, ...] | None:
 
 
 def _factors(emitter: Emitter, shape: Shape) -> list[_Factor]:
-    names = [factor for dim in shape for factor in dim.factors]
-    schedule = emitter.schedule
-    return [
-        _Factor(
-            name,
-            schedule.symbols[name] if isinstance(name, str) else name,
-            schedule.physical(Dim.of(name)),
-        )
-        for name in names
-    ]
+    found: list[_Factor] = []
+    for name in (factor for dim in shape for factor in dim.factors):
+        logical = emitter.schedule.symbols[name] if isinstance(name, str) else name
+        found.append(_Factor(name, logical, emitter.schedule.physical(Dim.of(name))))
+    return found
 
 
 def _match(emitter: Emitter, op: Reshape) -> list[_Group]:
@@ -252,15 +247,13 @@ def _moved(emitter: Emitter, whole: Expr, op: Reshape, groups: list[_Group]) -> 
     moved = groups[kept:]
     old = prod(factor.physical for group in moved for factor in group.old)
     new = prod(factor.physical for group in moved for factor in group.new)
-    names = emitter.spelling.names
-    lane, source = names.fresh("lane"), names.fresh("source_lane")
-    emitter.assign(lane, call("tl.arange", 0, new))
-    emitter.assign(source, binary("&", _source(Expr(lane), moved), literal(old - 1)))
-    index = Expr(source)
+    lane = emitter.named("lane", call("tl.arange", 0, new))
+    source = binary("&", _source(lane, moved), literal(old - 1))
+    index = emitter.named("source_lane", source)
     if rows > 1:
         whole = call("tl.reshape", whole, f"[{rows}, {old}]")
         whole = widened(whole, [str(rows), str(old)], 1, old, new)
-        index = call("tl.broadcast_to", f"{source}[None, :]", f"[{rows}, {new}]")
+        index = call("tl.broadcast_to", f"{index}[None, :]", f"[{rows}, {new}]")
     else:
         whole = call("tl.reshape", whole, f"[{old}]")
     return gather(whole, index, int(rows > 1), op.x.tile.dtype)

@@ -142,21 +142,15 @@ MAX_LAUNCH_SIDE = 65535
 """The most programs along the second and third launch axis."""
 
 
-def _why_not_xyz(outline: FunctionOutline) -> str | None:
-    if len(outline.grids) != 1:
-        return f"the kernel has {len(outline.grids)} top-level loops, which share one launch axis"
-    (grid,) = outline.grids
-    if not 2 <= len(grid.blocks) <= 3:
-        return f"the top-level loop has {len(grid.blocks)} axes, xyz needs 2 or 3"
-    return None
-
-
 def find_disallowed(outline: FunctionOutline) -> dict[str, str]:
     """For each unusable type the reason."""
     reasons: dict[str, str] = {}
-    why_not_xyz = _why_not_xyz(outline)
-    if why_not_xyz:
-        reasons["xyz"] = why_not_xyz
+    count = len(outline.grids)
+    if count != 1:
+        reasons["xyz"] = f"the kernel has {count} top-level loops, which share one launch axis"
+    elif not 2 <= len(outline.grids[0].blocks) <= 3:
+        axes = len(outline.grids[0].blocks)
+        reasons["xyz"] = f"the top-level loop has {axes} axes, xyz needs 2 or 3"
     bounds = [bound for grid in outline.grids for bound in (*grid.begins, *grid.ends)]
     if any(map(outline.is_data_dependent, bounds)):
         # The host does not know how many programs there are.
@@ -183,8 +177,14 @@ def count_on_launch_axes(
 
 def check_combinations(values: Mapping[str, Any], target: Target) -> None:
     """Raise if values that are right by themselves do not go together."""
-    if not is_persistent(values["pid_type"]):
-        _check_persistent_only(values)
+    for key in () if is_persistent(values["pid_type"]) else PERSISTENT_KEYS:
+        default = KEYS_BY_NAME[key].default
+        if values.get(key, default) != default:
+            raise InvalidConfig(
+                problem=f"{key}={values[key]} with pid_type={values['pid_type']!r}",
+                expected=f"{key} is for persistent programs only",
+                fix=f'leave out {key}, or use pid_type="persistent_blocked"',
+            )
     if values["pid_type"] == "xyz" and values.get("xcd_remap"):
         raise InvalidConfig(
             problem="xcd_remap=True with pid_type='xyz'",
@@ -197,23 +197,6 @@ def check_combinations(values: Mapping[str, Any], target: Target) -> None:
             expected="xyz needs one launch axis for each axis of the loop",
             fix="leave out flatten_loops, or use pid_type='flat'",
         )
-    _check_registers(values, target)
-
-
-def _check_persistent_only(values: Mapping[str, Any]) -> None:
-    """Raise if options of persistent programs are combined with others."""
-    for key in ("num_sm_multiplier", "maxnreg"):
-        default = KEYS_BY_NAME[key].default
-        if values.get(key, default) != default:
-            raise InvalidConfig(
-                problem=f"{key}={values[key]} with pid_type={values['pid_type']!r}",
-                expected=f"{key} is for persistent programs only",
-                fix=f'leave out {key}, or use pid_type="persistent_blocked"',
-            )
-
-
-def _check_registers(values: Mapping[str, Any], target: Target) -> None:
-    """Raise if ``maxnreg`` asks for more registers than a multiprocessor has."""
     if exceeds_registers(values, target):
         limit, warps = values["maxnreg"], values["num_warps"]
         raise InvalidConfig(
@@ -260,7 +243,8 @@ def lighten(kernel: TargetedKernel, values: Values, use: ResourceUse) -> Iterato
     """Ways to need less of what there is too little of, the cheapest first."""
     if not use.fits_registers and use.largest_resident is not None:
         shape = use.largest_resident.tile.shape
-        yield _lift_register_limit(values)
+        # The hardware's limit instead of a lower one.
+        yield {**values, "maxnreg": None} if values.get("maxnreg") else None
         yield halve_block(kernel, values, shape)
         yield _widen(kernel, values)
         yield roll(kernel, values, shape)
@@ -288,11 +272,6 @@ def _widen(kernel: TargetedKernel, values: Values) -> Values | None:
     if warps > most or warps * kernel.target.warp_size > MAX_THREADS:
         return None
     return {**values, "num_warps": warps}
-
-
-def _lift_register_limit(values: Values) -> Values | None:
-    """The hardware's limit instead of a lower one."""
-    return {**values, "maxnreg": None} if values.get("maxnreg") else None
 
 
 def _fewer_copies(values: Values) -> Values | None:

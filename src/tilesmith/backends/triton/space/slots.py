@@ -24,7 +24,6 @@ from tilesmith.schedule.space.fragments import (
 )
 from tilesmith.schedule.space.sizes import common_lists, only, static_range_slots
 from tilesmith.schedule.space.slots import RangeEntry, Slot, label_of_access, label_of_loop
-from tilesmith.targets import Target
 
 INDEXING = ("pointer", "tensor_descriptor", "block_ptr")
 ATOMIC_INDEXING = ("pointer", "tensor_descriptor")
@@ -36,12 +35,8 @@ _SUMS = (Reduce, Scan, ReduceWith, ScanWith)
 
 
 def _fact_of(kernel: TargetedKernel, kind: str, slot: int) -> AccessFact:
-    is_atomic = kind == "atomic"
-    return next(
-        fact
-        for fact in kernel.facts.accesses
-        if fact.slot == slot and (fact.kind == "atomic") == is_atomic
-    )
+    facts = [fact for fact in kernel.facts.accesses if fact.slot == slot]
+    return next(fact for fact in facts if (fact.kind == "atomic") == (kind == "atomic"))
 
 
 def _grouping_slots(kernel: TargetedKernel) -> list[Slot]:
@@ -97,39 +92,29 @@ def _can_unroll(outline: FunctionOutline, entry: RangeEntry) -> bool:
     return not any(isinstance(op, _SUMS) for op in walk(entry.loop.body))
 
 
-def _can_flatten(outline: FunctionOutline, entry: RangeEntry) -> bool:
-    """Triton reads the bounds of inner loops for one turn too many, past the end of a tensor."""
-    return not has_loaded_bounds_inside(entry.loop, outline.definitions)
-
-
-def _has_warp_roles(target: Target) -> bool:
-    """Whether Triton gives warps different roles on this device."""
-    return target.capability >= 100
-
-
-def _warp_specialize_slots(kernel: TargetedKernel) -> list[Slot]:
-    # Warps that only load serve warps that multiply.
-    allowed = kernel.allow_warp_specialize and bool(kernel.facts.matmuls)
-    # Specialised warps were never tried with barriers of a group of programs.
-    allowed = allowed and not kernel.outline.group_barriers
-    return _range_slots(kernel, ON_REQUEST, lambda entry: allowed)
-
-
 def _range_key_slots(kernel: TargetedKernel) -> dict[str, list[Slot]]:
     outline, has_dots = kernel.outline, bool(kernel.facts.matmuls)
+    # Warps that only load serve warps that multiply. They were never tried with barriers of a group
+    # of programs.
+    may_specialize = kernel.allow_warp_specialize and has_dots and not outline.group_barriers
     slots = {
         "range_unroll_factors": _range_slots(
             kernel, UNROLL, lambda entry: _can_unroll(outline, entry)
         ),
-        "range_warp_specializes": _warp_specialize_slots(kernel),
+        "range_warp_specializes": _range_slots(kernel, ON_REQUEST, lambda _: may_specialize),
         "range_num_stages": _range_slots(kernel, STAGES, _can_pipeline),
         # Only accumulators of matrix products are ever double-buffered.
         "range_multi_buffers": _range_slots(kernel, MULTI_BUFFER, lambda _: has_dots),
+        # In a flattened loop Triton reads the bounds of inner loops for one turn too many, past the
+        # end of a tensor.
         "range_flattens": _range_slots(
-            kernel, ON_REQUEST, lambda entry: _can_flatten(outline, entry)
+            kernel,
+            ON_REQUEST,
+            lambda entry: not has_loaded_bounds_inside(entry.loop, outline.definitions),
         ),
     }
-    if not _has_warp_roles(kernel.target):
+    # Triton gives warps different roles from Blackwell on.
+    if kernel.target.capability < 100:
         del slots["range_warp_specializes"]
     return slots
 
