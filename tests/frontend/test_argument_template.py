@@ -12,7 +12,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.frontend.tracing.argument_template import ArgumentTemplate
+from tilesmith.frontend.containers import ArgumentTemplate
 
 
 @dataclasses.dataclass

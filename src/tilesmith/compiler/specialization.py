@@ -20,8 +20,8 @@ from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET, TRACE
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.exc import NondeterministicKernel
+from tilesmith.frontend.containers import ArgumentTemplate
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
-from tilesmith.frontend.tracing.argument_template import ArgumentTemplate
 from tilesmith.ir.function import Block, Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.product_forms import MultiFormSpec

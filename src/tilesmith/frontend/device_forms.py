@@ -14,12 +14,12 @@ from dataclasses import replace
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I32, DType
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.functions.combine import language_form
 from tilesmith.frontend.language.debugging import breakpoint, print_builtin
 from tilesmith.frontend.language.loops import LoopRange, grid
+from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.helper_functions import rewritten_helper
 from tilesmith.frontend.source.names import is_library, nested_codes
@@ -43,9 +43,7 @@ def _extremum(builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
         if not any(isinstance(item, TileValue) for item in items):
             return builtin(items, **kwargs)
         if any(isinstance(item, TileValue) and item.tile.rank for item in items):
-            raise errors.InvalidArgumentKind(
-                function=builtin.__name__, problem="a tensor with several elements"
-            )
+            raise invalid_kind(builtin.__name__, "a tensor with several elements")
         result = items[0]
         for item in items[1:]:
             result = dispatch(name, _of_one_type(result, item), {})
@@ -101,9 +99,7 @@ def _zip(*sequences: Any, strict: bool = True) -> list[tuple[Any, ...]]:
     lists = [list(sequence) for sequence in sequences]
     lengths = sorted({len(items) for items in lists})
     if len(lengths) > 1:
-        raise errors.InvalidArgumentValue(
-            function="zip", problem=f"the sequences have {' and '.join(map(str, lengths))} items"
-        )
+        raise invalid_value("zip", f"the sequences have {' and '.join(map(str, lengths))} items")
     return list(zip(*lists))
 
 

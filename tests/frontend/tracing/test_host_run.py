@@ -13,7 +13,7 @@ import tilesmith.language as hl
 from tests.frontend.traced import trace_of
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.host_run import (
-    ArgumentCopier,
+    copy_tensors,
     may_change_arguments,
     may_compute,
 )
@@ -53,18 +53,17 @@ def test_host_code_that_could_compute(text: str, computes: bool) -> None:
 
 def test_copies_share_memory_where_the_originals_do() -> None:
     whole = torch.arange(6.0)
-    copier = ArgumentCopier()
-    copy, part, other = copier.copy([whole, whole[2:4], torch.arange(6.0)])
+    copy, part, other = copy_tensors([whole, whole[2:4], torch.arange(6.0)])
     part.fill_(9.0)
     assert copy.tolist() == [0, 1, 9, 9, 4, 5]
     assert whole.tolist() == [0, 1, 2, 3, 4, 5]
     assert other.tolist() == [0, 1, 2, 3, 4, 5]
-    assert copier.copy({"n": 3}) == {"n": 3}
+    assert copy_tensors({"n": 3}) == {"n": 3}
 
 
 def test_strides_and_offsets_are_kept() -> None:
     x = torch.arange(12.0).view(3, 4).t()[1:]
-    copy = ArgumentCopier().copy(x)
+    copy = copy_tensors(x)
     assert (copy.stride(), copy.storage_offset()) == (x.stride(), x.storage_offset())
     assert torch.equal(copy, x)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import ReduceIdentityNotGiven
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, I32, I64, DType
@@ -23,10 +22,12 @@ from tilesmith.frontend.functions.combine_functions import (
 from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
+from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     Number,
     Rule,
     apply,
+    as_constant,
     broadcast_shapes,
     broadcast_to,
     cast,
@@ -215,7 +216,7 @@ def _checked(input: Any, function: str) -> Tiles:
     for item in items:
         device_value(item, function)
     if not items:
-        raise errors.InvalidArgumentValue(function=function, problem="an empty tuple of tensors")
+        raise invalid_value(function, "an empty tuple of tensors")
     shape = broadcast_shapes(items)
     return tuple(broadcast_to(item, shape) for item in items)
 
@@ -226,22 +227,13 @@ def _others_of(other: Any, tiles: Tiles) -> tuple[Number, ...] | None:
         return None
     given: list[Any] = list(other) if isinstance(other, (tuple, list)) else [other] * len(tiles)  # pyright: ignore[reportUnknownArgumentType]
     if len(given) != len(tiles):
-        raise errors.InvalidArgumentValue(
-            function=REDUCE,
-            problem=f"`other` has {len(given)} values, but the number of tensors is {len(tiles)}",
+        raise invalid_value(
+            REDUCE, f"`other` has {len(given)} values, but the number of tensors is {len(tiles)}"
         )
     for item in given:
         if not isinstance(item, (int, float)):
-            raise errors.InvalidArgumentKind(
-                function=REDUCE, problem=f"`other` is {kind_of(item)}, no number"
-            )
-    return tuple(_typed(item, tile.tile.dtype) for item, tile in zip(given, tiles))
-
-
-def _typed(value: Number, dtype: DType) -> Number:
-    if dtype.is_float:
-        return float(value)
-    return bool(value) if dtype.is_bool else int(value)
+            raise invalid_kind(REDUCE, f"`other` is {kind_of(item)}, no number")
+    return tuple(as_constant(item, tile.tile.dtype) for item, tile in zip(given, tiles))
 
 
 def _dtypes(tiles: Tiles) -> tuple[DType, ...]:
@@ -263,17 +255,18 @@ def _reduce_with(
 ) -> Tiles:
     dtypes = _dtypes(tiles)
     found = trace_combination(call, dtypes)
-    if others is None:
-        _warn_unless_sum(found, dtypes)
-    kind = _kind_of(found, dtypes[0])
-    if kind is not None and _is_identity_of(kind, dtypes[0], others):
+    zeros = tuple(as_constant(0, dtype) for dtype in dtypes)
+    is_sum = others is None and not found.captured and found.is_identity(zeros)
+    if others is None and not found.captured and not is_sum:
+        current_tracer(REDUCE).warn(ReduceIdentityNotGiven, function=found.name)
+    kind = (_KINDS_OF_BOOLS if dtypes[0].is_bool else _KINDS).get(found.scalar_function or "")
+    if kind is not None and (others is None or others[0] == kind.identity(dtypes[0])):
         return (_reduce_by_kind(tiles[0], axis, kind),)
     if found.captured:
         # Lanes that hold something else would change what the function reads from outside.
         others = None
-    elif others is None:
-        zeros = tuple(_typed(0, dtype) for dtype in dtypes)
-        others = zeros if found.is_identity(zeros) else None
+    elif is_sum:
+        others = zeros
     fields = {"axis": axis, "others": others}
     if others is not None:
         tiles = tuple(reset_lanes(tile, (axis,), fill) for tile, fill in zip(tiles, others))
@@ -292,20 +285,6 @@ def _lanes_within_lengths(tiles: Tiles, axis: int) -> TileValue | None:
     every = full(True, BOOL, shape)
     kept = reset_lanes(every, (axis,), False)
     return None if kept is every else kept
-
-
-def _warn_unless_sum(found: Combination, dtypes: tuple[DType, ...]) -> None:
-    if not found.captured and not found.is_identity(tuple(_typed(0, d) for d in dtypes)):
-        current_tracer(REDUCE).warn(ReduceIdentityNotGiven, function=found.name)
-
-
-def _kind_of(found: Combination, dtype: DType) -> ReduceKind | None:
-    kinds = _KINDS_OF_BOOLS if dtype.is_bool else _KINDS
-    return kinds.get(found.scalar_function or "")
-
-
-def _is_identity_of(kind: ReduceKind, dtype: DType, others: tuple[Number, ...] | None) -> bool:
-    return others is None or others[0] == kind.identity(dtype)
 
 
 def _reduce_by_kind(x: TileValue, axis: int, kind: ReduceKind) -> TileValue:

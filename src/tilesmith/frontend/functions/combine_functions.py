@@ -16,6 +16,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, DType
+from tilesmith.frontend.refusals import invalid_kind
 from tilesmith.frontend.tracing.emission import Number, apply, as_tile
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
@@ -116,9 +117,7 @@ def _function_of(call: CombineCall) -> Callable[..., Any]:
     given = call.combine_fn
     fn = given if inspect.isroutine(given) else getattr(given, "fn", given)
     if not callable(fn):
-        raise errors.InvalidArgumentKind(
-            function=call.function, problem=f"{kind_of(fn)} is no combine function"
-        )
+        raise invalid_kind(call.function, f"{kind_of(fn)} is no combine function")
     return fn
 
 
@@ -173,9 +172,9 @@ def _takes_elements(fn: Callable[..., Any], count: int, function: str) -> bool:
         return False
     if required <= count <= len(positional):
         return True
-    raise errors.InvalidArgumentKind(
-        function=function,
-        problem=f"the combine function takes {len(positional)} arguments; for {count // 2} tensors "
+    raise invalid_kind(
+        function,
+        f"the combine function takes {len(positional)} arguments; for {count // 2} tensors "
         f"it must take 2 tuples or {count} elements",
     )
 
@@ -183,9 +182,9 @@ def _takes_elements(fn: Callable[..., Any], count: int, function: str) -> bool:
 def _results(call: CombineCall, found: Any, dtypes: tuple[DType, ...]) -> Tiles:
     results = tuple(found) if isinstance(found, (tuple, list)) else (found,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if len(results) != len(dtypes):
-        raise errors.InvalidArgumentKind(
-            function=call.function,
-            problem=f"the combine function must return as many values as there are tensors, "
+        raise invalid_kind(
+            call.function,
+            f"the combine function must return as many values as there are tensors, "
             f"{len(dtypes)}, not {len(results)}",
         )
     return tuple(as_tile(result, dtype) for result, dtype in zip(results, dtypes))

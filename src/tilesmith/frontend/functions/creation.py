@@ -10,6 +10,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.shape import as_shape, new_shape
+from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
     apply,
@@ -17,6 +18,7 @@ from tilesmith.frontend.tracing.emission import (
     broadcast_to,
     cast,
     number_dtype,
+    one_by_one,
     positions_in,
     reshape,
     spaced_range,
@@ -36,9 +38,7 @@ MOST_NUMBERS = 64
 def shape_of(shape: Any, function: str) -> Shape:
     """The dimensions of a shape given as a list of sizes."""
     if not isinstance(shape, (list, tuple)):
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"the shape is {kind_of(shape)}, expected a list of sizes"
-        )
+        raise invalid_kind(function, f"the shape is {kind_of(shape)}, expected a list of sizes")
     return new_shape(tuple(shape), function)
 
 
@@ -52,11 +52,8 @@ def full(
     """
     current_tracer("hl.full")
     dims = shape_of(shape, "hl.full")
-    if isinstance(value, TileValue):
-        element = from_torch(dtype) if dtype is not None else value.tile.dtype
-        return broadcast_to(as_tile(value, element), dims)
-    element = from_torch(dtype) if dtype is not None else number_dtype(value)
-    return emit_full(value, element, dims)
+    natural = value.tile.dtype if isinstance(value, TileValue) else number_dtype(value)
+    return _filled(value, natural if dtype is None else from_torch(dtype), dims)
 
 
 def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) -> TileValue:
@@ -79,9 +76,7 @@ def arange(
     """
     tracer = current_tracer("hl.arange")
     if not 1 <= len(bounds) <= 3:
-        raise errors.InvalidArgumentKind(
-            function="hl.arange", problem=f"{len(bounds)} bounds are given"
-        )
+        raise invalid_kind("hl.arange", f"{len(bounds)} bounds are given")
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) > 2 else step
     result = spaced_range(start, _length(start, end, step), step, tracer.index_dtype)
@@ -93,11 +88,9 @@ def _length(start: Any, end: Any, step: Any) -> Dim:
         is_number = isinstance(bound, int) or (name != "step" and isinstance(bound, Scalar))
         is_tile = name == "end" and isinstance(bound, Tile)
         if isinstance(bound, bool) or not (is_number or is_tile):
-            raise errors.InvalidArgumentKind(
-                function="hl.arange", problem=f"{name} is {kind_of(bound)}, expected an integer"
-            )
+            raise invalid_kind("hl.arange", f"{name} is {kind_of(bound)}, expected an integer")
     if step == 0:
-        raise errors.InvalidArgumentValue(function="hl.arange", problem="step is 0")
+        raise invalid_value("hl.arange", "step is 0")
     end = end.block_size if isinstance(end, Tile) else end
     if isinstance(start, int) and isinstance(end, int):
         return Dim.of(len(range(start, end, step)))
@@ -107,52 +100,40 @@ def _length(start: Any, end: Any, step: Any) -> Dim:
     return length
 
 
-def _dtype_of(like: Any, dtype: torch.dtype | None) -> DType:
-    return from_torch(dtype if dtype is not None else like.dtype)
-
-
-def like(value: Any) -> Rule:
-    """``zeros_like`` and its relatives; host tensors serve for shape and type."""
-    return lambda x, **options: full_like(x, value, **options)
-
-
-def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-    """``torch.full_like``: shape and type of a device value or a host tensor."""
-    element = _dtype_of(x, dtype)
-    shape = as_shape(tuple(x.shape), "full_like")
-    return _filled(fill_value, element, shape)
-
-
 def _filled(value: Any, dtype: DType, shape: Shape) -> TileValue:
     if isinstance(value, TileValue):
         return broadcast_to(as_tile(value, dtype), shape)
     return emit_full(value, dtype, shape)
 
 
-def factory(value: Any) -> Rule:
-    """``torch.zeros`` and its relatives."""
-
-    def rule(*size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-        element = F32 if dtype is None else from_torch(dtype)
-        return emit_full(value, element, new_shape(size, "torch factory"))
-
-    return rule
-
-
-def new(value: Any) -> Rule:
-    """``x.new_zeros`` and its relatives."""
-
-    def rule(x: Any, *size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-        return emit_full(value, _dtype_of(x, dtype), new_shape(size, "new_*"))
-
-    return rule
+def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+    """``torch.full_like``: shape and type of a device value or a host tensor."""
+    element = from_torch(dtype or x.dtype)
+    return _filled(fill_value, element, as_shape(tuple(x.shape), "full_like"))
 
 
 def new_full(
     x: Any, size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any
 ) -> TileValue:
     """``x.new_full``: the type of ``x`` unless another is given."""
-    return _filled(fill_value, _dtype_of(x, dtype), new_shape((size,), "new_full"))
+    element = from_torch(dtype or x.dtype)
+    return _filled(fill_value, element, new_shape((size,), "new_full"))
+
+
+def _like(value: int) -> Rule:
+    return lambda x, **options: full_like(x, value, **options)
+
+
+def _new(value: int) -> Rule:
+    return lambda x, *size, **options: new_full(x, one_by_one(size), value, **options)
+
+
+def _factory(value: int) -> Rule:
+    def rule(*size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+        element = F32 if dtype is None else from_torch(dtype)
+        return emit_full(value, element, new_shape(size, "torch factory"))
+
+    return rule
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
@@ -161,18 +142,12 @@ def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> 
         return value if dtype is None else cast(value, from_torch(dtype))
     shape, numbers = _flat(value)
     if not all(isinstance(number, (int, float)) for number in numbers):
-        raise errors.UnsupportedTorchArgument(name="torch.tensor", argument=kind_of(value))
+        raise unsupported_argument("torch.tensor", kind_of(value))
     if len(numbers) > MOST_NUMBERS:
-        raise errors.UnsupportedTorchArgument(
-            name="torch.tensor", argument=f"a list of {len(numbers)} numbers"
-        )
-    wanted = from_torch(dtype) if dtype is not None else _number_dtype_of(numbers)
-    return reshape(_listed(numbers, wanted), shape)
-
-
-def _number_dtype_of(numbers: list[Any]) -> DType:
+        raise unsupported_argument("torch.tensor", f"a list of {len(numbers)} numbers")
     kinds = [number_dtype(number) for number in numbers] or [F32]
-    return max(kinds, key=lambda dtype: (dtype.is_float, dtype.bits))
+    natural = max(kinds, key=lambda kind: (kind.is_float, kind.bits))
+    return reshape(_listed(numbers, from_torch(dtype) if dtype else natural), shape)
 
 
 def _flat(value: Any) -> tuple[Shape, list[Any]]:
@@ -207,12 +182,12 @@ def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) ->
 
 FACTORIES: dict[str, Rule] = {
     # Torch leaves `empty` unset: zeros are as good, and the same in every run.
-    "zeros": factory(0), "ones": factory(1), "empty": factory(0),
+    "zeros": _factory(0), "ones": _factory(1), "empty": _factory(0),
     "full": lambda size, fill_value, **kw: full(size, fill_value, kw.get("dtype")),
     "arange": arange, "tensor": scalar_tensor, "eye": eye,
 }  # fmt: skip
 CREATION: dict[str, Rule] = {
     **FACTORIES,
-    "zeros_like": like(0), "ones_like": like(1), "empty_like": like(0), "full_like": full_like,
-    "new_zeros": new(0), "new_ones": new(1), "new_empty": new(0), "new_full": new_full,
+    "zeros_like": _like(0), "ones_like": _like(1), "empty_like": _like(0), "full_like": full_like,
+    "new_zeros": _new(0), "new_ones": _new(1), "new_empty": _new(0), "new_full": new_full,
 }  # fmt: skip

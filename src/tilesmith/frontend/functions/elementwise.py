@@ -13,6 +13,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Operand,
     Rule,
@@ -31,15 +32,8 @@ _FLOAT_UNARY = (
     "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "sqrt", "rsqrt",
 )  # fmt: skip
-_EXACT_UNARY = {
-    "neg": "neg",
-    "abs": "abs",
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "round",
-    "trunc": "trunc",
-}
-_EXACT_BINARY = {"maximum": "maximum", "minimum": "minimum"}
+_EXACT_UNARY = ("neg", "abs", "floor", "ceil", "round", "trunc")
+_EXACT_BINARY = ("maximum", "minimum")
 _ROUNDED_BINARY = {"remainder": "mod", "fmod": "fmod", "atan2": "atan2", "pow": "pow"}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BITWISE = {
@@ -111,15 +105,14 @@ def comparison(fn: str) -> Rule:
     return rule
 
 
-def logical(fn: str) -> Rule:
-    """Operands as truth values."""
-    return lambda left, right: apply(fn, truth(left), truth(right), dtype=BOOL)
-
-
 def truth(x: Operand) -> TileValue:
     """Bools as they are; of numbers, whether they are not zero."""
     tile = as_tile(x)
     return tile if tile.tile.dtype == BOOL else apply("ne", tile, 0)
+
+
+def _logical(fn: str) -> Rule:
+    return lambda left, right: apply(fn, truth(left), truth(right), dtype=BOOL)
 
 
 def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
@@ -181,18 +174,11 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
         ratio = apply("div", left, right, dtype=compute_dtype(dtype))
         return _as_symbolic("div", cast(ratio, dtype), (left, right))
     if rounding_mode not in _ROUNDING_MODES:
-        raise errors.UnsupportedTorchArgument(
-            name="torch.div", argument=f"rounding_mode={rounding_mode!r}"
-        )
+        raise unsupported_argument("torch.div", f"rounding_mode={rounding_mode!r}")
     dtype = _symbolic_dtype((left, right)) or result_dtype("mul", left, right)
     fn = _ROUNDING_MODES[rounding_mode]
     quotient = apply(fn, left, right, dtype=compute_dtype(dtype))
     return _as_symbolic(fn, cast(quotient, dtype), (left, right))
-
-
-def floor_divide(left: Operand, right: Operand) -> Any:
-    """``//``: rounds towards minus infinity."""
-    return divide(left, right, rounding_mode="floor")
 
 
 def power(base: Operand, exponent: Operand) -> Any:
@@ -240,11 +226,6 @@ def clamp(x: TileValue, min: Any = None, max: Any = None) -> TileValue:
     return result
 
 
-def reciprocal(x: TileValue) -> TileValue:
-    """``1 / x``, a float for integers too."""
-    return divide(1.0, x)
-
-
 def bitwise(name: str, fn: str) -> Rule:
     """The rule of a function on the bits of two integers."""
 
@@ -274,20 +255,13 @@ def _check_bits(name: str, *operands: Operand) -> None:
             )
 
 
-def logical_not(x: Operand) -> TileValue:
-    """``torch.logical_not``: whether an element is zero."""
-    return apply("not", truth(x))
-
-
 def is_test(fn: str) -> Rule:
     """``isnan``/``isinf``: always false for integers."""
-
-    def rule(x: TileValue) -> TileValue:
-        if not x.tile.dtype.is_float:
-            return apply("ne", x, x)
-        return apply(fn, cast(x, compute_dtype(x.tile.dtype)))
-
-    return rule
+    return lambda x: (
+        apply(fn, cast(x, compute_dtype(x.tile.dtype)))
+        if x.tile.dtype.is_float
+        else apply("ne", x, x)
+    )
 
 
 def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue:
@@ -300,50 +274,46 @@ def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue
     return x
 
 
-def conversion(dtype: DType) -> Rule:
-    """``.float()`` and its like."""
-    return lambda x, **_: cast(as_tile(x), dtype)
-
-
 def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
     """``.view(dtype)``: the same bits as another type of the same width."""
     target = from_torch(dtype)
     if target.bits != x.tile.dtype.bits:
-        raise errors.UnsupportedTorchArgument(
-            name="Tensor.view", argument=f"dtype of another width ({dtype})"
-        )
+        raise unsupported_argument("Tensor.view", f"dtype of another width ({dtype})")
     return reinterpret(x, target)
 
 
-def identity(x: TileValue, *_: Any, **__: Any) -> TileValue:
-    """``clone``, ``contiguous``, ``detach``: device values are immutable already."""
-    return x
+def _conversion(dtype: DType) -> Rule:
+    return lambda x, **_: cast(as_tile(x), dtype)
 
 
+_CONVERSIONS = {
+    "float": F32, "half": F16, "bfloat16": BF16, "double": F64, "int": I32, "long": I64,
+    "short": I16, "char": I8, "byte": U8,
+}  # fmt: skip
 ELEMENTWISE: dict[str, Rule] = {
     **{name: unary(name, name, is_exact=False) for name in _FLOAT_UNARY},
-    **{name: unary(name, fn, is_exact=True) for name, fn in _EXACT_UNARY.items()},
-    **{name: binary(name, fn, is_exact=True) for name, fn in _EXACT_BINARY.items()},
+    **{name: unary(name, name, is_exact=True) for name in _EXACT_UNARY},
+    **{name: binary(name, name, is_exact=True) for name in _EXACT_BINARY},
     "mul": multiply,
     **{name: binary(name, fn, is_exact=False) for name, fn in _ROUNDED_BINARY.items()},
     **{name: comparison(name) for name in _COMPARISONS},
     **{name: bitwise(name, fn) for name, fn in _BITWISE.items()},
-    **{name: logical(fn) for name, fn in _LOGICAL.items()},
+    **{name: _logical(fn) for name, fn in _LOGICAL.items()},
     "add": add, "sub": subtract, "subtract": subtract, "multiply": multiply,
-    "div": divide, "divide": divide, "true_divide": divide, "floor_divide": floor_divide,
+    "div": divide, "divide": divide, "true_divide": divide,
+    "floor_divide": lambda a, b: divide(a, b, rounding_mode="floor"),
     "rsub": lambda x, other, alpha=1: subtract(other, x, alpha=alpha),
-    "pow": power, "square": lambda x: power(x, 2), "reciprocal": reciprocal,
+    "pow": power, "square": lambda x: power(x, 2), "reciprocal": lambda x: divide(1.0, x),
     "where": where, "clamp": clamp, "clip": clamp,
     "clamp_min": lambda x, min: clamp(x, min=min), "clamp_max": lambda x, max: clamp(x, max=max),
-    "bitwise_not": bitwise_not, "logical_not": logical_not,
+    "bitwise_not": bitwise_not, "logical_not": lambda x: apply("not", truth(x)),
     "isnan": is_test("isnan"), "isinf": is_test("isinf"),
     "isfinite": lambda x: apply("not", apply("or", is_test("isnan")(x), is_test("isinf")(x))),
     "to": to_dtype, "type": to_dtype, "type_as": lambda x, other: cast(x, from_torch(other.dtype)),
-    "float": conversion(F32), "half": conversion(F16), "bfloat16": conversion(BF16),
-    "double": conversion(F64), "int": conversion(I32), "long": conversion(I64),
-    "short": conversion(I16), "char": conversion(I8), "byte": conversion(U8),
+    **{name: _conversion(dtype) for name, dtype in _CONVERSIONS.items()},
     "bool": truth,
-    "clone": identity, "contiguous": identity, "detach": identity,
+    # Device values are immutable already.
+    **dict.fromkeys(("clone", "contiguous", "detach"), lambda x, *_, **__: x),
     "negative": unary("neg", "neg", is_exact=True),
     "absolute": unary("abs", "abs", is_exact=True),
 }  # fmt: skip

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tilesmith.exc as errors
 from tilesmith.dtypes import DType
 from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype, float_dtype, widened
 from tilesmith.frontend.functions.special_functions import times_log
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import Rule, apply, cast, select, strong
 from tilesmith.frontend.tracing.values import TileValue
 
@@ -41,9 +41,7 @@ def _reduction(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     rest = {key: value for key, value in options.items() if key not in ("reduction", "inplace")}
     for legacy in ("size_average", "reduce"):
         if rest.pop(legacy, None) is not None:
-            raise errors.UnsupportedTorchArgument(
-                name=f"F.{name}", argument=f"{legacy}= (use reduction=)"
-            )
+            raise unsupported_argument(f"F.{name}", f"{legacy}= (use reduction=)")
     return options.get("reduction", "mean"), rest
 
 
@@ -56,7 +54,7 @@ def _reduced(name: str, terms: TileValue, reduction: str) -> TileValue:
         return terms.sum()
     if reduction == "batchmean" and name == "kl_div":
         return terms.sum() / float(terms.shape[0])
-    raise errors.UnsupportedTorchArgument(name=f"F.{name}", argument=f"reduction={reduction!r}")
+    raise unsupported_argument(f"F.{name}", f"reduction={reduction!r}")
 
 
 def _squared_error(x: TileValue, target: TileValue) -> TileValue:
@@ -134,9 +132,7 @@ def gaussian_nll_loss(
     """The likelihood of a target under a normal distribution, as ``F.gaussian_nll_loss`` has it."""
     dtype, (x, wide_target, variance) = widened(input, target, var)
     if variance.tile.rank == x.tile.rank - 1 and variance.tile.shape == x.tile.shape[:-1]:
-        raise errors.UnsupportedTorchArgument(
-            name="F.gaussian_nll_loss", argument="a variance of lower rank"
-        )
+        raise unsupported_argument("F.gaussian_nll_loss", "a variance of lower rank")
     variance = apply("maximum", variance, eps)
     scaled = _squared_error(x, wide_target) / variance
     terms = (variance.log() + scaled) * 0.5

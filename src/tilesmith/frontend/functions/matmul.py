@@ -11,6 +11,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.language.jagged import keep_lanes, reset_lanes
+from tilesmith.frontend.refusals import invalid_kind
 from tilesmith.frontend.tracing.emission import broadcast_to, cast, device_value, unify_dims
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
@@ -94,9 +95,7 @@ def _accumulate_widened(
 ) -> TileValue:
     """Added in a type that holds both, then rounded to the accumulator's."""
     if not acc.tile.dtype.is_float:
-        raise errors.InvalidArgumentKind(
-            function=operation, problem=f"acc is {acc.tile.dtype.name}, expected float32"
-        )
+        raise invalid_kind(operation, f"acc is {acc.tile.dtype.name}, expected float32")
     wide = F64 if F64 in (common, acc.tile.dtype) else F32
     factor = common if common.is_float and wide == F32 else wide
     total = product(cast(lhs, factor), cast(rhs, factor), operation, acc=cast(acc, wide))
@@ -158,9 +157,8 @@ def dot(
     wanted = (F16, F32, F64) if mat1.tile.dtype.is_float or mat2.tile.dtype.is_float else (I32,)
     if not isinstance(acc, TileValue) or acc.tile.dtype not in wanted:
         found = acc.tile.dtype.name if isinstance(acc, TileValue) else kind_of(acc)
-        raise errors.InvalidArgumentKind(
-            function="hl.dot",
-            problem=f"acc is {found}, expected {'float32' if F32 in wanted else 'int32'}",
+        raise invalid_kind(
+            "hl.dot", f"acc is {found}, expected {'float32' if F32 in wanted else 'int32'}"
         )
     total = product(mat1, mat2, "hl.dot", acc=acc)
     return total if result is None else cast(total, result)

@@ -11,6 +11,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, normalise
+from tilesmith.frontend.refusals import invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
     along,
@@ -155,9 +156,7 @@ def roll(x: TileValue, shifts: Any, dims: Any = None) -> TileValue:
 def pad(x: TileValue, pad: Any, mode: str = "constant", value: Any = None) -> TileValue:
     """``torch.nn.functional.pad`` with a constant: pairs of counts, the last axis first."""
     if mode != "constant":
-        raise errors.UnsupportedTorchArgument(
-            name="torch.nn.functional.pad", argument=f"mode={mode!r}"
-        )
+        raise unsupported_argument("torch.nn.functional.pad", f"mode={mode!r}")
     counts = list(pad)
     for number, (before, after) in enumerate(zip(counts[::2], counts[1::2])):
         x = _pad_axis(x, x.tile.rank - 1 - number, (before, after), value or 0)
@@ -191,9 +190,8 @@ def repeat(x: TileValue, *sizes: Any) -> TileValue:
     """``Tensor.repeat``: the whole value, side by side as often as asked along each axis."""
     sizes = one_by_one(sizes)
     if len(sizes) < x.tile.rank:
-        raise errors.InvalidArgumentValue(
-            function="repeat",
-            problem=f"{len(sizes)} counts for a value of {x.tile.rank} dimensions",
+        raise invalid_value(
+            "repeat", f"{len(sizes)} counts for a value of {x.tile.rank} dimensions"
         )
     x = expand_dims(x, tuple(range(len(sizes) - x.tile.rank)))
     for axis, count in enumerate(sizes):
@@ -222,9 +220,7 @@ def tile(x: TileValue, *dims: Any) -> TileValue:
 def repeat_interleave(x: TileValue, repeats: Any, dim: int | None = None, **_: Any) -> TileValue:
     """``torch.repeat_interleave``: every element that many times in a row."""
     if not isinstance(repeats, int):
-        raise errors.UnsupportedTorchArgument(
-            name="torch.repeat_interleave", argument="a tensor of counts"
-        )
+        raise unsupported_argument("torch.repeat_interleave", "a tensor of counts")
     if dim is None:
         x, dim = flatten(x), 0
     axis = normalise(dim, x.tile.rank, "repeat_interleave", x)
@@ -241,9 +237,7 @@ def unfold(x: TileValue, dimension: int, size: int, step: int) -> TileValue:
     whole = _moved_size(x, axis, "unfold")
     count = (whole - size) // step + 1
     if not 0 < size <= whole:
-        raise errors.InvalidArgumentValue(
-            function="unfold", problem=f"windows of {size} in an axis of {whole}"
-        )
+        raise invalid_value("unfold", f"windows of {size} in an axis of {whole}")
     windows = (Dim.of(count), Dim.of(size))
     first, inner = (positions_in(windows, i) for i in (0, 1))
     positions = flatten(apply("add", apply("mul", first, step), inner))
@@ -259,7 +253,7 @@ def _triangle(comparison: str) -> Rule:
     def rule(x: TileValue, diagonal: int = 0) -> TileValue:
         rank = x.tile.rank
         if rank < 2:
-            raise errors.InvalidArgumentValue(function="tril/triu", problem="a matrix is expected")
+            raise invalid_value("tril/triu", "a matrix is expected")
         rows, columns = (positions_in(x.tile.shape, axis) for axis in (rank - 2, rank - 1))
         limit = apply("add", rows, diagonal) if diagonal else rows
         return apply("where", apply(comparison, columns, limit), x, 0, dtype=x.tile.dtype)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilesmith.exc as errors
 from tilesmith.frontend.functions.promotion import Composition, in_float_type, in_wide_type
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import Rule, apply, cast, expand_dims
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
@@ -48,9 +48,7 @@ def _matrix_length(
     if ord == "fro":
         return _length(x, 2, dim, keepdim)
     if ord not in (1, -1, INFINITY, -INFINITY):
-        raise errors.UnsupportedTorchArgument(
-            name="torch.linalg.matrix_norm", argument=f"ord={ord!r}"
-        )
+        raise unsupported_argument("torch.linalg.matrix_norm", f"ord={ord!r}")
     summed, compared = (axis % x.tile.rank for axis in (dim if abs(ord) == 1 else dim[::-1]))
     sums, axes = abs(x).sum(summed, keepdim=True), (summed, compared)
     return sums.amax(axes, keepdim) if ord > 0 else sums.amin(axes, keepdim)
@@ -69,7 +67,7 @@ def _any_length(x: TileValue, ord: Any = None, dim: Any = None, keepdim: bool = 
 def _norm(x: TileValue, p: Any = 2, dim: Any = None, keepdim: bool = False) -> TileValue:
     """``torch.norm`` but for the nuclear one."""
     if p == "nuc":
-        raise errors.UnsupportedTorchArgument(name="torch.norm", argument="p='nuc'")
+        raise unsupported_argument("torch.norm", "p='nuc'")
     return _length(x, 2 if p in ("fro", None) else p, dim, keepdim)
 
 
@@ -142,9 +140,7 @@ def batch_norm(
         axes = tuple(axis for axis in range(x.tile.rank) if axis != 1)
         variance, average = x.var_mean(axes, correction=0, keepdim=True)
     else:
-        raise errors.UnsupportedTorchArgument(
-            name="F.batch_norm", argument="training=True and running statistics"
-        )
+        raise unsupported_argument("F.batch_norm", "training=True and running statistics")
     scale = (variance + options.get("eps", 1e-5)).rsqrt()
     return _affine((x - average) * scale, _per_channel(x, weight), _per_channel(x, bias))
 
@@ -170,9 +166,7 @@ def instance_norm(
         options.pop("momentum", None)
         return batch_norm(x, running_mean, running_var, weight, bias, False, **options)
     if running_mean is not None or running_var is not None:
-        raise errors.UnsupportedTorchArgument(
-            name="F.instance_norm", argument="running statistics to update"
-        )
+        raise unsupported_argument("F.instance_norm", "running statistics to update")
     centred = _normalized(x, tuple(range(2, x.tile.rank)), options.get("eps", 1e-5))
     return _affine(centred, _per_channel(x, weight), _per_channel(x, bias))
 

@@ -16,6 +16,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I32, U8, U16, U32, U64, DType
 from tilesmith.frontend.functions.matmul import product
 from tilesmith.frontend.language.memory import host_tensor, load
+from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     apply,
     broadcast_to,
@@ -72,9 +73,7 @@ def float4_e2m1fn_x2_to_float32(v: Any) -> tuple[TileValue, TileValue]:
     current_tracer(name)
     if not isinstance(v, TileValue) or v.tile.dtype != U8:
         found = v.tile.dtype.name if isinstance(v, TileValue) else kind_of(v)
-        raise errors.InvalidArgumentKind(
-            function=name, problem=f"the value is {found}, expected bytes (uint8)"
-        )
+        raise invalid_kind(name, f"the value is {found}, expected bytes (uint8)")
     low, high = decode_pair(v)
     return cast(low, F32), cast(high, F32)
 
@@ -129,7 +128,7 @@ def _words_of(name: str, storage: Any, dtype: torch.dtype) -> TensorRef:
         if not problem:
             words = tensor.view(-1).view(torch.int64)
             return reference(tracer, words, f"{ref.source}.view(-1).view(torch.int64)")
-    raise errors.InvalidArgumentKind(function=name, problem=problem)
+    raise invalid_kind(name, problem)
 
 
 _DOT_SCALED = "hl.dot_scaled"
@@ -188,15 +187,14 @@ def dot_scaled(  # noqa: PLR0913, PLR0917
 
 
 def _invalid_operand(problem: str) -> errors.BaseError:
-    return errors.InvalidArgumentKind(function=_DOT_SCALED, problem=problem)
+    return invalid_kind(_DOT_SCALED, problem)
 
 
 def _check(operand: _Operand) -> None:
     name, matrix, scale = operand.name, operand.matrix, operand.scale
     if operand.format not in _FORMATS:
-        raise errors.InvalidArgumentValue(
-            function=_DOT_SCALED,
-            problem=f"{name}_format={operand.format!r} is none of {', '.join(_FORMATS)}",
+        raise invalid_value(
+            _DOT_SCALED, f"{name}_format={operand.format!r} is none of {', '.join(_FORMATS)}"
         )
     allowed = _FORMATS[operand.format]
     if not isinstance(matrix, TileValue) or matrix.tile.dtype not in allowed:

@@ -9,7 +9,6 @@ import math
 
 import torch
 
-import tilesmith.exc as errors
 from tilesmith.dtypes import BOOL, F64
 from tilesmith.frontend.functions.promotion import (
     Composition,
@@ -20,6 +19,7 @@ from tilesmith.frontend.functions.promotion import (
     in_float_type,
     in_wide_type,
 )
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Operand,
     Rule,
@@ -48,7 +48,7 @@ def gelu(x: TileValue, approximate: str = "none") -> TileValue:
         inner = (x + x * x * x * 0.044715) * (2 * TANH_SCALE)
         # (1 + tanh(z)) / 2 without its cancellation where tanh(z) is near -1.
         return x * inner.sigmoid()
-    raise errors.UnsupportedTorchArgument(name="F.gelu", argument=f"approximate={approximate!r}")
+    raise unsupported_argument("F.gelu", f"approximate={approximate!r}")
 
 
 def softplus(x: TileValue, beta: float = 1.0, threshold: float = 20.0) -> TileValue:
@@ -143,7 +143,7 @@ def rrelu(
 ) -> TileValue:
     """``leaky_relu`` with the mean slope; in training it would be random."""
     if training:
-        raise errors.UnsupportedTorchArgument(name="F.rrelu", argument="training=True")
+        raise unsupported_argument("F.rrelu", "training=True")
     return select(x >= 0.0, x, x * ((lower + upper) / 2))
 
 

@@ -1,9 +1,10 @@
-"""``hl.rand``, ``hl.randint``, ``hl.rand4x``: random numbers that depend on seed and position only.
+"""Random numbers that depend on seed and position only: ``hl.rand`` and torch's own functions.
 
 The counter of an element is its row-major index in the space that the shape's axes run through, so
 neither block sizes nor the order of loops change it. The bits are those of Triton's generator,
 Philox 4x32-10: four words from a 128-bit counter and a 64-bit key, written in exact integer ops, so
-that a counter gives the same words on every backend.
+that a counter gives the same words on every backend. For torch's functions each launch draws the
+seed from torch's generator on the CPU, so ``torch.manual_seed`` repeats it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any
 
 import torch
 
-import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I32, I64, U32, DType
 from tilesmith.frontend.functions.creation import shape_of
 from tilesmith.frontend.language.memory import load
+from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
+    Rule,
     along,
     apply,
     arange,
@@ -29,14 +31,16 @@ from tilesmith.frontend.tracing.emission import (
     broadcast_to,
     cast,
     full,
+    one_by_one,
     reshape,
 )
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
 from tilesmith.frontend.tracing.values import TileValue, size_of_dim
+from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.types import ONE, Dim
+from tilesmith.ir.types import ONE, Dim, scalar
 
 Word = TileValue | int
 """32 bits: a tile or scalar of u32, or a constant."""
@@ -110,7 +114,7 @@ def rand(shape: Any, seed: Any, device: Any = None, offsets: Any = None) -> Tile
     Example:
         ``keep = hl.rand([t, u], seed=seed) > p``
     """
-    return uniform(_words("hl.rand", shape, seed, offsets)[0])
+    return _uniform(_words("hl.rand", shape, seed, offsets)[0])
 
 
 def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> TileValue:
@@ -119,14 +123,16 @@ def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> T
     Example:
         ``pick = hl.randint([t], 0, 10, seed=seed)``
     """
+    _check_bounds("hl.randint", low, high)
+    return _whole_numbers(_words("hl.randint", shape, seed, None)[0], low, high)
+
+
+def _check_bounds(function: str, low: Any, high: Any) -> None:
     if isinstance(low, int) and isinstance(high, int) and low >= high:
-        raise errors.InvalidArgumentValue(
-            function="hl.randint", problem=f"low={low} is not below high={high}"
-        )
-    return whole_numbers(_words("hl.randint", shape, seed, None)[0], low, high)
+        raise invalid_value(function, f"low={low} is not below high={high}")
 
 
-def whole_numbers(word: TileValue, low: Any, high: Any) -> TileValue:
+def _whole_numbers(word: TileValue, low: Any, high: Any) -> TileValue:
     """Random words as int32 in [low, high)."""
     magnitude = apply("sub", apply("xor", word, _sign(word)), _sign(word))
     first, end = (as_tile(bound, I64) for bound in (low, high))
@@ -135,36 +141,36 @@ def whole_numbers(word: TileValue, low: Any, high: Any) -> TileValue:
 
 
 def rand4x(seed: Any, offsets: Any, device: Any = None) -> tuple[TileValue, ...]:
-    """Four independent uniform float32 tensors in [0, 1), shaped like the integers ``offsets``.
+    """Four independent _uniform float32 tensors in [0, 1), shaped like the integers ``offsets``.
 
     Example:
         ``a, b, c, d = hl.rand4x(seed, t.index)``
     """
-    return tuple(map(uniform, _words("hl.rand4x", None, seed, offsets)))
+    return tuple(map(_uniform, _words("hl.rand4x", None, seed, offsets)))
 
 
 def _words(function: str, shape: Any, seed: Any, offsets: Any) -> tuple[TileValue, ...]:
     """The four random words of every element."""
     current_tracer(function)
-    key = key_of(function, seed)
+    key = _key_of(function, seed)
     if offsets is None:
-        return random_words(function, shape, key)
+        return _random_words(function, shape, key)
     position = _integer(function, "offsets", offsets)
     dims = position.tile.shape if shape is None else shape_of(shape, function)
-    words = philox(_counter(position), key)
+    words = philox((*_halves(position), 0, 0), key)
     return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
 
 
-def random_words(function: str, shape: Any, key: Key, series: int = 0) -> tuple[TileValue, ...]:
+def _random_words(function: str, shape: Any, key: Key, series: int = 0) -> tuple[TileValue, ...]:
     """The four words of every element by its position; other ones in each series."""
     dims = shape_of(shape, function)
     position = _position([_axis(function, size, dim) for size, dim in zip(shape, dims)])
-    low, high, _, _ = _counter(position)
+    low, high = _halves(position)
     words = philox((low, high, series, 0), key)
     return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
 
 
-def uniform(word: TileValue) -> TileValue:
+def _uniform(word: TileValue) -> TileValue:
     """31 of the 32 bits, folded at the sign, as a fraction."""
     folded = cast(apply("xor", word, _sign(word)), I32)
     return apply("mul", cast(folded, F32), _SCALE)
@@ -178,13 +184,11 @@ def _sign(word: TileValue) -> TileValue:
 def _integer(function: str, name: str, value: Any) -> TileValue:
     tile = value if isinstance(value, (int, TileValue)) else None
     if tile is None or not as_tile(tile).tile.dtype.is_integer:
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"{name} is {kind_of(value)}, expected integers"
-        )
+        raise invalid_kind(function, f"{name} is {kind_of(value)}, expected integers")
     return as_tile(tile)
 
 
-def key_of(function: str, seed: Any) -> Key:
+def _key_of(function: str, seed: Any) -> Key:
     """The seed as 64 bits; of a tensor, its one element."""
     if isinstance(seed, int):
         return seed & WORD_MASK, (seed >> 32) & WORD_MASK
@@ -194,18 +198,14 @@ def key_of(function: str, seed: Any) -> Key:
         seed = load(seed, (0,) * seed.ndim) if seed.host_tensor.numel() == 1 else None
     value = _integer(function, "the seed", seed)
     if not all(dim.is_one for dim in value.tile.shape):
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"the seed is a tensor {value.tile}"
-        )
-    low, high, _, _ = _counter(cast(reshape(value, ()), I64))
-    return low, high
+        raise invalid_kind(function, f"the seed is a tensor {value.tile}")
+    return _halves(cast(reshape(value, ()), I64))
 
 
-def _counter(position: TileValue) -> Counter:
-    low = cast(position, U32)
-    if position.tile.dtype.bits <= 32:
-        return low, 0, 0, 0
-    return low, cast(apply("shr", position, 32), U32), 0, 0
+def _halves(number: TileValue) -> Key:
+    """The low and the high word of an integer."""
+    low = cast(number, U32)
+    return low, cast(apply("shr", number, 32), U32) if number.tile.dtype.bits > 32 else 0
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,7 @@ def _axis(function: str, size: Any, dim: Dim) -> _Axis:
     if dim.is_one:
         return _Axis(full(0, I32, (ONE,)), 1)
     if dim.constant is None and dim.symbol not in tracer.sizes:
-        raise errors.InvalidArgumentValue(
-            function=function, problem=f"no loop steps over the axis {dim} here"
-        )
+        raise invalid_value(function, f"no loop steps over the axis {dim} here")
     return _Axis(arange(dim), size_of_dim(dim))
 
 
@@ -242,7 +240,9 @@ def _position(axes: list[_Axis]) -> TileValue:
     """The row-major index of every lane, in 64 bits unless 32 are known to do."""
     if not axes:
         return full(0, I32)
-    dtype = _position_dtype(axes)
+    known = [axis.known_size for axis in axes]
+    is_small = None not in known and prod(size or 0 for size in known) <= INT32_LIMIT
+    dtype = I32 if is_small else I64
     position: TileValue | None = None
     for place, axis in enumerate(axes):
         index = along(axis.index, place, len(axes))
@@ -254,8 +254,112 @@ def _position(axes: list[_Axis]) -> TileValue:
     return position
 
 
-def _position_dtype(axes: list[_Axis]) -> DType:
-    sizes = [axis.known_size for axis in axes]
-    known = [size for size in sizes if size is not None]
-    is_small = len(known) == len(sizes) and prod(known) <= INT32_LIMIT
-    return I32 if is_small else I64
+_SEED = f"torch.randint({2**63 - 1}, (), device='cpu').item()"
+"""Evaluated at each launch, as the source of any parameter is."""
+_TWO_PI = 6.283185307179586
+_SMALLEST = 2.0**-24
+"""In place of 0, whose logarithm is infinite."""
+
+
+def _words_of_call(function: str, shape: Any) -> tuple[TileValue, ...]:
+    """The four random words of every element, other ones at every call."""
+    tracer = current_tracer(function)
+    seed = TileValue(tracer.parameter("random_seed", _SEED, scalar(I64)))
+    tracer.random_calls += 1
+    return _random_words(function, tuple(shape), _key_of(function, seed), tracer.random_calls)
+
+
+def _normal(words: tuple[TileValue, ...]) -> TileValue:
+    """Two uniform numbers as the length and the angle of a point in the plane."""
+    # Box and Muller's transform.
+    length = apply("maximum", _uniform(words[0]), _SMALLEST)
+    angle = apply("mul", _uniform(words[1]), _TWO_PI)
+    radius = apply("sqrt", apply("mul", apply("log", length), -2.0))
+    return apply("mul", radius, apply("cos", angle))
+
+
+def _float_dtype(function: str, dtype: torch.dtype | None, default: DType) -> DType:
+    found = default if dtype is None else from_torch(dtype)
+    if not found.is_float:
+        raise invalid_kind(function, f"dtype {found.name} has no fractions")
+    return found
+
+
+def _factory(name: str, make: Callable[[tuple[TileValue, ...]], TileValue]) -> Rule:
+    def rule(
+        *size: Any, dtype: torch.dtype | None = None, generator: Any = None, **_: Any
+    ) -> TileValue:
+        _reject_generator(name, generator)
+        element = _float_dtype(name, dtype, F32)
+        return cast(make(_words_of_call(name, one_by_one(size))), element)
+
+    return rule
+
+
+def _like(name: str, make: Callable[[tuple[TileValue, ...]], TileValue]) -> Rule:
+    def rule(x: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+        element = _float_dtype(name, dtype, from_torch(x.dtype))
+        return cast(make(_words_of_call(name, _shape(x))), element)
+
+    return rule
+
+
+def _shape(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        x = reference_of_unknown(x)
+    if not isinstance(x, (TileValue, TensorRef)):
+        raise invalid_kind("torch.rand_like", f"{kind_of(x)} has no shape")
+    return x.shape
+
+
+def _reject_generator(name: str, generator: Any) -> None:
+    if generator is not None:
+        raise unsupported_argument(name, "generator=")
+
+
+def _torch_randint(*args: Any, dtype: torch.dtype | None = None, **others: Any) -> TileValue:
+    """``torch.randint(low=0, high, size)``, in int64 unless another type is asked for."""
+    name = "torch.randint"
+    _reject_generator(name, others.get("generator"))
+    bounds = args if isinstance(args[-1], (list, tuple)) else (*args, others.get("size", ()))
+    low, high = (0, bounds[0]) if len(bounds) == 2 else bounds[:2]
+    _check_bounds(name, low, high)
+    words = _words_of_call(name, bounds[-1])
+    return cast(_whole_numbers(words[0], low, high), I64 if dtype is None else from_torch(dtype))
+
+
+def _bernoulli(x: TileValue, p: Any = None, *, generator: Any = None) -> TileValue:
+    """``torch.bernoulli``: 1 with the probability given by each element, or by ``p``."""
+    _reject_generator("torch.bernoulli", generator)
+    chance = cast(as_tile(x), F32) if p is None else p
+    drawn = apply("lt", _uniform(_words_of_call("torch.bernoulli", x.shape)[0]), chance, dtype=F32)
+    return cast(drawn, x.tile.dtype)
+
+
+def _dropout(x: TileValue, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """``F.dropout``: zeros with probability ``p``, all else divided by what is kept on average."""
+    if not isinstance(p, (int, float)) or not 0 <= p <= 1:
+        raise invalid_value("F.dropout", f"p={p!r} is no probability")
+    if not training or p == 0:
+        return x
+    dtype = x.tile.dtype
+    zeros = full(0, dtype, x.tile.shape)
+    if p == 1:
+        return zeros
+    is_kept = apply("ge", _uniform(_words_of_call("F.dropout", x.shape)[0]), float(p), dtype=F32)
+    kept = cast(apply("mul", cast(x, F32), 1 / (1 - p)), dtype)
+    return apply("where", is_kept, kept, zeros, dtype=dtype)
+
+
+RANDOM_FACTORIES: dict[str, Rule] = {
+    "rand": _factory("torch.rand", lambda words: _uniform(words[0])),
+    "randn": _factory("torch.randn", _normal),
+    "randint": _torch_randint,
+}
+RANDOM: dict[str, Rule] = {
+    **RANDOM_FACTORIES,
+    "rand_like": _like("torch.rand_like", lambda words: _uniform(words[0])),
+    "randn_like": _like("torch.randn_like", _normal),
+    "bernoulli": _bernoulli,
+    "dropout": _dropout,
+}

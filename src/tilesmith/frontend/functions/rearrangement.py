@@ -13,6 +13,7 @@ import tilesmith.exc as errors
 from tilesmith.frontend.functions.moved_elements import check_gathered
 from tilesmith.frontend.functions.promotion import common_dtype
 from tilesmith.frontend.functions.shape import constant_size, flatten, normalise
+from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     Rule,
     along,
@@ -46,9 +47,8 @@ def join(tensor0: Any, tensor1: Any) -> TileValue:
     current_tracer("hl.join")
     lhs, rhs = (_device_value(x, "hl.join") for x in (tensor0, tensor1))
     if lhs.tile.dtype != rhs.tile.dtype:
-        raise errors.InvalidArgumentKind(
-            function="hl.join",
-            problem=f"the values have element types {lhs.dtype} and {rhs.dtype}, expected one",
+        raise invalid_kind(
+            "hl.join", f"the values have element types {lhs.dtype} and {rhs.dtype}, expected one"
         )
     shape = broadcast_shapes([lhs, rhs])
     return join_pair(broadcast_to(lhs, shape), broadcast_to(rhs, shape))
@@ -63,9 +63,8 @@ def split(tensor: Any) -> tuple[TileValue, TileValue]:
     current_tracer("hl.split")
     x = _device_value(tensor, "hl.split")
     if not x.tile.rank or x.tile.shape[-1].constant != 2:
-        raise errors.InvalidArgumentValue(
-            function="hl.split",
-            problem=f"the last dimension of {shape_text(x.tile.shape)} is not 2",
+        raise invalid_value(
+            "hl.split", f"the last dimension of {shape_text(x.tile.shape)} is not 2"
         )
     return pick(x, x.tile.rank - 1, 0), pick(x, x.tile.rank - 1, 1)
 
@@ -80,7 +79,7 @@ def _parts(tensors: Any, function: str) -> list[TileValue]:
     """A sequence of values in the element type that all of them promote to."""
     values = [_device_value(x, function) for x in tensors]
     if not values:
-        raise errors.InvalidArgumentValue(function=function, problem="the list of values is empty")
+        raise invalid_value(function, "the list of values is empty")
     dtype = common_dtype(*values)
     return [cast(value, dtype) for value in values]
 
@@ -221,9 +220,8 @@ def narrow(x: TileValue, dim: int, start: int, length: int) -> TileValue:
     size = _cut_size(x, axis, "torch.narrow")
     start = start + size if start < 0 else start
     if not 0 <= start <= start + length <= size:
-        raise errors.InvalidArgumentValue(
-            function="torch.narrow",
-            problem=f"{length} positions from {start} on are not within {size}",
+        raise invalid_value(
+            "torch.narrow", f"{length} positions from {start} on are not within {size}"
         )
     return take_range(x, axis, range(start, start + length))
 
@@ -241,9 +239,7 @@ def split_sizes(x: TileValue, split_size_or_sections: Any, dim: int = 0) -> tupl
         return _pieces(x, axis, [min(i + given, size) for i in range(0, max(size, 1), given)])
     ends = list(accumulate(given))
     if not ends or ends[-1] != size:
-        raise errors.InvalidArgumentValue(
-            function="torch.split", problem=f"the sizes {list(given)} do not add up to {size}"
-        )
+        raise invalid_value("torch.split", f"the sizes {list(given)} do not add up to {size}")
     return _pieces(x, axis, ends)
 
 
@@ -319,9 +315,7 @@ def index_select(x: TileValue, dim: int, index: Any) -> TileValue:
 def _positions(index: Any, function: str) -> TileValue:
     found = _device_value(index, function)
     if not found.tile.dtype.is_integer:
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"the index is of {found.dtype}"
-        )
+        raise invalid_kind(function, f"the index is of {found.dtype}")
     return found
 
 

@@ -8,6 +8,7 @@ import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I64, DType
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
     apply,
@@ -129,7 +130,7 @@ def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     """``torch.mean``: divides by the number of valid elements, whatever the block size."""
     result = from_torch(dtype) if dtype is not None else x.tile.dtype
     if not result.is_float:
-        raise errors.UnsupportedTorchArgument(name="torch.mean", argument=f"a tensor of {x.dtype}")
+        raise unsupported_argument("torch.mean", f"a tensor of {x.dtype}")
     axes = _axes(x, dim, "mean")
     total = _reduce_axes(cast(x, compute_dtype(result)), axes, ReduceKind.SUM, keepdim)
     count = valid_count(x, axes, keepdim)
@@ -172,8 +173,8 @@ def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
     for axis in reversed(range(x.tile.rank)):
         extent = x.tile.shape[axis].constant
         if extent is None:
-            raise errors.UnsupportedTorchArgument(
-                name=f"torch.{kind.value}", argument="dim=None on more than one dimension of a tile"
+            raise unsupported_argument(
+                f"torch.{kind.value}", "dim=None on more than one dimension of a tile"
             )
         along = cast(positions_in(x.tile.shape, axis), I64)
         position = apply("add", apply("mul", along, size), position)

@@ -13,6 +13,7 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     Rule,
     as_tile,
@@ -34,7 +35,7 @@ def as_dim(size: Any, operation: str) -> Dim:
     if isinstance(size, Tile):
         return size.dim
     if isinstance(size, bool):
-        raise errors.InvalidArgumentKind(function=operation, problem="a bool is no size")
+        raise invalid_kind(operation, "a bool is no size")
     if isinstance(size, int):
         return Dim.of(size)
     if isinstance(size, Scalar) and size.as_dim is not None:
@@ -44,7 +45,7 @@ def as_dim(size: Any, operation: str) -> Dim:
         if dim is not None and dim.constant is None:
             return dim
         raise errors.ShapeSpecializingAllocation(size=size._value.name or "a runtime value")
-    raise errors.InvalidArgumentKind(function=operation, problem=f"{kind_of(size)} is no size")
+    raise invalid_kind(operation, f"{kind_of(size)} is no size")
 
 
 def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
@@ -158,9 +159,7 @@ def permute_axes(x: TileValue, *dims: Any) -> TileValue:
     dims = one_by_one(dims)
     order = tuple(normalise(d, x.tile.rank, "permute", x) for d in dims)
     if sorted(order) != list(range(x.tile.rank)):
-        raise errors.InvalidArgumentValue(
-            function="permute", problem=f"{list(dims)} is no permutation"
-        )
+        raise invalid_value("permute", f"{list(dims)} is no permutation")
     return permute(x, order)
 
 
@@ -198,9 +197,7 @@ def move_axes(x: TileValue, source: Any, destination: Any) -> TileValue:
     given = [[d] if isinstance(d, int) else list(d) for d in (source, destination)]
     old, new = ([normalise(d, rank, "movedim", x) for d in dims] for dims in given)
     if len(old) != len(new) or len({*old}) < len(old) or len({*new}) < len(new):
-        raise errors.InvalidArgumentValue(
-            function="movedim", problem=f"{source} cannot go to {destination}"
-        )
+        raise invalid_value("movedim", f"{source} cannot go to {destination}")
     others = iter(axis for axis in range(rank) if axis not in old)
     placed = dict(zip(new, old))
     return permute(x, tuple(placed[i] if i in placed else next(others) for i in range(rank)))

@@ -23,6 +23,7 @@ from tilesmith.frontend.functions.reduction import (
 )
 from tilesmith.frontend.functions.shape import flatten
 from tilesmith.frontend.language.jagged import reset_lanes
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
     apply,
@@ -245,7 +246,7 @@ def quantile(
     is_number = isinstance(q, (int, float)) and not isinstance(q, bool)
     if not is_number or not 0 <= q <= 1 or interpolation not in _INTERPOLATIONS:
         argument = f"q={q!r}" if not is_number or not 0 <= q <= 1 else interpolation
-        raise errors.UnsupportedTorchArgument(name="torch.quantile", argument=argument)
+        raise unsupported_argument("torch.quantile", argument)
     x, axis = (flatten(x), 0) if dim is None else (x, resolve_axis(x, dim, "quantile"))
     require_elements(x, (axis,), "quantile")
     place = q * (known_count(x, axis, "torch.quantile") - 1)

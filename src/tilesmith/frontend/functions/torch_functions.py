@@ -18,14 +18,15 @@ from tilesmith.frontend.functions.losses import LOSSES
 from tilesmith.frontend.functions.moved_elements import MOVES, SUBSCRIPTS
 from tilesmith.frontend.functions.norms import NORMALIZATIONS, NORMS
 from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE
+from tilesmith.frontend.functions.random import RANDOM, RANDOM_FACTORIES
 from tilesmith.frontend.functions.rearrangement import REARRANGEMENTS
 from tilesmith.frontend.functions.reduction import REDUCTIONS
 from tilesmith.frontend.functions.shape import SHAPES
 from tilesmith.frontend.functions.sorting import SORTS
 from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_FUNCTIONS
 from tilesmith.frontend.functions.torch_products import MATMULS, einsum
-from tilesmith.frontend.functions.torch_random import RANDOM, RANDOM_FACTORIES
 from tilesmith.frontend.language.memory import MEMORY
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.host_run import is_user_call
 from tilesmith.frontend.tracing.merging import Unbound
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
@@ -101,7 +102,7 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
         if kwargs.pop("out", None) is not None:
-            raise errors.UnsupportedTorchArgument(name=f"torch.{name}", argument="out=")
+            raise unsupported_argument(f"torch.{name}", "out=")
         for position, key in enumerate(_POSITIONAL):
             if len(args) == position and key in kwargs:
                 args = (*args, kwargs.pop(key))
@@ -116,8 +117,8 @@ def _call(rule: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: An
         if trace is None or trace.tb_next is not None:
             raise
         # The rule was not entered: it has no such parameter, or there is one too few.
-        raise errors.UnsupportedTorchArgument(
-            name=f"torch.{name}", argument=f"these arguments ({_complaint(error)})"
+        raise unsupported_argument(
+            f"torch.{name}", f"these arguments ({_complaint(error)})"
         ) from None
 
 

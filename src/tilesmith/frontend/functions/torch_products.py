@@ -15,6 +15,7 @@ from tilesmith.frontend.functions.elementwise import add
 from tilesmith.frontend.functions.matmul import mismatch, product
 from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.shape import reverse_axes
+from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
     align_shapes,
@@ -39,9 +40,7 @@ from tilesmith.ir.types import ONE, Dim, Shape
 def same_dtype(name: str, lhs: TileValue, rhs: TileValue) -> DType:
     """The element type of both operands, as torch demands."""
     if lhs.tile.dtype != rhs.tile.dtype:
-        raise errors.UnsupportedTorchArgument(
-            name=f"torch.{name}", argument=f"dtypes {lhs.dtype} and {rhs.dtype}"
-        )
+        raise unsupported_argument(f"torch.{name}", f"dtypes {lhs.dtype} and {rhs.dtype}")
     return lhs.tile.dtype
 
 
@@ -162,7 +161,7 @@ def accumulated_product(name: str) -> Rule:
 
     def rule(acc: Any, lhs: Any, rhs: Any, *, beta: Any = 1, alpha: Any = 1) -> TileValue:
         if beta != 1 or alpha != 1:
-            raise errors.UnsupportedTorchArgument(name=f"torch.{name}", argument="alpha or beta")
+            raise unsupported_argument(f"torch.{name}", "alpha or beta")
         acc, lhs, rhs = as_tile(acc), as_tile(lhs), as_tile(rhs)
         if acc.tile.dtype.is_low_precision_float:
             wide = product(lhs, rhs, f"torch.{name}", acc=cast(acc, F32))
@@ -214,9 +213,7 @@ def einsum(equation: Any, *operands: Any) -> TileValue:
 
 
 def _unsupported(equation: Any) -> errors.BaseError:
-    return errors.UnsupportedTorchArgument(
-        name="torch.einsum", argument=f"the equation {equation!r} for these operands"
-    )
+    return unsupported_argument("torch.einsum", f"the equation {equation!r} for these operands")
 
 
 class _Einsum:

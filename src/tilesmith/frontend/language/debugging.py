@@ -7,6 +7,7 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.refusals import invalid_kind
 from tilesmith.frontend.tracing.emission import as_tile
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
@@ -34,9 +35,7 @@ def device_print(prefix: str, *values: Any) -> None:
 def print_builtin(*arguments: Any, **options: Any) -> None:
     """``print`` in device code: the same, with Python's name."""
     if options:
-        raise errors.InvalidArgumentKind(
-            function="print", problem=f"device code knows no `{next(iter(options))}=`"
-        )
+        raise invalid_kind("print", f"device code knows no `{next(iter(options))}=`")
     if not arguments:
         raise _wrong_prefix("print", "nothing")
     _print("print", arguments[0], arguments[1:])

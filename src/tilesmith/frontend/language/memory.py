@@ -15,6 +15,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, U64, DType
 from tilesmith.frontend.language.indexing import Access, broadcast_value, resolve_access
 from tilesmith.frontend.language.jagged import access_mask
+from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, broadcast_to, expand_dims
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
@@ -74,14 +75,16 @@ def stacktensor_like(example: Any, ptrs: Any) -> StackTensor:
         ``out[t, u] = hl.stacktensor_like(like, addresses[t])[u]``
     """
     if find_tracer() is None:
-        _reject_host()
+        try:
+            current_tracer("hl.stacktensor_like")
+        except errors.DeviceAPIOnHost:
+            raise errors.StackTensorcOnHost() from None
     if isinstance(example, TileValue):
         raise errors.StackTensorExampleOnDevice()
     example, ptrs = _reference(example), _reference(ptrs)
     if not isinstance(example, TensorRef):
-        raise errors.InvalidArgumentKind(
-            function="hl.stacktensor_like",
-            problem=f"the example is {kind_of(example)}, expected a host tensor",
+        raise invalid_kind(
+            "hl.stacktensor_like", f"the example is {kind_of(example)}, expected a host tensor"
         )
     if isinstance(ptrs, TensorRef):
         raise errors.StackTensorDevPtrOnHost(tensor=ptrs.source)
@@ -89,13 +92,6 @@ def stacktensor_like(example: Any, ptrs: Any) -> StackTensor:
         found = ptrs.dtype if isinstance(ptrs, TileValue) else kind_of(ptrs)
         raise errors.StackTensorDevPtrDtype(dtype=str(found))
     return StackTensor(example, ptrs)
-
-
-def _reject_host() -> None:
-    try:
-        current_tracer("hl.stacktensor_like")
-    except errors.DeviceAPIOnHost:
-        raise errors.StackTensorcOnHost() from None
 
 
 def _reference(tensor: Any) -> Any:
@@ -142,9 +138,8 @@ def load(
     if isinstance(tensor, TileValue):
         return tracer.dispatch("subscript", (tensor, index), {})
     if (eviction_policy or "") not in EVICTION_POLICIES:
-        raise errors.InvalidArgumentValue(
-            function="hl.load",
-            problem=f"eviction_policy={eviction_policy!r} is none of evict_first, evict_last",
+        raise invalid_value(
+            "hl.load", f"eviction_policy={eviction_policy!r} is none of evict_first, evict_last"
         )
     ref, access, bases = _resolve(tensor, index, "hl.load")
     value = tracer.create(
@@ -202,9 +197,7 @@ _NUMERIC = (AtomicKind.ADD, AtomicKind.MAX, AtomicKind.MIN)
 
 def _check(name: str, kind: AtomicKind, dtype: DType, sem: Any) -> None:
     if sem not in MEMORY_ORDERS:
-        raise errors.InvalidArgumentValue(
-            function=name, problem=f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}"
-        )
+        raise invalid_value(name, f"sem={sem!r} is none of {', '.join(MEMORY_ORDERS)}")
     if kind in _NUMERIC:
         is_possible, expected = not dtype.is_bool, "numbers"
     elif kind in _BITWISE:
@@ -212,9 +205,7 @@ def _check(name: str, kind: AtomicKind, dtype: DType, sem: Any) -> None:
     else:
         is_possible, expected = kind is AtomicKind.XCHG or dtype.is_integer, "integers"
     if not is_possible:
-        raise errors.InvalidArgumentKind(
-            function=name, problem=f"the target has elements of {dtype.name}, expected {expected}"
-        )
+        raise invalid_kind(name, f"the target has elements of {dtype.name}, expected {expected}")
 
 
 def _update(
@@ -225,9 +216,7 @@ def _update(
     if isinstance(target, TileValue):
         raise errors.AtomicOnDeviceTensor(function=name, target=target.value.name or "the operand")
     if isinstance(target, StackTensor):
-        raise errors.InvalidArgumentKind(
-            function=name, problem="the target is a stack of tensors, expected one"
-        )
+        raise invalid_kind(name, "the target is a stack of tensors, expected one")
     ref = host_tensor(target, name)
     _check(name, kind, ref.type.dtype, sem)
     access = resolve_access(ref, index)

@@ -13,8 +13,10 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
+from tilesmith.frontend.refusals import invalid_kind
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, Cast, Elementwise, ResultKind
 from tilesmith.ir.ops.indexing import Arange, Full
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
@@ -28,14 +30,24 @@ Rule = Callable[..., Any]
 """What the table of torch functions holds: a function of device values and numbers."""
 
 
+def emit(
+    cls: type[Operation], result: TileType, /, *, is_reduced: bool = False, **fields: object
+) -> TileValue:
+    """One op with one result."""
+    value = current_tracer(cls.name).create(cls, result, **fields)
+    return TileValue(value, is_reduced=is_reduced)
+
+
 def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
     """A tile of one constant, rounded to ``dtype`` on use."""
-    tracer = current_tracer("full")
+    return emit(Full, TileType(dtype, shape), value=as_constant(value, dtype))
+
+
+def as_constant(value: Number, dtype: DType) -> Number:
+    """The Python number that a constant of that type holds."""
     if dtype.is_float:
-        constant: Number = float(value)
-    else:
-        constant = bool(value) if dtype.is_bool else int(value)
-    return TileValue(tracer.create(Full, TileType(dtype, shape), value=constant))
+        return float(value)
+    return bool(value) if dtype.is_bool else int(value)
 
 
 def number_dtype(value: Number) -> DType:
@@ -67,9 +79,7 @@ def strong(operand: Operand, dtype: DType) -> TileValue:
 def device_value(operand: Any, function: str) -> TileValue:
     """The operand of a function of the language that takes device values only."""
     if not isinstance(operand, TileValue):
-        raise errors.InvalidArgumentKind(
-            function=function, problem=f"{kind_of(operand)} is no device value"
-        )
+        raise invalid_kind(function, f"{kind_of(operand)} is no device value")
     return operand
 
 
@@ -83,16 +93,15 @@ def reinterpret(x: TileValue, dtype: DType) -> TileValue:
     """The same bits as another type of the same width."""
     if x.tile.dtype == dtype:
         return x
-    created = current_tracer("view").create(Cast, x.tile.with_dtype(dtype), x=x.value, bitcast=True)
-    return TileValue(created)
+    return emit(Cast, x.tile.with_dtype(dtype), x=x.value, bitcast=True)
 
 
 def cast(operand: TileValue, dtype: DType) -> TileValue:
     """Convert the element type; the same proxy when there is nothing to do."""
     if operand.tile.dtype == dtype:
         return operand
-    value = current_tracer("cast").create(Cast, operand.tile.with_dtype(dtype), x=operand.value)
-    return TileValue(value, is_reduced=operand.is_reduced)
+    kind = operand.tile.with_dtype(dtype)
+    return emit(Cast, kind, x=operand.value, is_reduced=operand.is_reduced)
 
 
 def unify_dims(left: Dim, right: Dim) -> Dim | None:
@@ -173,10 +182,8 @@ def expand_dims(operand: TileValue, axes: tuple[int, ...]) -> TileValue:
     shape = list(operand.tile.shape)
     for axis in sorted(axes):
         shape.insert(axis, ONE)
-    value = current_tracer("unsqueeze").create(
-        ExpandDims, operand.tile.with_shape(tuple(shape)), x=operand.value, axes=tuple(sorted(axes))
-    )
-    return TileValue(value)
+    kind = operand.tile.with_shape(tuple(shape))
+    return emit(ExpandDims, kind, x=operand.value, axes=tuple(sorted(axes)))
 
 
 def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
@@ -198,26 +205,20 @@ def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
         raise _shape_mismatch(shape, own)
     if own == shape:
         return operand
-    own = operand.tile.shape
     if any(a != b and not a.is_one for a, b in zip(own, shape)):
         # A plain size n meets a tile fixed to n: same elements under the tile's name.
         retagged = tuple(b if not a.is_one else a for a, b in zip(own, shape))
         operand = reshape(operand, retagged)
     if operand.tile.shape == shape:
         return operand
-    tracer = current_tracer("expand")
-    value = tracer.create(Broadcast, operand.tile.with_shape(shape), x=operand.value)
-    return TileValue(value)
+    return emit(Broadcast, operand.tile.with_shape(shape), x=operand.value)
 
 
 def reshape(operand: TileValue, shape: Shape) -> TileValue:
     """Row-major reinterpretation; the caller has checked the number of elements."""
     if operand.tile.shape == shape:
         return operand
-    value = current_tracer("reshape").create(
-        Reshape, operand.tile.with_shape(shape), x=operand.value
-    )
-    return TileValue(value)
+    return emit(Reshape, operand.tile.with_shape(shape), x=operand.value)
 
 
 def permute(operand: TileValue, order: tuple[int, ...]) -> TileValue:
@@ -225,10 +226,7 @@ def permute(operand: TileValue, order: tuple[int, ...]) -> TileValue:
     if order == tuple(range(len(order))):
         return operand
     shape = tuple(operand.tile.shape[axis] for axis in order)
-    value = current_tracer("permute").create(
-        Permute, operand.tile.with_shape(shape), x=operand.value, order=order
-    )
-    return TileValue(value)
+    return emit(Permute, operand.tile.with_shape(shape), x=operand.value, order=order)
 
 
 def apply(fn: str, *operands: Operand, dtype: DType | None = None) -> TileValue:
@@ -245,9 +243,8 @@ def apply(fn: str, *operands: Operand, dtype: DType | None = None) -> TileValue:
     shape = broadcast_shapes(tiles)
     args = tuple(broadcast_to(tile, shape).value for tile in tiles)
     result = BOOL if SCALAR_FUNCTIONS[fn].result is ResultKind.BOOL else dtype
-    value = current_tracer(fn).create(Elementwise, TileType(result, shape), fn=fn, args=args)
     is_reduced = any(tile.is_reduced for tile in tiles if tile.tile.shape == shape)
-    return TileValue(value, is_reduced=is_reduced)
+    return emit(Elementwise, TileType(result, shape), fn=fn, args=args, is_reduced=is_reduced)
 
 
 def select(condition: TileValue, then: Operand, otherwise: Operand) -> TileValue:
@@ -262,10 +259,7 @@ def reduce(operand: TileValue, axis: int, kind: ReduceKind) -> TileValue:
     shape = operand.tile.shape
     dtype = I64 if kind.is_arg else operand.tile.dtype
     result = TileType(dtype, shape[:axis] + shape[axis + 1 :])
-    value = current_tracer(kind.value).create(
-        Reduce, result, x=operand.value, axis=axis, kind=kind.value
-    )
-    return TileValue(value, is_reduced=True)
+    return emit(Reduce, result, x=operand.value, axis=axis, kind=kind.value, is_reduced=True)
 
 
 def integer(fn: str, left: Operand, right: Operand) -> Any:
@@ -277,8 +271,7 @@ def integer(fn: str, left: Operand, right: Operand) -> Any:
 
 def arange(dim: Dim, dtype: DType = I32) -> TileValue:
     """``[0, 1, ...)`` along a new axis of that dimension."""
-    tracer = current_tracer("arange")
-    return TileValue(tracer.create(Arange, TileType(dtype, (dim,))))
+    return emit(Arange, TileType(dtype, (dim,)))
 
 
 def spaced_range(start: Any, dim: Dim, step: int, dtype: DType = I32) -> TileValue:
@@ -294,7 +287,7 @@ def spaced_range(start: Any, dim: Dim, step: int, dtype: DType = I32) -> TileVal
 def join_pair(lhs: TileValue, rhs: TileValue) -> TileValue:
     """Two values of one type side by side along a new last axis."""
     joined = lhs.tile.with_shape((*lhs.tile.shape, Dim.of(2)))
-    return TileValue(current_tracer("join").create(Join, joined, lhs=lhs.value, rhs=rhs.value))
+    return emit(Join, joined, lhs=lhs.value, rhs=rhs.value)
 
 
 def pick(x: TileValue, axis: int, position: int) -> TileValue:
@@ -302,25 +295,20 @@ def pick(x: TileValue, axis: int, position: int) -> TileValue:
     shape = x.tile.shape[:axis] + x.tile.shape[axis + 1 :]
     if x.tile.shape[axis].is_one:
         return reshape(x, shape)
-    value = current_tracer("select").create(
-        Select, x.tile.with_shape(shape), x=x.value, axis=axis, position=position
-    )
-    return TileValue(value, is_reduced=True)
+    kind = x.tile.with_shape(shape)
+    return emit(Select, kind, x=x.value, axis=axis, position=position, is_reduced=True)
 
 
 def gather(x: TileValue, index: TileValue, axis: int) -> TileValue:
     """The elements at positions of the rank of ``x``; other axes of size 1 are repeated."""
     shape = with_dim(x.tile.shape, axis, index.tile.shape[axis])
-    positions = broadcast_to(index, shape)
-    value = current_tracer("gather").create(
-        Gather, x.tile.with_shape(shape), x=x.value, index=positions.value, axis=axis
-    )
-    return TileValue(value)
+    positions = broadcast_to(index, shape).value
+    return emit(Gather, x.tile.with_shape(shape), x=x.value, index=positions, axis=axis)
 
 
 def sort_integers(x: TileValue, axis: int) -> TileValue:
     """Integers in ascending order along an axis."""
-    return TileValue(current_tracer("sort").create(Sort, x.tile, x=x.value, axis=axis))
+    return emit(Sort, x.tile, x=x.value, axis=axis)
 
 
 def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:
@@ -353,16 +341,12 @@ def take_range(x: TileValue, axis: int, picked: range) -> TileValue:
         return full(0, x.tile.dtype, with_dim(x.tile.shape, axis, Dim.of(0)))
     if length == 1:
         return expand_dims(pick(x, axis, picked[0]), (axis,))
-    if picked.step == 1 and _is_block(size, length, picked.start):
+    # One of equal parts whose sizes need no padding anywhere.
+    is_even = size & (size - 1) == 0 and length & (length - 1) == 0
+    if picked.step == 1 and is_even and picked.start % length == 0:
         parts = (Dim.of(size // length), Dim.of(length))
         split = reshape(x, (*x.tile.shape[:axis], *parts, *x.tile.shape[axis + 1 :]))
         return pick(split, axis, picked.start // length)
     positions = positions_in(with_dim(x.tile.shape, axis, Dim.of(length)), axis)
     scaled = apply("mul", positions, picked.step) if picked.step != 1 else positions
     return gather(x, apply("add", scaled, picked.start) if picked.start else scaled, axis)
-
-
-def _is_block(size: int, length: int, start: int) -> bool:
-    """Whether a range is one of equal parts whose sizes need no padding anywhere."""
-    is_even = size & (size - 1) == 0 and length & (length - 1) == 0
-    return is_even and start % length == 0

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
-from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import (
     TensorOperationInWrapper,
     TensorOperationsInHostCall,
@@ -23,7 +23,7 @@ from tilesmith.diagnostics.kernel_warnings import (
     WrongDevice,
 )
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
+from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
@@ -35,25 +35,29 @@ QUIET_NAMES = (
 """Calls whose name contains one of these set the stage and compute nothing worth fusing."""
 
 
-class HostWatch(TorchFunctionMode):
+class _HostMode(TorchFunctionMode):
+    """Sees every torch call of host code."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What becomes of a call."""
+        raise NotImplementedError
+
+
+class HostWatch(_HostMode):
     """Active while host code runs; tells ``log`` what computes, once for each place."""
 
     def __init__(self, log: WarningLog, host: CodeType, device: torch.device | None) -> None:
         super().__init__()
-        self._log = log
-        self._host = host
-        self._device = device
+        self._log, self._host, self._device = log, host, device
         self._is_asking = False
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Run the call, then look at what it gave."""
-        kwargs = kwargs or {}
+    @override
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         result = func(*args, **kwargs)
         if find_tracer() is None and not self._is_asking:
             # Asking tensors questions calls torch again.
@@ -74,26 +78,19 @@ class HostWatch(TorchFunctionMode):
             return
         for tensor in made:
             if self._device is not None and tensor.device != self._device:
-                self._warn(WrongDevice, loc, _spelling(func), tensor.device)
+                devices = {"device": tensor.device, "kernel_device": self._device}
+                self._log.warn(WrongDevice, loc=loc, operation=_spelling(func), **devices)
         if _computes(name, list(tensors_in(given)), made):
             self._warn_of_operation(_spelling(func), loc)
 
     def _warn_of_operation(self, operation: str, loc: SourceLocation) -> None:
         if loc.code is self._host:
-            self._warn(TensorOperationInWrapper, loc, operation, None)
+            self._log.warn(TensorOperationInWrapper, loc=loc, operation=operation)
             return
         chain = list(_with_callers(loc))
         position = next(n for n, place in enumerate(chain) if place.code is self._host)
         called = chain[position - 1].function
-        self._warn(TensorOperationsInHostCall, chain[position], called, None)
-
-    def _warn(
-        self, warning: type[BaseWarning], loc: SourceLocation, operation: str, device: Any
-    ) -> None:
-        details = {"operation": operation}
-        if device is not None:
-            details |= {"device": str(device), "kernel_device": str(self._device)}
-        self._log.warn(warning, loc=loc, **details)
+        self._log.warn(TensorOperationsInHostCall, loc=chain[position], operation=called)
 
 
 def may_compute(statements: Sequence[ast.stmt]) -> bool:
@@ -142,30 +139,22 @@ def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if is_real else 0
 
 
-_SHAPED_BY_NUMBERS = frozenset(
-    (
-        *("empty", "zeros", "ones", "full", "rand", "randn", "view", "reshape", "expand"),
-        *("new_empty", "new_zeros", "new_ones", "new_full"),
-    )
-)
+_SHAPED_BY_NUMBERS = frozenset({
+    "empty", "zeros", "ones", "full", "rand", "randn", "view", "reshape", "expand",
+    "new_empty", "new_zeros", "new_ones", "new_full",
+})  # fmt: skip
 
 
-class BlockSizeMode(TorchFunctionMode):
+class BlockSizeMode(_HostMode):
     """Active while host code runs for tracing: torch reads sizes without a Python method."""
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Report block sizes among the arguments."""
-        note_use((*args, *(kwargs or {}).values()))
-        return func(*args, **(kwargs or {}))
+    @override
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        note_use((*args, *kwargs.values()))
+        return func(*args, **kwargs)
 
 
-class RuntimeSizeMode(TorchFunctionMode):
+class RuntimeSizeMode(_HostMode):
     """Active while host code of a dynamic-shape kernel runs for tracing.
 
     ``origins`` tells, for argument tensors by identity, how to get them from the kernel's
@@ -180,22 +169,16 @@ class RuntimeSizeMode(TorchFunctionMode):
         self._origins = origins
         self._literal_sizes = literal_sizes
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Mark what size, stride and shape give; everything else runs as it is."""
-        result = func(*args, **(kwargs or {}))
+    @override
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
         if find_tracer() is not None:
             return result
         name = getattr(func, "__name__", "")
         if name in _SHAPED_BY_NUMBERS:
             # The number of torch.full is its value.
             sizes = [a for a in args if isinstance(a, (list, tuple))] if "full" in name else args
-            self._note_literals((*sizes, (kwargs or {}).get("size", ())))
+            self._note_literals((*sizes, kwargs.get("size", ())))
         if not args or not isinstance(args[0], torch.Tensor):
             return result
         if name in ("size", "stride"):
@@ -243,10 +226,24 @@ def may_change_arguments(source: KernelSource) -> bool:
 
 def copy_if_changed(source: KernelSource, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments for a trial run: copies where host code may change them."""
-    if not may_change_arguments(source):
-        return arguments
-    copier = ArgumentCopier()
-    return tuple(map(copier.copy, arguments))
+    return copy_tensors(arguments) if may_change_arguments(source) else arguments
+
+
+def copy_tensors(value: Any) -> Any:
+    """A nested value with its tensors copied, one copy of each storage."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        if address not in storages:
+            storages[address] = storage.clone()
+        form = (tensor.storage_offset(), tensor.size(), tensor.stride())
+        with torch.no_grad():
+            empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            return empty.set_(storages[address], *form)  # type: ignore[call-overload]
+
+    return map_tensors(value, copied)
 
 
 def _is_change(node: ast.AST, counters: set[str]) -> bool:
@@ -257,33 +254,3 @@ def _is_change(node: ast.AST, counters: set[str]) -> bool:
     if isinstance(node, ast.AugAssign):
         return not (isinstance(node.target, ast.Name) and node.target.id in counters)
     return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-
-
-class ArgumentCopier:
-    """Copies tensors, one copy of each storage."""
-
-    def __init__(self) -> None:
-        self._storages: dict[int, torch.UntypedStorage] = {}
-
-    def copy(self, argument: Any) -> Any:
-        """The argument with all tensors in it copied."""
-        if isinstance(argument, torch.Tensor):
-            return self._copy_tensor(argument)
-        items = items_of(argument)
-        if items is None:
-            return argument
-        return rebuilt(argument, [self.copy(item.value) for item in items])
-
-    def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        address = storage.data_ptr()
-        if address not in self._storages:
-            self._storages[address] = storage.clone()
-        with torch.no_grad():
-            empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-            return empty.set_(
-                self._storages[address],  # type: ignore[arg-type]
-                tensor.storage_offset(),
-                tensor.size(),
-                tensor.stride(),
-            )

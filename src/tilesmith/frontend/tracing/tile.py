@@ -11,9 +11,9 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.tracing.emission import apply, integer
+from tilesmith.frontend.tracing.emission import apply, emit, integer
 from tilesmith.frontend.tracing.tracer import current_tracer
-from tilesmith.frontend.tracing.values import Scalar, TileValue, TorchOperand, dispatch, size_of_dim
+from tilesmith.frontend.tracing.values import Scalar, TileValue, TorchOperand, size_of_dim
 from tilesmith.ir.ops.indexing import TileIndex
 from tilesmith.ir.types import ONE, Dim, TileType, Value
 
@@ -29,23 +29,11 @@ def _shown(operand: Any) -> str:
     return repr(operand) if isinstance(operand, (int, float)) else f"<{kind_of(operand)}>"
 
 
-def _left(symbol: str) -> Operator:
-    def refuse(self: TileOperators, other: Any) -> Any:
-        raise no_arithmetic(f"tile {symbol} {_shown(other)}")
+def _refused(form: str) -> Operator:
+    """Refuses an expression; ``{}`` in it is the other operand."""
 
-    return refuse
-
-
-def _right(symbol: str) -> Operator:
-    def refuse(self: TileOperators, other: Any) -> Any:
-        raise no_arithmetic(f"{_shown(other)} {symbol} tile")
-
-    return refuse
-
-
-def _around(before: str, after: str = "") -> Operator:
-    def refuse(self: TileOperators, *_: Any) -> Any:
-        raise no_arithmetic(f"{before}tile{after}")
+    def refuse(self: TileOperators, *others: Any) -> Any:
+        raise no_arithmetic(form.format(*map(_shown, others)))
 
     return refuse
 
@@ -53,26 +41,27 @@ def _around(before: str, after: str = "") -> Operator:
 class TileOperators(TorchOperand):
     """Refuses to be a number, a condition or an operand."""
 
-    __radd__ = _right("+")
-    __sub__, __rsub__ = _left("-"), _right("-")
-    __mul__, __rmul__ = _left("*"), _right("*")
-    __truediv__, __rtruediv__ = _left("/"), _right("/")
-    __floordiv__, __rfloordiv__ = _left("//"), _right("//")
-    __mod__, __rmod__ = _left("%"), _right("%")
-    __divmod__, __rdivmod__ = _around("divmod(", ", ...)"), _around("divmod(..., ", ")")
-    __pow__, __rpow__ = _left("**"), _right("**")
-    __matmul__, __rmatmul__ = _left("@"), _right("@")
-    __and__, __rand__ = _left("&"), _right("&")
-    __or__, __ror__ = _left("|"), _right("|")
-    __xor__, __rxor__ = _left("^"), _right("^")
-    __lshift__, __rlshift__ = _left("<<"), _right("<<")
-    __rshift__, __rrshift__ = _left(">>"), _right(">>")
-    __lt__, __le__, __gt__, __ge__ = _left("<"), _left("<="), _left(">"), _left(">=")
-    __neg__, __pos__, __invert__ = _around("-"), _around("+"), _around("~")
-    __abs__, __round__ = _around("abs(", ")"), _around("round(", ")")
-    __int__, __float__ = _around("int(", ")"), _around("float(", ")")
-    __index__ = _around("int(", ")")
-    __bool__ = _around("bool(", ")")
+    __radd__ = _refused("{} + tile")
+    __sub__, __rsub__ = _refused("tile - {}"), _refused("{} - tile")
+    __mul__, __rmul__ = _refused("tile * {}"), _refused("{} * tile")
+    __truediv__, __rtruediv__ = _refused("tile / {}"), _refused("{} / tile")
+    __floordiv__, __rfloordiv__ = _refused("tile // {}"), _refused("{} // tile")
+    __mod__, __rmod__ = _refused("tile % {}"), _refused("{} % tile")
+    __divmod__, __rdivmod__ = _refused("divmod(tile, ...)"), _refused("divmod(..., tile)")
+    __pow__, __rpow__ = _refused("tile ** {}"), _refused("{} ** tile")
+    __matmul__, __rmatmul__ = _refused("tile @ {}"), _refused("{} @ tile")
+    __and__, __rand__ = _refused("tile & {}"), _refused("{} & tile")
+    __or__, __ror__ = _refused("tile | {}"), _refused("{} | tile")
+    __xor__, __rxor__ = _refused("tile ^ {}"), _refused("{} ^ tile")
+    __lshift__, __rlshift__ = _refused("tile << {}"), _refused("{} << tile")
+    __rshift__, __rrshift__ = _refused("tile >> {}"), _refused("{} >> tile")
+    __lt__, __le__ = _refused("tile < {}"), _refused("tile <= {}")
+    __gt__, __ge__ = _refused("tile > {}"), _refused("tile >= {}")
+    __neg__, __pos__, __invert__ = _refused("-tile"), _refused("+tile"), _refused("~tile")
+    __abs__, __round__ = _refused("abs(tile)"), _refused("round(tile)")
+    __int__, __float__ = _refused("int(tile)"), _refused("float(tile)")
+    __index__ = _refused("int(tile)")
+    __bool__ = _refused("bool(tile)")
 
     def __eq__(self, other: object) -> bool:
         return self._same_as("==", other)
@@ -147,9 +136,9 @@ class Tile(TileOperators):
     @property
     def id(self) -> Scalar:
         """Position of this tile in the whole index space: ``begin // block_size``."""
-        return (
-            self.begin if self.block is None else integer("floordiv", self.begin, self.block_size)
-        )
+        if self.block is None:
+            return self.begin
+        return integer("floordiv", self.begin, self.block_size)
 
     @property
     def count(self) -> Scalar:
@@ -163,14 +152,10 @@ class Tile(TileOperators):
     @property
     def index(self) -> TileValue:
         """``begin + [0, 1, ...)``, not clamped."""
-        tracer = current_tracer("tile.index")
-        dtype = self._begin.tile.dtype
         if self.block is None:
-            return dispatch("unsqueeze", (TileValue(self._begin), 0), {})
-        value = tracer.create(
-            TileIndex, TileType(dtype, (self.dim,)), begin=self.begin.value, block=self.block
-        )
-        return TileValue(value)
+            return TileValue(self._begin).unsqueeze(0)
+        kind = TileType(self._begin.tile.dtype, (self.dim,))
+        return emit(TileIndex, kind, begin=self._begin, block=self.block)
 
     def __add__(self, other: Any) -> TileValue:
         if not isinstance(other, (int, Scalar)):

@@ -126,7 +126,7 @@ class Tracer:
         """Remark on the user's line that runs right now; printed once for each place."""
         self.warnings.warn(warning, loc=locate(), **details)
 
-    def create(self, cls: type[Op], result_type: Type, **fields: object) -> Value:
+    def create(self, cls: type[Op], result_type: Type, /, **fields: object) -> Value:
         """Append an op with one result."""
         return self.builder.create(cls, result_type, **fields)
 

@@ -10,7 +10,7 @@ import torch
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.frontend.containers import map_tensors, tensors_in
-from tilesmith.frontend.tracing.host_run import ArgumentCopier
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.jit.kernel import Kernel
@@ -109,11 +109,10 @@ def _launch(captured: CapturedLaunch, config: Config, options: DiagnoseOptions) 
         options.time_limit_s,
         is_compensated=any(_is_wide(arguments[name]) for name in names),
     )
-    storages, copier = {_storage(arguments[name]) for name in names}, ArgumentCopier()
-    initial = {
-        name: copier.copy(x) if isinstance(x, torch.Tensor) and _storage(x) in storages else x
-        for name, x in arguments.items()
-    }
+    storages = {_storage(arguments[name]) for name in names}
+    tensors = {name: x for name, x in arguments.items() if isinstance(x, torch.Tensor)}
+    changed = {name: x for name, x in tensors.items() if _storage(x) in storages}
+    initial = {**arguments, **copy_tensors(changed)}
     try:
         reference = work_out_reference(function, arguments, sizes, oracle)
     except NoReferenceError as error:

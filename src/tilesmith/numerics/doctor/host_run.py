@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.trace import same_random_numbers
-from tilesmith.frontend.tracing.host_run import ArgumentCopier
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.ir.types import TensorType
@@ -32,8 +32,7 @@ _NARROWING = (torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.half)
 
 def copy_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with memory of their own, shared where the originals share it."""
-    copier = ArgumentCopier()
-    return tuple(map(copier.copy, args))
+    return copy_tensors(args)
 
 
 class HostRun:
