@@ -80,8 +80,9 @@ class CapturedValues:
             return known.name
         registered = self._tracer.host.registered[value.slot]
         hint = source if source.isidentifier() else "block"
+        high = None if registered.is_runtime_size else registered.high
         block = self._tracer.new_block(
-            hint, slot=value.slot, extent=registered.high, low=registered.low, high=registered.high
+            hint, slot=value.slot, extent=registered.high, low=registered.low, high=high
         )
         return block.name
 

@@ -24,6 +24,7 @@ from tilesmith.schedule.space.sizes import (
     TileSizes,
     block_minimum,
     common_lists,
+    declared_maximum,
     distinct_tiles,
 )
 from tilesmith.schedule.space.slots import Entries, is_order_active, reset_orders
@@ -190,7 +191,13 @@ class TargetedKernel:
 
     def whole(self, block: str) -> int:
         """The block size that covers the whole axis."""
-        return max(self.minimum(block), next_power_of_2(self.extent(block)))
+        whole = max(self.minimum(block), next_power_of_2(self.extent(block)))
+        return min(whole, self.maximum(block))
+
+    def maximum(self, block: str) -> int:
+        """The most that the source allows a block; beyond all sizes where it says nothing."""
+        declared = declared_maximum(self.outline, block)
+        return 1 << 62 if declared is None else declared
 
     @property
     def loop_blocks(self) -> tuple[str, ...]:

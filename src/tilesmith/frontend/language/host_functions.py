@@ -78,7 +78,9 @@ def register_block_size(min_or_max: int, max_or_none: int | None = None, /) -> i
         raise errors.InvalidConfigValue(
             key="register_block_size min", value=low, allowed="a power of two", loc=locate()
         )
-    return session.register_block_size(int(low), max(int(low), next_power_of_2(int(high))))
+    most = max(int(low), next_power_of_2(int(high)))
+    is_runtime_size = isinstance(high, RuntimeInt)
+    return session.register_block_size(int(low), most, is_runtime_size=is_runtime_size)
 
 
 def register_tunable(name: str, fragment: Any) -> Any:

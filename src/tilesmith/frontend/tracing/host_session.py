@@ -164,6 +164,8 @@ class RegisteredBlock:
     low: int
     high: int
     value: BlockSizeInt
+    is_runtime_size: bool = False
+    """Whether ``high`` is what a runtime size happened to be: later calls may have more."""
 
 
 @dataclass
@@ -192,14 +194,16 @@ class HostSession:
     is_used: bool = False
     """Whether host code calls the language at all; if not, launches need no session."""
 
-    def register_block_size(self, low: int, high: int) -> BlockSizeInt:
+    def register_block_size(
+        self, low: int, high: int, *, is_runtime_size: bool = False
+    ) -> BlockSizeInt:
         """A new tuned block size."""
         self.is_used = True
         slot = len(self.registered)
         default = max(low, min(high, PROVISIONAL_BLOCK_SIZE))
         size = self.block_sizes.get(slot, default)
         value = BlockSizeInt.make(size, slot, self.observed_slots.add)
-        self.registered.append(RegisteredBlock(slot, low, high, value))
+        self.registered.append(RegisteredBlock(slot, low, high, value, is_runtime_size))
         return value
 
     def block_size(self, slot: int) -> int:

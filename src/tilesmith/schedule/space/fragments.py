@@ -332,17 +332,42 @@ class ListOf(Fragment):
         return [self.inner.mutate(item, pair, rng) for item, pair in zip(value, pairs)]
 
 
+Bounds = tuple[int, int | None]
+"""The least and the most that the source allows; None: no limit."""
+
+
 class BlockSizeFragment(PowerOfTwoFragment):
-    """A block size. Larger values than ``high`` are legal (tiles are masked) but not searched."""
+    """A block size. Larger values than ``high`` are legal (tiles are masked) but not searched.
+
+    Those outside the bounds of ``hl.register_block_size`` are not.
+    """
+
+    least: int
+    most: int | None
+
+    def __init__(
+        self, low: int, high: int, default: int | None = None, *, declared: Bounds = (1, None)
+    ) -> None:
+        object.__setattr__(self, "least", declared[0])
+        object.__setattr__(self, "most", declared[1])
+        super().__init__(low, high, default)
 
     @property
     @override
     def expects(self) -> str:
-        return "a power of two"
+        return f"a power of two{self._range_text()}"
 
     @override
     def contains(self, value: Any) -> bool:
-        return is_power_of_two(value)
+        return is_power_of_two(value) and self._is_declared(value)
+
+    def _is_declared(self, value: int) -> bool:
+        return self.least <= value and (self.most is None or value <= self.most)
+
+    def _range_text(self) -> str:
+        if self.most is None:
+            return f", at least {self.least}" if self.least > 1 else ""
+        return f" from {self.least} to {self.most}, as hl.register_block_size says"
 
     @override
     def neighbours(self, value: int, radius: int = 1) -> list[int]:

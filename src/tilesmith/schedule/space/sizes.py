@@ -166,9 +166,27 @@ def _block_maximum(outline: FunctionOutline, facts: Facts, rules: SizeRules, nam
         # Products of several matrices at once are far slower than one after the other.
         high = 1
     declared = outline.function.block(name).high
-    if declared is not None:
-        high = min(high, next_power_of_2(declared))
-    return high
+    return high if declared is None else min(high, next_power_of_2(declared))
+
+
+def declared_maximum(outline: FunctionOutline, name: str) -> int | None:
+    """The most that ``hl.register_block_size`` allows a block, where that is less than its axis.
+
+    The length of the axis is a usual maximum: larger blocks are then a waste as everywhere, and
+    kernels with one config for all their sizes need them.
+    """
+    declared = outline.function.block(name).high
+    if declared is None:
+        return None
+    most = next_power_of_2(declared)
+    lengths = [
+        outline.find_constant(loop.ends[position])
+        for loop in outline.all_loops
+        for position, block in enumerate(loop.blocks)
+        if block == name
+    ]
+    is_length = lengths and all(n is not None and next_power_of_2(n) <= most for n in lengths)
+    return None if is_length else most
 
 
 def _search_floor(outline: FunctionOutline, rules: SizeRules, name: str) -> int:
@@ -196,7 +214,11 @@ def block_fragment(
     high = max(low, _block_maximum(outline, facts, rules, name))
     default = min(max(_plain_default(outline, facts, rules), low), high)
     floor = min(_search_floor(outline, rules, name), default)
-    return rules.fragment(min(max(low, floor), high), high, default)
+    block = outline.function.block(name)
+    # A minimum that a pass sets for a block of its own is not the user's: sizes are raised to it.
+    least = block.low if block.high is not None else 1
+    declared = (least, declared_maximum(outline, name))
+    return rules.fragment(min(max(low, floor), high), high, default, declared=declared)
 
 
 def _round_chunk(chunk: int | None, extent: int | None) -> int | None:

@@ -61,7 +61,8 @@ def is_guess(kernel: TargetedKernel, block: str) -> bool:
 def longest(kernel: TargetedKernel, block: str) -> int:
     """The longest useful block: all of its axis, or more where later calls may be larger."""
     whole = kernel.whole(block)
-    return max(whole, MIDDLING_TILE) if is_guess(kernel, block) else whole
+    useful = max(whole, MIDDLING_TILE) if is_guess(kernel, block) else whole
+    return min(useful, kernel.maximum(block))
 
 
 def programs_share(kernel: TargetedKernel, extent: int) -> int:

@@ -48,11 +48,14 @@ class CpuBlockSizeFragment(fragments.BlockSizeFragment):
     @property
     @override
     def expects(self) -> str:
-        return "a power of two or a multiple of 8"
+        return f"a power of two or a multiple of 8{self._range_text()}"
 
     @override
     def contains(self, value: Any) -> bool:
-        return is_power_of_two(value) or (fragments.is_int(value) and value > 0 and value % 8 == 0)
+        is_whole = is_power_of_two(value) or (
+            fragments.is_int(value) and value > 0 and value % 8 == 0
+        )
+        return is_whole and self._is_declared(value)
 
     @override
     def neighbours(self, value: int, radius: int = 1) -> list[int]:

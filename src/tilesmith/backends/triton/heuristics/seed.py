@@ -63,7 +63,9 @@ class GpuSeed:
 
     def _block_sizes(self, kernel: TargetedKernel) -> list[int]:
         sizes = {
-            name: next_power_of_2(max(kernel.minimum(name), self.blocks.get(name, 1)))
+            name: next_power_of_2(
+                max(kernel.minimum(name), min(self.blocks.get(name, 1), kernel.maximum(name)))
+            )
             for name in kernel.entries.blocks
         }
         # An outer tile is at least as large as the tiles that walk it.
