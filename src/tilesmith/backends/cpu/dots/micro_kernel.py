@@ -193,16 +193,12 @@ class _Emitter:
 
     def _write_block(self, out: Register, sums: Sequence[Register]) -> None:
         builder, block, element = self.builder, self.kernel.block, self.kernel.element
-        stride = self.column.out_stride
+        stride, starts = self.column.out_stride, range(0, block.columns, block.lanes)
         lines = [
             builder.offset(out, builder.multiply(stride, index(r)), element)
             for r in range(block.rows)
         ]
-        places = [
-            builder.offset(line, index(v * block.lanes), element)
-            for line in lines
-            for v in range(block.vectors)
-        ]
+        places = [builder.offset(line, index(n), element) for line in lines for n in starts]
 
         def overwrite() -> None:
             for place, total in zip(places, sums, strict=True):

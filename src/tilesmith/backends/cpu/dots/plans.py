@@ -53,8 +53,7 @@ class Packing:
     """What one operand is packed into.
 
     Attributes:
-        source: type of the elements in memory.
-        dtype: type computed in.
+        source: type of the elements in memory; ``dtype`` is that computed in.
         width: elements of a panel along the major axis.
         used: how many of them matter.
         lanes: elements of a vector of ``dtype``.

@@ -120,8 +120,6 @@ class Context:
     """A place in a function.
 
     Attributes:
-        function: what is the same everywhere in it.
-        scalars: what variables are here.
         lengths: how long the axes of blocks are here, where they may be shorter than the block.
         lanes: how many elements a step computes, and which of them count.
         loops: where the loops of the nest are, those that are open.

@@ -151,8 +151,7 @@ def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
 
 
 def _read_result(context: Context, element: ir.ReadResult) -> Lane:
-    memory, position = address_of(context, element.access)
-    found = lanes.read(context.builder, memory, position, context.lanes)
+    found = lanes.read(context.builder, *address_of(context, element.access), context.lanes)
     return _loaded(context, found, element.access.tensor.type.dtype)
 
 
