@@ -2,20 +2,261 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from random import Random
+from typing import Any, ClassVar, cast
 
+from tilesmith.exc import AutotuneError, InvalidConfigKeys, InvalidConfigValue
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.lab.workload.results import (
+    copy_arguments,
+    find_device,
+    find_difference,
+    synchronize,
+    time_calls,
+)
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
     EnumFragment,
+    Fragment,
     IntegerFragment,
     ListOf,
     PermutationFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.tune.external import autotune
+from tilesmith.schedule.space.slots import Dimension
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+from tilesmith.store.outcome import Candidate, Verdict
+from tilesmith.tune.context import EmittedCandidate, Records, Samples, TuneContext
+from tilesmith.tune.jobs import BuildReply, CheckReply
+from tilesmith.tune.limits import Deadline
+from tilesmith.tune.listener import SafeListener, SearchStart
+from tilesmith.tune.options import TuneOptions, options_from_settings
+from tilesmith.tune.report.listeners import choose_listeners
+from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
+from tilesmith.tune.search.interface import SearchSpace
+from tilesmith.tune.search.methods import make_method
+from tilesmith.tune.tuner import Tuner
+
+CompileFunction = Callable[[Config], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class TunedFunction:
+    """A function that is made from choices, with the arguments to measure it on."""
+
+    compile_fn: CompileFunction
+    args: tuple[Any, ...]
+    device: str
+    expected: Any = None
+    """What results must agree with, if anything."""
+
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+        return getattr(self.compile_fn, "__name__", type(self.compile_fn).__name__)
+
+
+class ImmediateBuilder:
+    """Nothing is built ahead: candidates are ready at once."""
+
+    num_jobs = 1
+
+    def __init__(self) -> None:
+        self._waiting: list[EmittedCandidate] = []
+
+    def submit(self, emitted: EmittedCandidate) -> None:
+        """Keep it until it is collected."""
+        self._waiting.append(emitted)
+
+    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
+        """All candidates that were submitted."""
+        done, self._waiting = self._waiting, []
+        return [(emitted, BuildReply(Verdict.OK)) for emitted in done]
+
+    @property
+    def num_pending(self) -> int:
+        """Candidates that were not collected."""
+        return len(self._waiting)
+
+
+class InProcessRunner:
+    """Calls functions in this process."""
+
+    def __init__(self, subject: TunedFunction, options: TuneOptions) -> None:
+        self._subject = subject
+        self._options = options
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
+        """Make the function, call it once on copies, compare."""
+        subject = self._subject
+        try:
+            function = subject.compile_fn(emitted.candidate.config)
+        except Exception as error:
+            return CheckReply(Verdict.BUILD_ERROR, f"{type(error).__name__}: {error}")
+        args = copy_arguments(subject.args)
+        start = time.perf_counter()
+        try:
+            actual = function(*args)
+            synchronize(subject.device)
+        except Exception as error:
+            return CheckReply(Verdict.RUN_ERROR, f"{type(error).__name__}: {error}")
+        first_ms = 1e3 * (time.perf_counter() - start)
+        if subject.expected is not None and self._options.is_checked:
+            limits = self._options.atol, self._options.rtol
+            difference = find_difference(actual, subject.expected, *limits)
+            if difference:
+                return CheckReply(Verdict.WRONG, difference)
+        self._functions[emitted.key] = function
+        return CheckReply(Verdict.OK, "", first_ms)
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """Samples of functions that are called in turns."""
+        args = self._subject.args
+        works = {str(n): partial(self._functions[key], *args) for n, key in enumerate(keys)}
+        timings = time_calls(works, repeats, self._subject.device)
+        return tuple(timing.samples_ms for timing in timings.values())
+
+    def knows(self, key: str) -> bool:
+        """Whether it was checked."""
+        return key in self._functions
+
+    def forget(self, key: str) -> None:
+        """Drop the function."""
+        self._functions.pop(key, None)
+
+
+class NoRecords(Records):
+    """Nothing is known before, nothing is kept."""
+
+
+def autotune(
+    tunables: Mapping[str, Fragment],
+    compile_fn: CompileFunction,
+    args: Sequence[Any],
+    *,
+    baseline_fn: Callable[..., Any] | None = None,
+    algorithm: str = "PatternSearch",
+    device: Any = None,
+    **options: Any,
+) -> Config:
+    """The fastest choice of values for a function that is made from them.
+
+    Args:
+        tunables: the values that each name may take.
+        compile_fn: makes the function from a Config of these names.
+        args: what the function is called with; it should leave them as they are.
+        baseline_fn: gives the right result for the same arguments.
+        algorithm: a search method.
+        device: where the function runs; by default where its first tensor is.
+        options: ``autotune_...`` settings, and options of the method.
+    """
+    values = tuple(args)
+    made = options_from_settings(Settings(), {**options, "algorithm": algorithm})
+    where = find_device(values) if device is None else str(device)
+    expected = None if baseline_fn is None else baseline_fn(*copy_arguments(values))
+    return tune_subject(TunedFunction(compile_fn, values, where, expected), tunables, made).config
+
+
+def tune_subject(
+    subject: TunedFunction, tunables: Mapping[str, Fragment], options: TuneOptions
+) -> TuneResult:
+    """Search for the fastest choice; raises AutotuneError if none works."""
+    # Search methods ask of a specification only what a plain space has as well.
+    spec = cast("ConfigSpec", PlainSpace(tunables))
+    default = Candidate(spec.default_config(), "default")
+    seeds = (*(Candidate(spec.normalize(c), "user") for c in options.seed_configs), default)
+    space = SearchSpace(spec, seeds, tuple(options.overrides.items()))
+    search = make_method(options.method, options.method_options)(space, options.seed)
+    listener = SafeListener(choose_listeners(options))
+    deadline = Deadline(options.budget_s)
+    judge = "nothing" if subject.expected is None else "the baseline function"
+    start = SearchStart(
+        subject.name, "", subject.device, search.name, options.seed, options.budget_s, judge
+    )
+    context = TuneContext(
+        emit=lambda candidate: EmittedCandidate(str(candidate.config), candidate, ()),
+        builder=ImmediateBuilder(),
+        runner=InProcessRunner(subject, options),
+        records=NoRecords(),
+        prepare=lambda: start,
+        keep=lambda config: config,
+        find_obstacle=lambda candidate: "",
+        complexity=lambda config: sum(config[n] != default.config[n] for n in config),
+        overlaps=False,
+    )
+    tuner = Tuner(search, context, options, deadline, listener)
+
+    def finish(stop: StopReason, final: Final | None, problem: str) -> TuneResult:
+        return TuneResult(
+            final.winner.config if final else default.config,
+            stop,
+            final.winner.median_ms if final else inf,
+            num_tried=len(tuner.tally.outcomes),
+            counts=tuner.tally.counts,
+            seconds=deadline.elapsed_s,
+            budget_s=options.budget_s,
+            problem=problem or ("" if final else describe_total_failure(tuner.tally.failures)),
+        )
+
+    result = tuner.run(finish)
+    listener.on_end(result)
+    if not result.is_measured:
+        raise AutotuneError(function=subject.name, problem=result.problem)
+    return result
+
+
+class PlainSpace:
+    """Has what search methods ask of a ConfigSpec; every combination of values is allowed."""
+
+    def __init__(self, tunables: Mapping[str, Fragment]) -> None:
+        self._fragments = dict(tunables)
+        varied = [(n, fragment) for n, fragment in tunables.items() if fragment.cardinality > 1]
+        self._dimensions = tuple(Dimension(n, None, n, f, f.default) for n, f in varied)
+
+    def forms(self) -> dict[str, PlainSpace]:
+        """There is only one."""
+        return {"": self}
+
+    def default_config(self) -> Config:
+        """Every tunable at its default."""
+        return Config.from_dict({n: fragment.default for n, fragment in self._fragments.items()})
+
+    def normalize(self, config: Config | Mapping[str, Any]) -> Config:
+        """Every tunable in order; raises ``InvalidConfig`` where a value is not allowed."""
+        unknown = [name for name in config if name not in self._fragments]
+        if unknown:
+            raise InvalidConfigKeys(keys=unknown)
+        values = {**self.default_config(), **config}
+        for name, fragment in self._fragments.items():
+            if not fragment.contains(values[name]):
+                raise InvalidConfigValue(key=name, value=values[name], allowed=fragment.expects)
+        return Config.from_dict({name: values[name] for name in self._fragments})
+
+    def fit(self, values: Mapping[str, Any]) -> Config:
+        """The Config with these values, those that are not allowed at their defaults."""
+        known = {name: values[name] for name in self._fragments if name in values}
+        kept = {n: value for n, value in known.items() if self._fragments[n].contains(value)}
+        return Config.from_dict({**self.default_config(), **kept})
+
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Tunables with a choice."""
+        return self._dimensions
+
+    def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
+        """All tunables: none depends on the value of another."""
+        return self._dimensions
+
+    def random_config(self, rng: Random) -> Config:
+        """A random value for each."""
+        return self.fit({item.key: item.fragment.random(rng) for item in self._dimensions})
 
 
 class BoundSearch:

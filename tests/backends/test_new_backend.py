@@ -12,8 +12,12 @@ from tests.backends.eager.backend import EAGER, TARGET
 from tilesmith.backends.table import BACKENDS
 from tilesmith.exc import BackendUnsupported, InvalidConfigKeys
 from tilesmith.jit.kernel import Kernel
+from tilesmith.jit.tuner import TuneRequest
 from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
 from tilesmith.targets import CPU
+from tilesmith.tune.autotune import Autotuner
+from tilesmith.tune.listener import History
 
 TABLE = BACKENDS.with_backend(EAGER)
 
@@ -65,6 +69,21 @@ def test_its_code_is_shown():
     assert "in reversed(range(int(v2), int(v3), 8)):" in code
     assert "torch.amax(" in code
     assert bound.to_code(Config(block_sizes=[8]), form="triton").startswith("import torch")
+
+
+def test_its_configs_are_tuned(tmp_path):
+    x = torch.randn(37, 100)
+    history = History()
+    settings = Settings(cache_dir=str(tmp_path), autotune_log_level=50, autotune_progress_bar=False)
+    bound = Kernel(softmax, settings=settings, backends=TABLE).bind((x,), target=TARGET)
+    configs = [Config(block_sizes=[size], eager_backwards=True) for size in (8, 32)]
+    request = TuneRequest(True, 60.0, {"method": "FiniteSearch", "configs": configs})
+    bound.install(Autotuner([history]).tune(bound, (x,), request))
+    assert [trial.outcome.reason for trial in history.trials if not trial.outcome.samples_ms] == []
+    assert len(history.trials) == 2
+    torch.testing.assert_close(
+        bound(x).double(), torch.softmax(x.double(), 1), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_what_it_cannot_do_names_the_op():

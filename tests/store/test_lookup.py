@@ -15,7 +15,7 @@ import tilesmith.language as hl
 from tilesmith.exc import CacheAssertionError
 from tilesmith.store import lookup
 from tilesmith.store.conditions import make_key
-from tilesmith.store.lookup import WinnerScope, find_stored_config
+from tilesmith.store.lookup import find_stored_config, winner_key
 from tilesmith.store.winners import Winners
 
 X = torch.zeros(64)
@@ -33,8 +33,8 @@ def _bind(tmp_path, **settings):
     return helion.kernel(double, cache_dir=str(tmp_path), **settings).bind((X,))
 
 
-def _store(bound, tmp_path, config, scope=None, **changes):
-    key = (scope or WinnerScope()).narrow(make_key(bound, (X,)))
+def _store(bound, tmp_path, config, configs=(), **changes):
+    key = winner_key(make_key(bound, (X,)), configs, {}, False)
     Winners(tmp_path).commit(replace(key, **changes), config, 0.25)
 
 
@@ -65,7 +65,7 @@ def test_a_winner_of_another_toolchain_or_other_arguments_does_not_count(tmp_pat
 def test_a_list_of_configs_has_a_winner_of_its_own(tmp_path):
     bound = _bind(tmp_path)
     _store(bound, tmp_path, LARGE)
-    _store(bound, tmp_path, SMALL, WinnerScope((SMALL, LARGE)))
+    _store(bound, tmp_path, SMALL, (SMALL, LARGE))
     listed = find_stored_config(bound, (X,), [SMALL, LARGE])
     assert listed == bound.config_spec.normalize(SMALL)
     assert find_stored_config(bound, (X,), [SMALL]) == bound.config_spec.normalize(LARGE)

@@ -21,12 +21,16 @@ def scale_in_place_function(x, factor: float):
     return x
 
 
+ONE_THREAD = {"num_threads": 1}
+"""On a busy machine threads that wait for each other make a search many times as long."""
+
+
 def make_add(**options):
-    return tilesmith.kernel(add_function, **options)
+    return tilesmith.kernel(add_function, **{**ONE_THREAD, **options})
 
 
 def make_scale(**options):
-    return tilesmith.kernel(scale_in_place_function, **options)
+    return tilesmith.kernel(scale_in_place_function, **{**ONE_THREAD, **options})
 
 
 def config(size: int) -> tilesmith.Config:

@@ -9,9 +9,14 @@ import pytest
 import torch
 
 from tilesmith import exc
-from tilesmith.autotuner import BooleanFragment, EnumFragment, PowerOfTwoFragment, autotune
+from tilesmith.autotuner import (
+    BooleanFragment,
+    EnumFragment,
+    PlainSpace,
+    PowerOfTwoFragment,
+    autotune,
+)
 from tilesmith.schedule.config import Config
-from tilesmith.tune.external import PlainSpace
 
 X = torch.arange(8.0)
 QUIET: dict[str, Any] = {"autotune_log_level": 50, "autotune_progress_bar": False}

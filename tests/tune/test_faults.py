@@ -32,9 +32,7 @@ def own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def faults(monkeypatch):
     """Sets faults by candidate, which are numbered from 1 in the order they are asked for."""
-    monkeypatch.setattr(
-        "tilesmith.tune.runner_clients.RUNNER_MODULE", "tests.tune.runner.faulty_runner"
-    )
+    monkeypatch.setattr("tilesmith.tune.workers.RUNNER_MODULE", "tests.tune.runner.faulty_runner")
     monkeypatch.setattr(
         "tilesmith.tune.workers.BUILD_FUNCTION", "tests.tune.runner.faulty_runner:build"
     )
@@ -75,11 +73,11 @@ def latest_times(history: History) -> dict[int, float]:
 def test_every_kind_of_failure_costs_one_candidate_only(faults):
     faults(
         c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception", c6="hang",
-        c7="build segfault", c8="kill",
+        c7="build segfault",
     )  # fmt: skip
     kernel = make_add()
-    sizes = [1024, 512, 256, 128, 64, 32, 16, 8, 4]
-    result, history = search(kernel, (X, Y), sizes, benchmark_timeout=3)
+    sizes = [1024, 512, 256, 128, 64, 32, 16, 4]
+    result, history = search(kernel, (X, Y), sizes, benchmark_timeout=2)
     found = verdicts(history)
     assert found.pop(1024) is Verdict.OK
     assert found.pop(4).is_timed
@@ -90,14 +88,12 @@ def test_every_kind_of_failure_costs_one_candidate_only(faults):
         64: Verdict.BUILD_ERROR,
         32: Verdict.HUNG,
         16: Verdict.BUILD_ERROR,
-        8: Verdict.CRASHED,
     }
     assert result.stop is StopReason.FINISHED
     assert block(result.config) in (1024, 4)
     reasons = {block(o.config): o.reason for o in result.failures}
     assert "SIGSEGV" in reasons[512]
-    assert "killed from outside" in reasons[8]
-    assert "3 s" in reasons[32]
+    assert "2 s" in reasons[32]
     assert "fault injection" in reasons[64]
     assert torch.equal(kernel(X, Y), X + Y)
 
@@ -116,9 +112,7 @@ def test_when_every_candidate_fails_the_kernel_still_runs(faults, capsys):
 
 
 def test_a_runner_that_cannot_start_leaves_the_default(monkeypatch, capsys):
-    monkeypatch.setattr(
-        "tilesmith.tune.runner_clients.RUNNER_MODULE", "tilesmith.tune.no_such_module"
-    )
+    monkeypatch.setattr("tilesmith.tune.workers.RUNNER_MODULE", "tilesmith.tune.no_such_module")
     kernel = make_add()
     result, history = search(kernel, (X, Y), [256, 128])
     assert result.stop is StopReason.NO_RUNNER

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.processes.living import eventually, is_alive
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """\
 import sys
@@ -23,7 +25,7 @@ with open(sys.argv[1], "a") as log:
     log.write("top level\\n")
 
 
-@tilesmith.kernel(autotune_progress_bar=False, autotune_log_level="debug")
+@tilesmith.kernel(autotune_progress_bar=False, autotune_log_level="debug", num_threads=1)
 def add(x, y):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
@@ -38,7 +40,9 @@ FINITE = """\
 configs = [tilesmith.Config(block_sizes=[size]) for size in (64, 4096)]
 found = add.autotune((x, y), budget=100, method="FiniteSearch", configs=configs)
 assert torch.equal(add(x, y), x + y)
-print("found", found.block_sizes)
+import os
+from tests.lab.processes.living import children
+print("found", found.block_sizes, "left", *children(os.getpid()))
 """
 ENDLESS = """\
 found = add.autotune((x, y), budget=100, method="RandomSearch", count=100000)
@@ -62,7 +66,7 @@ def start(tmp_path):
         file.write_text(SCRIPT.replace("BODY", body))
         environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             "TILESMITH_CACHE_DIR": str(tmp_path / "cache"),
         }
         process = subprocess.Popen(
@@ -81,12 +85,16 @@ def start(tmp_path):
         process.communicate()
 
 
-def test_the_top_level_of_a_script_runs_once(start, tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_the_top_level_of_a_script_runs_once_and_its_processes_end_with_it(start, tmp_path):
     process = start(FINITE)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert out.startswith("found [")
     assert (tmp_path / "log").read_text() == "top level\n"
+    left = [int(pid) for pid in out.split("left")[1].split()]
+    assert len(left) == 2
+    assert eventually(lambda: not any(map(is_alive, left)))
 
 
 def wait_for_outcome(process: subprocess.Popen[str]) -> None:

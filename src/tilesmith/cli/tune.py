@@ -25,7 +25,7 @@ from tilesmith.tune.listener import History
 from tilesmith.tune.options import EFFORT_SECONDS
 from tilesmith.tune.report.tables import result_record
 from tilesmith.tune.result import StopReason, TuneResult
-from tilesmith.tune.search.registry import find_method
+from tilesmith.tune.search.methods import find_method
 
 
 @dataclass(frozen=True)

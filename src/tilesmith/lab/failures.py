@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from tilesmith.store.outcome import Verdict
 
@@ -19,21 +18,20 @@ _RESOURCES = re.compile(
 
 
 def classify(error: BaseException, otherwise: Verdict) -> tuple[Verdict, str]:
-    """The verdict on a candidate that raised, and the reason."""
-    for cause in _causes(error):
-        if type(cause).__name__ == "OutOfResources":
+    """The verdict on a candidate that raised, and the reason; what it was raised from counts."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # By name: the processes that build have no torch.
+        name, text = type(cause).__name__, _text_of(cause)
+        if name == "OutOfResources":
             return Verdict.OUT_OF_RESOURCES, _missing_resource(cause)
-        text = _text_of(cause)
-        if _is_memory_error(cause) or _MEMORY.search(text):
+        is_memory_error = isinstance(cause, MemoryError) or name == "OutOfMemoryError"
+        if is_memory_error or _MEMORY.search(text):
             return Verdict.OUT_OF_MEMORY, one_line(cause)
         if _RESOURCES.search(text):
             return Verdict.OUT_OF_RESOURCES, one_line(cause)
-    return otherwise, one_line(list(_causes(error))[-1])
-
-
-def _is_memory_error(error: BaseException) -> bool:
-    # By name: the processes that build have no torch.
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        error, cause = cause, cause.__cause__
+    return otherwise, one_line(error)
 
 
 def one_line(error: BaseException) -> str:
@@ -70,11 +68,3 @@ def _missing_resource(error: BaseException) -> str:
     if name == "shared memory" and isinstance(needed, int) and isinstance(limit, int):
         return shared_memory_reason(needed, limit)
     return f"needs {needed} {name}, the device has {limit}"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and those it was raised from, outermost first."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__

@@ -12,6 +12,8 @@ from functools import lru_cache
 from math import comb, erfc, sqrt
 
 BOOTSTRAP_ROUNDS = 1000
+TAIL = (1.0 - 0.95) / 2
+"""Of the ratios drawn, what lies beyond each bound of an interval."""
 EXACT_LIMIT = 10
 """Up to this many samples on a side, rank tests count arrangements instead of approximating."""
 
@@ -36,15 +38,11 @@ class Summary:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with the bounds it lies between at the stated confidence."""
+    """An estimate with the bounds it lies between, at a confidence of 95 %."""
 
     estimate: float
     low: float
     high: float
-
-    def contains(self, value: float) -> bool:
-        """Whether ``value`` is compatible with the estimate."""
-        return self.low <= value <= self.high
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
@@ -85,33 +83,18 @@ def summarize(samples: Sequence[float]) -> Summary:
     )
 
 
-def ratio_interval(
-    numerator: Sequence[float],
-    denominator: Sequence[float],
-    *,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """Bootstrap interval of ``median(numerator) / median(denominator)``, repeatable by seed.
+def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
+    """Bootstrap interval of ``median(numerator) / median(denominator)``, the same each time.
 
     An interval that contains 1.0 means that neither is shown to be faster.
     """
-    generator = random.Random(seed)
+    draw = random.Random(0).choices
     ratios = [
-        median(_resample(numerator, generator)) / median(_resample(denominator, generator))
+        median(draw(numerator, k=len(numerator))) / median(draw(denominator, k=len(denominator)))
         for _ in range(BOOTSTRAP_ROUNDS)
     ]
-    tail = (1.0 - confidence) / 2
-    return Interval(
-        estimate=median(numerator) / median(denominator),
-        low=quantile(ratios, tail),
-        high=quantile(ratios, 1.0 - tail),
-    )
-
-
-def is_faster(candidate: Sequence[float], baseline: Sequence[float]) -> bool:
-    """Whether the candidate's times are shown to be below the baseline's, noise considered."""
-    return ratio_interval(candidate, baseline).high < 1.0
+    estimate = median(numerator) / median(denominator)
+    return Interval(estimate, quantile(ratios, TAIL), quantile(ratios, 1.0 - TAIL))
 
 
 def chance_of_ranks(slower: Sequence[float], faster: Sequence[float]) -> float:
@@ -144,7 +127,3 @@ def _arrangements(m: int, n: int, losses: int) -> int:
         return 1
     # The largest sample is a slow one, which loses to none, or a fast one, which beats all m.
     return _arrangements(m - 1, n, losses) + _arrangements(m, n - 1, losses - m)
-
-
-def _resample(samples: Sequence[float], generator: random.Random) -> list[float]:
-    return generator.choices(samples, k=len(samples))

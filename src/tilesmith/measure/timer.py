@@ -7,7 +7,7 @@ Device times come from events behind a flush of the L2 cache: every run reads in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -70,14 +70,10 @@ def time_on_cpu(
     min_sample_ms: float = 0.0,
     conditions: Conditions = PLAIN,
 ) -> dict[str, Timing]:
-    """Wall-clock time of each callable on the host, interleaved.
+    """Wall-clock time of each callable on the host, interleaved; caches are left as they are.
 
-    Args:
-        works: callables by name; their results are dropped.
-        repeats: rounds, each giving one sample per callable.
-        warmup: untimed calls of each first.
-        min_sample_ms: one sample calls often enough to last this long, for calls of microseconds.
-        conditions: what happens around each call; caches are left as they are.
+    After ``warmup`` untimed calls of each, a round gives one sample per callable, which calls often
+    enough to last ``min_sample_ms``, for calls of microseconds.
     """
     start = time.perf_counter()
     timed = {name: _HostWork(work, conditions.prepare.get(name)) for name, work in works.items()}
@@ -99,25 +95,28 @@ def time_on_device(
     use_graph: bool = False,
     conditions: Conditions = PLAIN,
 ) -> dict[str, Timing]:
-    """Device time of each callable with a cold L2 cache, interleaved; the device must be a GPU.
+    """Device time of callables that enqueue work on the current stream of a GPU, interleaved.
 
-    Args:
-        works: callables by name that enqueue work on the current stream.
-        device: the GPU they run on.
-        repeats: rounds, each giving one sample per callable.
-        warmup: untimed calls of each first.
-        use_graph: capture each callable into a graph and time replays, so that the host's launch
-            cost between several kernels of one callable is left out.
-        conditions: what happens around each call, and whether the cache is cold.
+    The L2 cache is cold unless ``conditions`` say otherwise. ``use_graph`` captures each callable
+    into a graph and times replays, so that the host's launch cost between several kernels of one
+    callable is left out.
     """
     place = torch.device(device)
     start = time.perf_counter()
     with torch.cuda.device(place):
         for name, work in works.items():
-            _warm_up(work, conditions.prepare.get(name, _do_nothing), warmup)
+            prepare = conditions.prepare.get(name, _do_nothing)
+            for _ in range(warmup):
+                prepare()
+                work()
         torch.cuda.synchronize()
         ready = {name: capture_graph(work) if use_graph else work for name, work in works.items()}
-        clock = _EventClock(ready, conditions, _flush_buffer(place))
+        # A buffer whose clearing evicts everything else from the L2 cache.
+        l2_bytes = int(torch.cuda.get_device_properties(place).L2_cache_size)
+        size = max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * l2_bytes)
+        clock = _EventClock(
+            ready, conditions, torch.empty(size // 4, dtype=torch.int32, device=place)
+        )
         return clock.time(repeats, _Limit(start, conditions.time_limit_s))
 
 
@@ -178,37 +177,30 @@ class _HostWork:
 
     def choose_calls(self, min_sample_ms: float, tries: int) -> None:
         """Call so often that a sample is long enough."""
-        if min_sample_ms > 0.0:
-            fastest = min(self._measure_some(tries))
-            self._calls = max(1, int(min_sample_ms / max(fastest, 1e-4)))
-
-    def _measure_some(self, tries: int) -> Iterator[float]:
-        """Milliseconds of one call, again and again until that takes too long."""
-        total = 0.0
-        for _ in range(tries):
-            taken = self.measure(1)
-            yield taken
-            total += taken
-            if total > MAX_TRIES_MS:
-                return
+        taken: list[float] = []
+        while min_sample_ms > 0.0 and len(taken) < tries and sum(taken) <= MAX_TRIES_MS:
+            taken.append(self.measure(1))
+        if taken:
+            self._calls = max(1, int(min_sample_ms / max(min(taken), 1e-4)))
 
     def sample(self) -> float:
         """Milliseconds of one call, the mean of several."""
         return self.measure(self._calls) / self._calls
 
     def measure(self, count: int) -> float:
-        """Milliseconds of so many calls together."""
-        if self._prepare is not None:
-            return sum(self._measure_prepared(self._prepare) for _ in range(count))
-        start = time.perf_counter()
-        _call_often(self._work, count)
-        return (time.perf_counter() - start) * 1e3
-
-    def _measure_prepared(self, prepare: Work) -> float:
-        prepare()
-        start = time.perf_counter()
-        self._work()
-        return (time.perf_counter() - start) * 1e3
+        """Milliseconds of so many calls together, without what comes before each."""
+        work, prepare, taken = self._work, self._prepare, 0.0
+        if prepare is None:
+            start = time.perf_counter()
+            for _ in range(count):
+                work()
+            return (time.perf_counter() - start) * 1e3
+        for _ in range(count):
+            prepare()
+            start = time.perf_counter()
+            work()
+            taken += time.perf_counter() - start
+        return taken * 1e3
 
 
 class _HostClock:
@@ -256,17 +248,14 @@ class _EventClock:
     def __init__(
         self, works: Mapping[str, Work], conditions: Conditions, flush: torch.Tensor
     ) -> None:
-        self._works = works
-        self._prepare = conditions.prepare
-        self._is_warm = conditions.is_warm
-        self._flush = flush
+        self._works, self._conditions, self._flush = works, conditions, flush
         self._pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {
             name: [] for name in works
         }
 
     def time(self, repeats: int, limit: _Limit) -> dict[str, Timing]:
         """All rounds; the first is waited for, and tells how many more fit into the limit."""
-        rounds = _rounds(list(self._works), repeats)
+        rounds = [_in_turn(list(self._works), number) for number in range(repeats)]
         self._run(rounds[:1])
         torch.cuda.synchronize()
         self._run(rounds[1 : 1 + limit.rounds_left()])
@@ -279,51 +268,28 @@ class _EventClock:
     def _run(self, rounds: Sequence[Sequence[str]]) -> None:
         for names in rounds:
             for name in names:
-                self._pairs[name].append(self._sample(name))
+                self._sample(name)
 
-    def _sample(self, name: str) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    def _sample(self, name: str) -> None:
         start = torch.cuda.Event(enable_timing=True)
         end = torch.cuda.Event(enable_timing=True)
-        prepare, work = self._prepare.get(name, _do_nothing), self._works[name]
+        prepare, work = self._conditions.prepare.get(name, _do_nothing), self._works[name]
         prepare()
         # The flush also keeps the device busy while the host enqueues, so launch time stays hidden.
         self._flush.zero_()
-        if self._is_warm:
+        if self._conditions.is_warm:
             work()
             prepare()
         start.record()
         work()
         end.record()
-        return start, end
-
-
-def _flush_buffer(device: torch.device) -> torch.Tensor:
-    """A buffer whose clearing evicts everything else from the L2 cache."""
-    l2_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
-    size = max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * l2_bytes)
-    return torch.empty(size // 4, dtype=torch.int32, device=device)
-
-
-def _rounds(names: Sequence[str], repeats: int) -> list[list[str]]:
-    """Every name once per round, every other round in reverse."""
-    return [_in_turn(names, number) for number in range(repeats)]
+        self._pairs[name].append((start, end))
 
 
 def _in_turn(names: Sequence[str], number: int) -> list[str]:
-    """The order of one round."""
+    """The order of one round: every name once, every other round in reverse."""
     return list(reversed(names)) if number % 2 else list(names)
 
 
 def _do_nothing() -> None:
     pass
-
-
-def _warm_up(work: Work, prepare: Work, count: int) -> None:
-    for _ in range(count):
-        prepare()
-        work()
-
-
-def _call_often(work: Work, count: int) -> None:
-    for _ in range(count):
-        work()

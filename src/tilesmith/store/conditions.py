@@ -91,40 +91,25 @@ class StoredKernel(Protocol):
 
 def make_key(bound: StoredKernel, args: Sequence[Any], regime: str = "cold") -> StoreKey:
     """The key of a bound kernel with arguments, as of now."""
-    definition = bound.definition
-    facts = bound.facts
+    definition, facts = bound.definition, bound.facts
+    plain = copy(definition.split.source.tree)
+    plain.decorator_list = []
+    # Without the comments that say where operations stand in the user's file.
+    program = re.sub(r'  // [^"\n]*$', "", print_function(bound.function), flags=re.MULTILINE)
+    named = zip(definition.parameters, args)
     return StoreKey(
         kernel=definition.name,
-        source=digest_text(_source_text(definition.split.source.tree)),
-        program=digest_text(_program_text(bound)),
+        source=digest_text(ast.unparse(plain)),
+        program=digest_text(program),
         facts=facts.fingerprint(),
         shapes=facts.shape_class(),
-        arguments=_describe_all(definition.parameters, args),
-        settings=_describe_settings(definition.settings),
+        arguments=", ".join(f"{name}: {_describe(value)}" for name, value in named),
+        settings=" ".join(f"{name}={getattr(definition.settings, name)}" for name in CODE_SETTINGS),
         target=str(bound.target),
         device=describe_device(bound.target),
         regime=regime,
         toolchain=toolchain(),
     )
-
-
-def _source_text(tree: ast.FunctionDef) -> str:
-    plain = copy(tree)
-    plain.decorator_list = []
-    return ast.unparse(plain)
-
-
-def _program_text(bound: StoredKernel) -> str:
-    """The IR without the comments that say where its operations stand in the user's file."""
-    return re.sub(r'  // [^"\n]*$', "", print_function(bound.function), flags=re.MULTILINE)
-
-
-def _describe_settings(settings: Settings) -> str:
-    return " ".join(f"{name}={getattr(settings, name)}" for name in CODE_SETTINGS)
-
-
-def _describe_all(names: Sequence[str], arguments: Sequence[Any]) -> str:
-    return ", ".join(f"{name}: {_describe(value)}" for name, value in zip(names, arguments))
 
 
 def _describe(value: Any) -> str:

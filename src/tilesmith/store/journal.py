@@ -11,10 +11,10 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from filelock import FileLock, Timeout
 
@@ -87,8 +87,9 @@ class Journal:
         self._rotate()
         handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            # A line that was torn by a crash must not swallow this one.
-            line = line if _ends_line(handle) else b"\n" + line
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                line = b"\n" + line  # one that was torn by a crash must not swallow this one
             # One write: lines of several processes do not mix.
             if os.write(handle, line) != len(line):
                 raise OSError("the disk is full")
@@ -145,34 +146,23 @@ class Journal:
                 times = best.setdefault(record.key, {})
                 times[record.outcome.config] = record.outcome.median_ms
                 shapes[record.key] = record.shapes
-        ordered = sorted(best, key=lambda digest: (self._distance(digest, shapes), digest))
-        found = (config for digest in ordered for config in self._fastest(digest, best[digest]))
+        distances = {digest: shape_distance(self.key.shapes, shapes[digest]) for digest in best}
+        distances[self.key.digest] = -1.0
+        found: list[Config] = []
+        for digest in sorted(best, key=lambda digest: (distances[digest], digest)):
+            times = best[digest]
+            count = NUM_SAME if digest == self.key.digest else NUM_SIMILAR
+            found += sorted(times, key=lambda config: (times[config], str(config)))[:count]
         return list(dict.fromkeys(found))
-
-    def _distance(self, digest: str, shapes: dict[str, str]) -> float:
-        if digest == self.key.digest:
-            return -1.0
-        return shape_distance(self.key.shapes, shapes[digest])
-
-    def _fastest(self, digest: str, times: dict[Config, float]) -> list[Config]:
-        count = NUM_SAME if digest == self.key.digest else NUM_SIMILAR
-        return sorted(times, key=lambda config: (times[config], str(config)))[:count]
-
-
-def _ends_line(handle: int) -> bool:
-    size = os.fstat(handle).st_size
-    return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
 
 
 def find_journals(cache_dir: str | Path, kernel: str | None = None) -> list[Path]:
     """The journal files of a kernel, or of all."""
-    folder = journal_folder(cache_dir)
     pattern = f"{safe_name(kernel)}-*.jsonl" if kernel else "*.jsonl"
-    return sorted(folder.glob(pattern))
+    return sorted(journal_folder(cache_dir).glob(pattern))
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A line that was read."""
 
     key: str

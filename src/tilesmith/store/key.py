@@ -97,11 +97,8 @@ def shape_distance(first: str, second: str) -> float:
 def _parse_shapes(text: str) -> tuple[dict[str, int], str]:
     axes, _, types = text.partition(";")
     pairs = (item.rpartition("=") for item in axes.split())
-    return {name: int(size) for name, _, size in pairs if _is_size(size)}, types.strip()
-
-
-def _is_size(text: str) -> bool:
-    return text.isdecimal() and len(text) < MAX_DIGITS
+    sizes = {name: size for name, _, size in pairs if size.isdecimal() and len(size) < MAX_DIGITS}
+    return {name: int(size) for name, size in sizes.items()}, types.strip()
 
 
 def safe_name(kernel: str) -> str:

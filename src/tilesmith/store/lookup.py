@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -16,36 +15,27 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.schedule.config import Config
-from tilesmith.settings import Settings
 from tilesmith.store.conditions import StoredKernel, make_key
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.search_log import SearchLog, stored_text
 from tilesmith.store.winners import Winner, Winners
 
 
-@dataclass(frozen=True)
-class WinnerScope:
-    """What a winner was chosen from, which is part of its key."""
+def winner_key(
+    conditions: StoreKey,
+    configs: Sequence[Config],
+    overrides: Mapping[str, Any],
+    is_deterministic: bool,
+) -> StoreKey:
+    """The key of winners, from that of measurements, for what they are chosen from.
 
-    configs: Sequence[Config] = ()
-    """The only candidates, if given."""
-    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Keys that were fixed."""
-    is_deterministic: bool = False
-
-    @staticmethod
-    def from_settings(settings: Settings, configs: Sequence[Config] = ()) -> WinnerScope:
-        """The scope of a first call: a list of several Configs restricts it, a single one not."""
-        listed = tuple(configs) if len(configs) > 1 else ()
-        return WinnerScope(listed, settings.autotune_config_overrides, settings.deterministic)
-
-    def narrow(self, conditions: StoreKey) -> StoreKey:
-        """The key of winners in this scope, from that of measurements."""
-        given = [str(config) for config in self.configs]
-        asked = [f"one of {len(given)} configs {digest_text(*given)}"] if given else []
-        asked += [f"with {name}={value}" for name, value in sorted(self.overrides.items())]
-        asked += ["deterministic"] if self.is_deterministic else []
-        return join_keys([conditions], ", ".join(asked))
+    That is a list of Configs, unless it is empty, with some keys overridden.
+    """
+    given = [str(config) for config in configs]
+    asked = [f"one of {len(given)} configs {digest_text(*given)}"] if given else []
+    asked += [f"with {name}={value}" for name, value in sorted(overrides.items())]
+    asked += ["deterministic"] if is_deterministic else []
+    return join_keys([conditions], ", ".join(asked))
 
 
 def find_winner(winners: Winners, kernel: str, key: Callable[[], StoreKey]) -> Winner | None:
@@ -72,11 +62,9 @@ def usable_config(
     try:
         return bound.config_spec.normalize(winner.config)
     except errors.InvalidConfig as error:
+        problem = str(error).splitlines()[0]
         definition.warnings.warn(
-            StoredConfigUnusable,
-            loc=UNKNOWN,
-            function=definition.name,
-            problem=str(error).splitlines()[0],
+            StoredConfigUnusable, loc=UNKNOWN, function=definition.name, problem=problem
         )
         return None
 
@@ -89,11 +77,13 @@ def find_stored_config(
     ``configs`` are those of the decorator.
     """
     name, settings = bound.definition.name, bound.definition.settings
-    scope = WinnerScope.from_settings(settings, configs)
+    # A list of several Configs restricts what is taken, a single one does not.
+    listed = configs if len(configs) > 1 else ()
+    scope = (listed, settings.autotune_config_overrides, settings.deterministic)
 
     @cache
     def key() -> StoreKey:
-        return scope.narrow(make_key(bound, args))
+        return winner_key(make_key(bound, args), *scope)
 
     winner = None if settings.skip_cache else find_winner(Winners(settings.cache_dir), name, key)
     config = usable_config(bound, winner, key)

@@ -5,8 +5,7 @@ These records travel between the parts of the tuner and into the journal; they h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
@@ -85,7 +84,6 @@ class Outcome:
     resources: Resources = UNKNOWN_RESOURCES
     is_recalled: bool = False
     """Whether it was read from the journal rather than measured now."""
-    details: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def config(self) -> Config:

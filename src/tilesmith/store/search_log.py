@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 
 from typing_extensions import override
@@ -30,31 +31,28 @@ class SearchLog:
         """The lines as one record each; those after the first are indented."""
         if level < self._level or not lines:
             return
-        with _Output(self._logger, self._level):
+        with _output(self._logger, self._level):
             prefix = f"[{elapsed_s:.0f}s] "
             for line in lines:
                 self._logger.log(level, "%s%s", prefix, line)
                 prefix = " " * len(prefix)
 
 
-class _Output:
+@contextmanager
+def _output(logger: logging.Logger, level: int) -> Iterator[None]:
     """Makes sure that records of a level come out somewhere; leaves the logger as it was."""
-
-    def __init__(self, logger: logging.Logger, level: int) -> None:
-        self._logger, self._level = logger, level
-        self._before = logger.level
-        self._handler = None if logger.hasHandlers() else _StderrHandler()
-
-    def __enter__(self) -> None:
-        if self._logger.getEffectiveLevel() > self._level:
-            self._logger.setLevel(self._level)
-        if self._handler is not None:
-            self._logger.addHandler(self._handler)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.setLevel(self._before)
-        if self._handler is not None:
-            self._logger.removeHandler(self._handler)
+    before = logger.level
+    handler = None if logger.hasHandlers() else _StderrHandler()
+    if logger.getEffectiveLevel() > level:
+        logger.setLevel(level)
+    if handler is not None:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        if handler is not None:
+            logger.removeHandler(handler)
 
 
 class _StderrHandler(logging.Handler):

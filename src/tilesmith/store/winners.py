@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from sys import float_info
@@ -54,10 +55,6 @@ class Winner:
     def digest(self) -> str:
         """The name of the entry."""
         return self.key.digest
-
-    def as_stale(self) -> Winner:
-        """The same, as seen from another toolchain."""
-        return replace(self, is_stale=True)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -127,8 +124,7 @@ def read_winner(value: Any, place: str) -> Winner:
 def write_text(winners: Mapping[str, Winner]) -> str:
     """A file of winners: sorted, indented, with a newline at its end."""
     entries = {digest: winner.to_dict() for digest, winner in winners.items()}
-    content = {"schema": SCHEMA, "winners": entries}
-    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+    return json.dumps({"schema": SCHEMA, "winners": entries}, indent=2, sort_keys=True) + "\n"
 
 
 def read_text(text: str, path: str | Path) -> dict[str, Winner]:
@@ -145,10 +141,8 @@ def read_text(text: str, path: str | Path) -> dict[str, Winner]:
     given = _object(content, str(path))
     _only(given, ("schema", "winners"), str(path))
     _require(given["schema"] == SCHEMA, f"{path}: schema", str(SCHEMA), given["schema"])
-    entries = _object(given["winners"], f"{path}: winners")
-    found = [
-        read_winner(entry, f"{path}: winners.{digest[:12]}") for digest, entry in entries.items()
-    ]
+    entries = _object(given["winners"], f"{path}: winners").items()
+    found = [read_winner(item, f"{path}: winners.{digest[:12]}") for digest, item in entries]
     # Digests follow from the keys, so one that was edited by hand does no harm.
     return {winner.digest: winner for winner in found}
 
@@ -190,16 +184,10 @@ class Winners:
             return entries[key.digest]
         old = [item for item in entries.values() if item.key.conditions == key.conditions]
         latest = max(old, key=lambda item: (item.time, item.digest), default=None)
-        return None if latest is None else latest.as_stale()
+        return None if latest is None else replace(latest, is_stale=True)
 
     def commit(
-        self,
-        key: StoreKey,
-        config: Config,
-        median_ms: float,
-        *,
-        spread: float = 0.0,
-        note: str = "",
+        self, key: StoreKey, config: Config, median_ms: float, spread: float = 0.0, note: str = ""
     ) -> Winner:
         """Keep a winner, in the place of one found before under the same conditions."""
         winner = Winner(key, config, median_ms, spread, note, now_text())
@@ -244,28 +232,19 @@ class Winners:
         except UnicodeDecodeError as error:
             raise WinnerFileError(f"{path}: not UTF-8: {error.reason}") from None
         given = read_text(text, path)
-        kernels = {winner.key.kernel for winner in given.values()}
-        parts = [self._merge(kernel, given) for kernel in sorted(kernels)]
-        return ImportSummary(
-            sum(part.added for part in parts),
-            sum(part.replaced for part in parts),
-            sum(part.kept for part in parts),
-        )
+        changes: list[str] = []
 
-    def _merge(self, kernel: str, given: Entries) -> ImportSummary:
-        counts = {"added": 0, "replaced": 0, "kept": 0}
-
-        def merge(entries: Entries) -> Entries:
+        def merge(entries: Entries, kernel: str) -> Entries:
             merged = dict(entries)
             for digest, winner in given.items():
                 if winner.key.kernel == kernel:
-                    change = _compare(merged.get(digest), winner)
-                    counts[change] += 1
-                    merged[digest] = merged[digest] if change == "kept" else winner
+                    changes.append(_compare(merged.get(digest), winner))
+                    merged[digest] = merged[digest] if changes[-1] == "kept" else winner
             return merged
 
-        self._update(self.path(kernel), merge)
-        return ImportSummary(**counts)
+        for kernel in sorted({winner.key.kernel for winner in given.values()}):
+            self._update(self.path(kernel), partial(merge, kernel=kernel))
+        return ImportSummary(*map(changes.count, ("added", "replaced", "kept")))
 
     def _update(self, path: Path, change: Callable[[Entries], Entries]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

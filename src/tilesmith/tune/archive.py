@@ -16,7 +16,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.conditions import make_key
 from tilesmith.store.journal import Journal
 from tilesmith.store.key import StoreKey, digest_text, join_keys
-from tilesmith.store.lookup import WinnerScope, find_winner
+from tilesmith.store.lookup import find_winner, winner_key
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.winners import Winner, Winners
 from tilesmith.tune.case import Case
@@ -39,16 +39,15 @@ class Archive:
     def _conditions(self) -> StoreKey:
         keys = [make_key(case.bound, case.args, self._options.regime) for case in self._cases]
         multi = self._multi
-        if multi is None:
-            return keys[0]
-        return join_keys(keys, f"{multi.aggregation} {multi.relative_to} {multi.cache_tag or ''}")
+        tag = f"{multi.aggregation} {multi.relative_to} {multi.cache_tag or ''}" if multi else ""
+        return join_keys(keys, tag)
 
     @cached_property
     def key(self) -> StoreKey:
         """What winners of this search are stored under."""
         options = self._options
-        scope = WinnerScope(options.configs, options.overrides, options.is_deterministic)
-        return scope.narrow(self._conditions)
+        scope = (options.configs, options.overrides, options.is_deterministic)
+        return winner_key(self._conditions, *scope)
 
     @cached_property
     def _journal(self) -> Journal:
@@ -105,9 +104,7 @@ class Archive:
         is_worse = earlier is not None and earlier.median_ms < result.ms
         if not (result.is_disturbed and is_worse):
             note = f"{result.num_tried} configs in {result.seconds:.1f} s; {result.stop.value}"
-            self._winners.commit(
-                self.key, result.config, result.ms, spread=result.spread, note=note
-            )
+            self._winners.commit(self.key, result.config, result.ms, result.spread, note)
 
 
 def judge_text(options: TuneOptions) -> str:

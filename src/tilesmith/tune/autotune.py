@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import tilesmith.exc as errors
-from tilesmith.backends.table import BACKENDS
 from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line
@@ -24,7 +24,6 @@ from tilesmith.jit.runners import choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.settings import Settings
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.candidates import make_seeds
@@ -35,15 +34,15 @@ from tilesmith.tune.options import TuneOptions, options_from_settings, wants_sea
 from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
-from tilesmith.tune.runner_clients import AGGREGATIONS
-from tilesmith.tune.search.registry import find_method
+from tilesmith.tune.search.methods import find_method
 from tilesmith.tune.search_run import SearchPlan, run_search
-from tilesmith.tune.workers import Workers
-from tilesmith.tune.workspace import SINGLE, Goal
+from tilesmith.tune.workers import AGGREGATIONS, Workers
 
 LOG = logging.getLogger("tilesmith.autotune")
 RELATIVE_TO = (None, "default", "baseline")
 REFERENCE = "the reference interpreter"
+SINGLE = MultiRequest(TuneRequest())
+"""One set of arguments, whose times stand for themselves."""
 
 
 class Autotuner:
@@ -117,38 +116,32 @@ class Autotuner:
     ) -> Config | None:
         bound = cases[0].bound
         settings = bound.settings
+        name = bound.definition.name
         if settings.disallow_autotuning:
             variable = "TILESMITH_DISALLOW_AUTOTUNING"
-            raise errors.AutotuningDisallowedInEnvironment(
-                function=bound.definition.name, variable=variable
-            )
-        if bound.device.type not in BACKENDS.of(bound.target).device_types:
+            raise errors.AutotuningDisallowedInEnvironment(function=name, variable=variable)
+        if bound.device.type not in bound.definition.backends.of(bound.target).device_types:
             problem = f"its arguments are on {bound.device}, which does not run {bound.target} code"
-            raise errors.AutotuneError(function=bound.definition.name, problem=problem)
-        if settings.autotuner_fn is not None:
-            return _run_users_tuner(settings, cases[0])
+            raise errors.AutotuneError(function=name, problem=problem)
+        users: Any = settings.autotuner_fn
+        if users is not None:
+            # A factory of something with ``autotune()``, or a function that returns.
+            made = users(bound, cases[0].args)
+            found = made.autotune() if hasattr(made, "autotune") else made
+            return found if isinstance(found, Config) else Config.from_dict(found)
         note = find_method(options.method).note
         if note:
             LOG.warning("%s", note)
         deadline = Deadline(options.budget_s)
-        with Workers(cases, options, deadline) as workers:
-            result = run_search(self._plan(cases, options, multi), deadline, workers)
+        with ExitStack() as stack:
+            workers = Workers(cases, options, deadline, stack)
+            archive = Archive(cases, options, multi)
+            similar = archive.similar_configs()
+            seeds = make_seeds(bound.config_spec, options.seed_configs, similar)
+            listener = SafeListener([*choose_listeners(options), *self._watchers])
+            plan = SearchPlan(cases, options, seeds, archive, listener, multi or SINGLE)
+            result = run_search(plan, deadline, workers)
         return settle(bound, result)
-
-    def _plan(
-        self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None
-    ) -> SearchPlan:
-        archive = Archive(cases, options, multi)
-        spec = cases[0].bound.config_spec
-        return SearchPlan(
-            cases,
-            options,
-            make_seeds(spec, options.seed_configs, archive.similar_configs()),
-            archive,
-            SafeListener([*choose_listeners(options), *self._watchers]),
-            archive.num_known,
-            Goal(multi.aggregation, multi.relative_to) if multi else SINGLE,
-        )
 
     def _find_stored(
         self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None
@@ -177,7 +170,11 @@ def settle(bound: BoundKernel, result: TuneResult) -> Config | None:
         return result.config
     config = result.config
     if result.failures and result.stop is not StopReason.NO_RUNNER:
-        config = _find_safe(bound, result)
+        # The first Config of the fallback chain that has not failed; None: all have.
+        spec = bound.config_spec
+        failed = {outcome.config for outcome in result.failures}
+        chain = map(spec.normalize, spec.fallback_configs())
+        config = next((config for config in chain if config not in failed), None)
     bound.definition.warnings.warn(
         TuningFailed,
         loc=UNKNOWN,
@@ -186,22 +183,6 @@ def settle(bound: BoundKernel, result: TuneResult) -> Config | None:
         used=REFERENCE if config is None else config,
     )
     return config
-
-
-def _find_safe(bound: BoundKernel, result: TuneResult) -> Config | None:
-    """The first Config of the fallback chain that has not failed; None: all have."""
-    spec = bound.config_spec
-    failed = {outcome.config for outcome in result.failures}
-    chain = map(spec.normalize, spec.fallback_configs())
-    return next((config for config in chain if config not in failed), None)
-
-
-def _run_users_tuner(settings: Settings, case: Case) -> Config:
-    """The user's own: a factory of something with ``autotune()``, or a function that returns."""
-    make: Any = settings.autotuner_fn
-    made = make(case.bound, case.args)
-    found = made.autotune() if hasattr(made, "autotune") else made
-    return found if isinstance(found, Config) else Config.from_dict(found)
 
 
 def _form(spec: ConfigSpec) -> Hashable:

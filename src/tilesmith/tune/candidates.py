@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tilesmith.exc import InvalidConfig
@@ -37,41 +37,30 @@ def make_seeds(
     spec: ConfigSpec, given: Sequence[Config], known: Iterable[Config]
 ) -> tuple[Candidate, ...]:
     """Ranked, best first, none twice; what does not fit the kernel is left out and logged."""
+    ordered = [
+        *((config, "user") for config in given),
+        (spec.default_config(), DEFAULT_ORIGIN),
+        *((config, "journal") for config in known),
+        *((ranked.config, "model") for ranked in spec.ranked_configs(NUM_RANKED)),
+    ]
     seeds: dict[Config, Candidate] = {}
-    for config, origin in _ordered(spec, given, known):
-        normal = _normal(spec, config, origin)
-        if normal is not None and normal not in seeds:
+    for config, origin in ordered:
+        try:
+            normal = spec.normalize(config)
+        except InvalidConfig as error:
+            level = logging.WARNING if origin == "user" else logging.DEBUG
+            LOG.log(level, "a seed config (%s) is left out: %s", origin, str(error).splitlines()[0])
+            continue
+        if normal not in seeds:
             seeds[normal] = Candidate(normal, origin, spec.predict(normal).total_ms)
     return tuple(seeds.values())
-
-
-def _ordered(
-    spec: ConfigSpec, given: Sequence[Config], known: Iterable[Config]
-) -> Iterator[tuple[Config, str]]:
-    for config in given:
-        yield config, "user"
-    yield spec.default_config(), DEFAULT_ORIGIN
-    for config in known:
-        yield config, "journal"
-    for ranked in spec.ranked_configs(NUM_RANKED):
-        yield ranked.config, "model"
-
-
-def _normal(spec: ConfigSpec, config: Config, origin: str) -> Config | None:
-    try:
-        return spec.normalize(config)
-    except InvalidConfig as error:
-        level = logging.WARNING if origin == "user" else logging.DEBUG
-        LOG.log(level, "a seed config (%s) is left out: %s", origin, str(error).splitlines()[0])
-        return None
 
 
 class CandidateFilter:
     """Decides what becomes of candidates before they are built."""
 
     def __init__(self, context: TuneContext, tally: Tally) -> None:
-        self._context = context
-        self._tally = tally
+        self._context, self._tally = context, tally
         self.emitted: dict[Config, EmittedCandidate] = {}
         """All that were emitted: finalists are checked anew."""
 
@@ -99,16 +88,15 @@ class CandidateFilter:
         known = self._context.records.recall(candidate.config)
         if known is None or not known.verdict.is_timed:
             return known
-        # What the search gains is told against the default: its time must be of the same day.
-        is_default = candidate.origin == DEFAULT_ORIGIN
-        return None if is_default or self._is_promising(known) else known
-
-    def _is_promising(self, known: Outcome) -> bool:
-        """Whether to measure again: times of another day, or of another load, differ a little."""
+        # Times of another day, or of another load, differ a little: the promising are measured
+        # again. So is the default: what the search gains is told against it.
         best = self._tally.best
         if best is None or best.is_recalled:
-            return known.time_ms <= OLD_RECALL_RATIO * self._context.records.best_ms
-        return known.time_ms <= RECALL_RATIO * best.time_ms
+            limit_ms = OLD_RECALL_RATIO * self._context.records.best_ms
+        else:
+            limit_ms = RECALL_RATIO * best.time_ms
+        is_default = candidate.origin == DEFAULT_ORIGIN
+        return None if is_default or known.time_ms <= limit_ms else known
 
     def _submit(self, candidate: Candidate) -> Outcome | None:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
 from tilesmith.schedule.config import Config
@@ -60,7 +61,6 @@ class Builder(Protocol):
 
     def submit(self, emitted: EmittedCandidate) -> None:
         """Start to build, or put it in the queue."""
-        ...
 
     def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
         """What is done; waits for the first result at most that long."""
@@ -74,10 +74,6 @@ class Builder(Protocol):
     @property
     def num_jobs(self) -> int:
         """How many are built at a time."""
-        ...
-
-    def close(self) -> None:
-        """End all processes."""
         ...
 
 
@@ -102,32 +98,25 @@ class Runner(Protocol):
 
     def forget(self, key: str) -> None:
         """It will not be asked for again."""
-        ...
-
-    def close(self) -> None:
-        """End all processes."""
-        ...
 
 
 class Records(Protocol):
-    """What is known from earlier searches, and what later ones will know."""
+    """What is known from earlier searches, and what later ones will know: nothing, at first."""
 
     def recall(self, config: Config) -> Outcome | None:
         """The outcome of an earlier search under the same conditions."""
-        ...
+        return None
 
     @property
     def best_ms(self) -> float:
         """The best time among them; infinite if there is none."""
-        ...
+        return inf
 
     def append(self, outcome: Outcome) -> None:
         """Keep an outcome; a failure to do so is logged, not raised."""
-        ...
 
     def commit(self, result: TuneResult) -> None:
         """Store the winner, where later searches and first calls find it."""
-        ...
 
 
 @dataclass(frozen=True)

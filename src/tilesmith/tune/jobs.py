@@ -7,6 +7,7 @@ verdict CRASHED or HUNG.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ class Program:
     """Names the candidate in later jobs."""
     artifact: Artifact
     binding: Binding
+    launch: Callable[[Artifact], Callable[..., None]] | None = None
+    """The launcher that its backend has itself, if so: a function of a module, pickled by name."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -65,19 +66,16 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.is_requested = False
-        self._previous: Any = None
-        self._is_installed = False
+        self._restore = ExitStack()
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._note)
-            self._is_installed = True
+            previous: Any = signal.signal(signal.SIGINT, self._note)
+            self._restore.callback(signal.signal, signal.SIGINT, previous)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_installed:
-            signal.signal(signal.SIGINT, self._previous)
-            self._is_installed = False
+        self._restore.close()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.is_requested:

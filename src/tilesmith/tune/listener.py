@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from tilesmith.lab.listeners import SafeListeners
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.result import Final, TuneResult
-from tilesmith.tune.search.interface import Best
 
 MAX_ITEMS = 6
 """Of a list argument that are shown."""
@@ -47,6 +48,11 @@ class SearchStart:
     meaning: str = ""
     """What times stand for, if they are not those of one set of arguments."""
 
+    @property
+    def default(self) -> Config | None:
+        """The default Config, if it is among the seeds."""
+        return next((seed.config for seed in self.seeds if seed.origin == "default"), None)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -56,7 +62,7 @@ class Progress:
     budget_s: float
     num_tried: int
     generation: int
-    best: Best | None = None
+    best: Outcome | None = None
     num_in_flight: int = 0
     """Candidates being built or waiting to be timed."""
 
@@ -75,7 +81,7 @@ class Generation:
     min_ms: float = inf
     mid_ms: float = inf
     max_ms: float = inf
-    best: Best | None = None
+    best: Outcome | None = None
 
     @property
     def num_failed(self) -> int:
@@ -84,27 +90,22 @@ class Generation:
 
 
 class Listener(Protocol):
-    """Is told about one search."""
+    """Is told about one search; one that is derived from this need not listen to everything."""
 
     def on_start(self, start: SearchStart) -> None:
         """Before the first candidate."""
-        ...
 
     def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
         """After every candidate."""
-        ...
 
     def on_generation(self, generation: Generation) -> None:
         """After all candidates of a generation."""
-        ...
 
     def on_finals(self, final: Final) -> None:
         """After the finalists were measured side by side."""
-        ...
 
     def on_end(self, result: TuneResult) -> None:
         """At the end, however it came; also when a stored winner was found (then only this)."""
-        ...
 
 
 class SafeListener(SafeListeners[Listener]):
@@ -151,7 +152,9 @@ def space_size(spec: ConfigSpec) -> float:
 
 def _argument_text(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "stride"):
-        return _tensor_text(value)
+        dtype = str(value.dtype).removeprefix("torch.")
+        strides = "" if value.is_contiguous() else f" with strides {list(value.stride())}"
+        return f"{dtype}{list(value.shape)}{strides}"
     if isinstance(value, (list, tuple)):
         listed = [_argument_text(item) for item in value[:MAX_ITEMS]]
         more = ["…"] if len(value) > MAX_ITEMS else []
@@ -159,13 +162,6 @@ def _argument_text(value: Any) -> str:
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     return repr(value)
-
-
-def _tensor_text(tensor: Any) -> str:
-    """Type and shape; strides where they are not the obvious ones."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
-    return f"{dtype}{list(tensor.shape)}{strides}"
 
 
 @dataclass(frozen=True)
@@ -215,7 +211,7 @@ class History:
     @property
     def default(self) -> Config | None:
         """The Config that is taken without a search, if the search knew it."""
-        return default_of(self.start) if self.start else None
+        return self.start.default if self.start else None
 
     @property
     def default_ms(self) -> float | None:
@@ -245,21 +241,15 @@ class History:
         return [trial for trial in self.trials if trial.outcome.time_ms == inf]
 
 
-class EndListener(History):
+@dataclass
+class EndListener(Listener):
     """Tells one function how a search has ended."""
 
-    def __init__(self, tell: Callable[[TuneResult], object]) -> None:
-        super().__init__()
-        self._tell = tell
+    tell: Callable[[TuneResult], object]
 
+    @override
     def on_end(self, result: TuneResult) -> None:
-        """Tell it."""
-        self._tell(result)
-
-
-def default_of(start: SearchStart) -> Config | None:
-    """The default Config, if it is among the seeds."""
-    return next((seed.config for seed in start.seeds if seed.origin == "default"), None)
+        self.tell(result)
 
 
 def time_in_finals(config: Config | None, final: Final | None) -> float | None:

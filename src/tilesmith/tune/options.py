@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
-from tilesmith.tune.search.registry import METHODS
+from tilesmith.tune.search.methods import METHODS
 
 EFFORT_SECONDS = {"none": 0.0, "quick": 15.0, "full": 120.0}
 PREFIX = "autotune_"
@@ -86,23 +86,25 @@ class TuneOptions:
 def options_from_settings(
     settings: Settings, given: Mapping[str, Any] | None = None, budget_s: float | None = None
 ) -> TuneOptions:
-    """The options of a search.
+    """The options of a search, from the kernel's settings and the keywords of a call.
 
-    Args:
-        settings: the kernel's settings.
-        given: keywords of the call: settings (``autotune_`` may be left out), the name of a method
-            as ``method`` or ``algorithm``, and whatever that method takes.
-        budget_s: seconds, if the caller says so.
+    Those are settings (``autotune_`` may be left out), the name of a method as ``method`` or
+    ``algorithm``, and whatever that method takes.
     """
     settings, method_options = split_keywords(settings, given or {})
     values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
     log = settings.autotune_log
     is_said = any(name in (given or {}) for name in ("effort", "autotune_effort"))
     budget_s = choose_budget(settings, is_said=is_said) if budget_s is None else budget_s
-    _check_budget(budget_s)
+    given_s: object = budget_s  # callers are people, whatever types say
+    if isinstance(given_s, bool) or not isinstance(given_s, Real):
+        raise TypeError(f"budget={budget_s!r}: expected seconds, a number from 0 on")
+    budget_s = float(budget_s)
+    if not budget_s >= 0.0:
+        raise ValueError(f"a search cannot take {budget_s:g} seconds; expected 0 or more")
     return TuneOptions(
         **values,
-        budget_s=float(budget_s),
+        budget_s=budget_s,
         method_options=method_options,
         seed=settings.autotune_random_seed or 0,
         seed_configs=as_configs(settings.autotune_seed_configs),
@@ -111,15 +113,6 @@ def options_from_settings(
         is_forced=settings.force_autotune,
         log_path=None if log is None else Path(log),
     )
-
-
-def _check_budget(budget_s: object) -> None:
-    """Raise if it is no time that a search can take; callers are people, whatever types say."""
-    if isinstance(budget_s, bool) or not isinstance(budget_s, Real):
-        raise TypeError(f"budget={budget_s!r}: expected seconds, a number from 0 on")
-    seconds = float(budget_s)
-    if not seconds >= 0.0:
-        raise ValueError(f"a search cannot take {seconds:g} seconds; expected 0 or more")
 
 
 def choose_budget(settings: Settings, *, is_said: bool) -> float:
@@ -172,13 +165,8 @@ def as_configs(given: object) -> tuple[Config, ...]:
     """Configs from one or several Configs or dicts."""
     if given is None:
         return ()
-    items = [given] if isinstance(given, Mapping) else list(cast("Sequence[object]", given))
-    return tuple(map(_as_config, items))
-
-
-def _as_config(item: object) -> Config:
-    if isinstance(item, Config):
-        return item
-    if isinstance(item, Mapping):
-        return Config.from_dict(cast("Mapping[str, Any]", item))
-    raise TypeError(f"a Config or a dict is needed, found {type(item).__name__}")
+    items = [given] if isinstance(given, Mapping) else list(cast("Sequence[Any]", given))
+    for item in items:
+        if not isinstance(item, Mapping):
+            raise TypeError(f"a Config or a dict is needed, found {type(item).__name__}")
+    return tuple(item if isinstance(item, Config) else Config.from_dict(item) for item in items)

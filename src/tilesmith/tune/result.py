@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -165,13 +164,19 @@ def summarize_rejected(counts: Mapping[Verdict, int], failures: Sequence[Outcome
         "12 of 80 candidates were not used: 7 out of resources, 3 crashed, 2 wrong result (...)"
     """
     rejected = {verdict: n for verdict, n in counts.items() if not verdict.is_timed}
-    if not rejected:
+    num_rejected = sum(rejected.values())
+    if not num_rejected:
         return ""
-    ordered = sorted(rejected.items(), key=lambda item: -item[1])
-    parts = [f"{count} {verdict.value}{_worst(verdict, failures)}" for verdict, count in ordered]
+    # Of wrong results the first line of what was found: users will want to know how wrong.
+    wrong = [outcome.reason for outcome in failures if outcome.verdict is Verdict.WRONG]
+    example = next((f" (e.g. {reason.splitlines()[0]})" for reason in wrong if reason), "")
+    parts = [
+        f"{count} {verdict.value}{example if verdict is Verdict.WRONG else ''}"
+        for verdict, count in sorted(rejected.items(), key=lambda item: -item[1])
+    ]
+    verb = "was" if num_rejected == 1 else "were"
     total = sum(counts.values())
-    verb = "was" if sum(rejected.values()) == 1 else "were"
-    return f"{sum(rejected.values())} of {total} candidates {verb} not used: {', '.join(parts)}"
+    return f"{num_rejected} of {total} candidates {verb} not used: {', '.join(parts)}"
 
 
 def describe_total_failure(failures: Sequence[Outcome]) -> str:
@@ -179,20 +184,10 @@ def describe_total_failure(failures: Sequence[Outcome]) -> str:
     if not failures:
         return "no candidate was tried"
     lines = [f"none of {len(failures)} candidates can be used:"]
-    for verdict, count in Counter(outcome.verdict for outcome in failures).most_common():
-        example = next(outcome for outcome in failures if outcome.verdict is verdict)
-        lines.append(f"  {count:4d}  {verdict.value}, e.g. {example.config}")
-        lines += [f"        {line}" for line in example.reason.splitlines()[:MAX_LINES]]
+    for verdict, group in rejections(failures).items():
+        lines.append(f"  {len(group):4d}  {verdict.value}, e.g. {group[0].config}")
+        lines += [f"        {line}" for line in group[0].reason.splitlines()[:MAX_LINES]]
     return "\n".join(lines)
-
-
-def _worst(verdict: Verdict, failures: Sequence[Outcome]) -> str:
-    """For wrong results, the first line of what was found: users will want to know how wrong."""
-    if verdict is not Verdict.WRONG:
-        return ""
-    reasons = [outcome.reason for outcome in failures if outcome.verdict is verdict]
-    reason = next((reason.splitlines()[0] for reason in reasons if reason), "")
-    return f" (e.g. {reason})" if reason else ""
 
 
 def rejections(outcomes: Iterable[Outcome]) -> dict[Verdict, list[Outcome]]:

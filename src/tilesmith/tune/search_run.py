@@ -9,12 +9,14 @@ from math import prod
 from typing import Any, cast
 
 from tilesmith.exc import InvalidConfig
+from tilesmith.jit.tuner import MultiRequest
 from tilesmith.lab.workload.capture import CaptureError
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
+from tilesmith.tune.archive import Archive
 from tilesmith.tune.case import Case, make_user_check
-from tilesmith.tune.context import Records, RunnerLostError, TuneContext
+from tilesmith.tune.context import RunnerLostError, TuneContext
 from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import (
@@ -29,17 +31,16 @@ from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_
 from tilesmith.tune.runner.build import publish_program
 from tilesmith.tune.search.classic_searches import FiniteSearch
 from tilesmith.tune.search.interface import Search, SearchSpace
-from tilesmith.tune.search.registry import make_method
+from tilesmith.tune.search.methods import make_method
 from tilesmith.tune.tuner import Tuner
 from tilesmith.tune.workers import Workers
-from tilesmith.tune.workspace import SINGLE, Goal, Workspace
+from tilesmith.tune.workspace import Workspace
 
-Complexity = tuple[int, int, int, int, int, int, int]
 LOG = logging.getLogger("tilesmith.autotune")
 TRUSTED_ORIGINS = ("user", "given", "default")
 
 
-def complexity(config: Config, spec: ConfigSpec) -> Complexity:
+def complexity(config: Config, spec: ConfigSpec) -> tuple[int, ...]:
     """Smaller is simpler; compared in this order.
 
     Not what the kernel would run with anyway, keys away from their defaults, accesses that are not
@@ -69,23 +70,32 @@ class SearchPlan:
     cases: Sequence[Case]
     options: TuneOptions
     seeds: tuple[Candidate, ...]
-    records: Records
+    records: Archive
     listener: Listener
-    num_known: int = 0
-    goal: Goal = SINGLE
+    goal: MultiRequest
 
     @property
     def spec(self) -> ConfigSpec:
         """The specification all candidates follow."""
         return self.cases[0].bound.config_spec
 
+    @property
+    def meaning(self) -> str:
+        """What a time stands for, where it is not simply one."""
+        relative_to = self.goal.relative_to
+        if len(self.cases) == 1 and relative_to is None:
+            return ""
+        kind = "the largest" if self.goal.aggregation == "max" else "the geometric mean"
+        ratio = f", over the {relative_to}'s: 1 ms is as fast" if relative_to else ""
+        return f"{kind} of {len(self.cases)} sets of arguments{ratio}"
+
 
 def run_search(plan: SearchPlan, deadline: Deadline, workers: Workers) -> TuneResult:
     """Search; the result says what was found, or why nothing could be."""
     search = _make_search(plan)
     try:
-        with Workspace(plan.cases, plan.options, deadline, plan.goal, workers) as workspace:
-            result = _Run(plan, search, workspace, deadline).run()
+        workspace = Workspace(plan.cases, plan.options, deadline, plan.goal, workers)
+        result = _Run(plan, search, workspace, deadline).run()
     except (CaptureError, RunnerLostError) as error:
         result = TuneResult(
             plan.spec.default_config(),
@@ -129,18 +139,14 @@ class _Run:
     def run(self) -> TuneResult:
         """Search until something says stop."""
         result = self._tuner.run(self._finish)
-        if result.is_measured:
-            self._publish(result.config)
-        return result
-
-    def _publish(self, config: Config) -> None:
-        """Let the caller's process find what was built for the winner, and not build it again."""
-        emitted = self._tuner.find_emitted(config)
+        emitted = self._tuner.find_emitted(result.config) if result.is_measured else None
         try:
+            # The caller's process finds what was built for the winner, and need not build it again.
             for program in emitted.programs if emitted else ():
                 publish_program(program, self._plan.options.cache_dir)
         except Exception as error:  # it will be built again, that is all
             LOG.debug("the winner's code is not published: %s", error)
+        return result
 
     def _prepare(self) -> SearchStart:
         self._judge = self._workspace.prepare()
@@ -162,10 +168,10 @@ class _Run:
             judge_reason=self._judge.reason,
             seeds=given or plan.seeds,
             roofline_ms=self._tuner.roofline_ms,
-            num_known=plan.num_known,
+            num_known=plan.records.num_known,
             space_size=len(given) or space_size(plan.spec),
             arguments="; ".join(arguments_text(parameters, case.args) for case in plan.cases),
-            meaning=plan.goal.text(len(plan.cases)),
+            meaning=plan.meaning,
         )
 
     def _find_dependence(self, candidate: Candidate) -> str:
@@ -177,7 +183,16 @@ class _Run:
         kept = True if keep is None else keep(config)
         if kept is None or isinstance(kept, bool):
             return config if kept else None
-        return config if kept is config else self._plan.spec.normalize(_filtered(kept))
+        if kept is config:
+            return config
+        try:
+            (other,) = as_configs([kept])
+        except TypeError:
+            raise TypeError(
+                f"autotune_config_filter returned {type(kept).__name__}; expected the Config to "
+                "try (or True), or None (or False) to leave it out"
+            ) from None
+        return self._plan.spec.normalize(other)
 
     def _finish(self, stop: StopReason, final: Final | None, problem: str) -> TuneResult:
         plan, tally = self._plan, self._tuner.tally
@@ -201,37 +216,22 @@ class _Run:
             disturbed=self._workspace.disturbed,
         )
         if final is not None:
-            return self._with_winner(result, final)
+            winner = final.winner
+            found = tally.find(winner.config)
+            return replace(
+                result,
+                config=winner.config,
+                ms=winner.median_ms,
+                spread=winner.spread,
+                noise=final.noise,
+                ties=len(final.ties) - 1,
+                predicted_ms=found.candidate.predicted_ms if found else None,
+            )
         missing = "a candidate" if tally.best is None else "the default config"
         cause = f"{stop.value} before {missing} was measured"
         if tally.failures and tally.best is None:
             cause = describe_total_failure(tally.failures)
         return replace(result, problem=problem or cause)
-
-    def _with_winner(self, result: TuneResult, final: Final) -> TuneResult:
-        winner = final.winner
-        found = self._tuner.tally.find(winner.config)
-        return replace(
-            result,
-            config=winner.config,
-            ms=winner.median_ms,
-            spread=winner.spread,
-            noise=final.noise,
-            ties=len(final.ties) - 1,
-            predicted_ms=found.candidate.predicted_ms if found else None,
-        )
-
-
-def _filtered(kept: object) -> Config:
-    """What a filter wants to be tried instead."""
-    try:
-        (config,) = as_configs([kept])
-    except TypeError:
-        raise TypeError(
-            f"autotune_config_filter returned {type(kept).__name__}; expected the Config to try "
-            "(or True), or None (or False) to leave it out"
-        ) from None
-    return config
 
 
 def _make_search(plan: SearchPlan) -> Search:
@@ -264,11 +264,10 @@ def make_obstacle_finder(spec: ConfigSpec) -> Callable[[Candidate], str]:
     may_spill = spec.feasibility(spec.default_config()) is not None
 
     def find(candidate: Candidate) -> str:
-        problem = None
-        if candidate.origin not in TRUSTED_ORIGINS:
-            problem = spec.feasibility(candidate.config)
+        is_trusted = candidate.origin in TRUSTED_ORIGINS
+        problem = "" if is_trusted else spec.feasibility(candidate.config) or ""
         if problem and may_spill and spec.resources(spec.settle(candidate.config)).can_be_built:
             return ""
-        return problem or ""
+        return problem
 
     return find

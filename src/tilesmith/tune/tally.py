@@ -11,7 +11,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
-from tilesmith.tune.search.interface import Best, Search
+from tilesmith.tune.search.interface import Search
 
 
 class Tally:
@@ -41,11 +41,6 @@ class Tally:
         return outcome.time_ms < best.time_ms
 
     @property
-    def best_entry(self) -> Best | None:
-        """The best so far, for progress lines."""
-        return Best(self.best.config, self.best.time_ms) if self.best else None
-
-    @property
     def counts(self) -> dict[Verdict, int]:
         """How often each verdict was given."""
         return count_verdicts(self.outcomes)
@@ -55,29 +50,20 @@ class Tally:
         """Candidates without a time."""
         return [outcome for outcome in self.outcomes if not outcome.verdict.is_timed]
 
-    @property
-    def num_in_generation(self) -> int:
-        """Outcomes since the last summary."""
-        return len(self._generation)
-
     def find(self, config: Config) -> Outcome | None:
         """The outcome of a Config, if it was tried."""
         return next((o for o in self.outcomes if o.config == config), None)
 
-    def close_generation(self, number: int, elapsed_s: float) -> Generation:
-        """The summary of the outcomes since the last one."""
+    def close_generation(self, number: int, elapsed_s: float) -> Generation | None:
+        """The summary of the outcomes since the last one; None if there are none."""
         outcomes, self._generation = self._generation, []
+        if not outcomes:
+            return None
         times = sorted(o.time_ms for o in outcomes if o.verdict.is_timed)
+        marks = (times[0], median(times), times[-1]) if times else (inf, inf, inf)
         num_replaced, self._num_replaced = self._num_replaced, 0
-        return Generation(
-            number,
-            elapsed_s,
-            len(outcomes),
-            num_replaced,
-            count_verdicts(outcomes),
-            *((times[0], median(times), times[-1]) if times else (inf, inf, inf)),
-            best=self.best_entry,
-        )
+        counts = (len(outcomes), num_replaced, count_verdicts(outcomes))
+        return Generation(number, elapsed_s, *counts, *marks, self.best)
 
 
 def count_verdicts(outcomes: Sequence[Outcome]) -> dict[Verdict, int]:
@@ -91,13 +77,11 @@ class ProgressReporter:
     def __init__(
         self, search: Search, tally: Tally, listener: Listener, deadline: Deadline
     ) -> None:
-        self._search = search
-        self._tally = tally
-        self._listener = listener
-        self._deadline = deadline
-        self._budget_s = deadline.budget_s
+        self._search, self._tally, self._listener = search, tally, listener
+        self._deadline, self._budget_s = deadline, deadline.budget_s
         self._generation = 0
         self._early: list[tuple[Outcome, int]] | None = []
+        """What comes before the start is told; None afterwards."""
 
     def start(self, start: SearchStart) -> None:
         """Tell that the search begins, and then what was known before it did."""
@@ -111,15 +95,9 @@ class ProgressReporter:
         if self._early is not None:
             self._early.append((outcome, num_in_flight))
             return
-        progress = Progress(
-            self._deadline.elapsed_s,
-            self._budget_s,
-            len(self._tally.outcomes),
-            self._generation,
-            self._tally.best_entry,
-            num_in_flight,
-        )
-        self._listener.on_outcome(outcome, progress)
+        elapsed_s, num_tried = self._deadline.elapsed_s, len(self._tally.outcomes)
+        place = (elapsed_s, self._budget_s, num_tried, self._generation)
+        self._listener.on_outcome(outcome, Progress(*place, self._tally.best, num_in_flight))
         self.note_generation()
 
     def note_generation(self) -> None:
@@ -130,6 +108,6 @@ class ProgressReporter:
 
     def close_generation(self) -> None:
         """Sum up the last one."""
-        if self._tally.num_in_generation:
-            summary = self._tally.close_generation(self._generation, self._deadline.elapsed_s)
+        summary = self._tally.close_generation(self._generation, self._deadline.elapsed_s)
+        if summary is not None:
             self._listener.on_generation(summary)

@@ -5,16 +5,24 @@ A candidate is dropped when its samples show that it is slower than the best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import accumulate
 from math import inf
 
 from tilesmith.measure.statistics import chance_of_ranks, median, summarize
-from tilesmith.store.outcome import UNKNOWN_RESOURCES, Candidate, Outcome, Resources, Verdict
-from tilesmith.tune.context import EmittedCandidate, NoTimeError, Runner, Samples, TrialFailedError
+from tilesmith.store.outcome import UNKNOWN_RESOURCES, Outcome, Verdict
+from tilesmith.tune.context import (
+    EmittedCandidate,
+    NoTimeError,
+    Samples,
+    TrialFailedError,
+    TuneContext,
+)
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.limits import Deadline
+from tilesmith.tune.options import TuneOptions
 
 MIN_SAMPLES = 8
 """Even of slow candidates that many are taken before time is looked at."""
@@ -47,13 +55,21 @@ class Elimination:
 
     def repeats(self, num_samples: int) -> int:
         """The size of the next batch; 0 when there is none."""
-        return next((size for size, end in self._ends() if num_samples < end), 0)
+        ends = zip(self.batches, accumulate(self.batches))
+        return next((size for size, end in ends if num_samples < end), 0)
 
     def decide(self, candidate: Sequence[float], best: Sequence[float]) -> Decision:
         """Judge the samples so far; ``best`` was measured alongside (or is empty: no best yet)."""
-        if best and self._is_slower(candidate, best):
+        undecided = Decision.CONTINUE if self.repeats(len(candidate)) else Decision.KEEP
+        if not best:
+            return undecided
+        if min(candidate) > self.clear_ratio * median(best):
             return Decision.DROP
-        return Decision.CONTINUE if self.repeats(len(candidate)) else Decision.KEEP
+        allowed = [sample * (1.0 + self.margin) for sample in best]
+        if median(candidate) <= median(allowed):
+            return undecided
+        is_slower = chance_of_ranks(candidate, allowed) < self.significance
+        return Decision.DROP if is_slower else undecided
 
     def is_hopeless(self, first_ms: float, best_ms: float) -> bool:
         """Whether a single rough time is so bad that two more samples may settle it."""
@@ -62,29 +78,6 @@ class Elimination:
     def confirms_hopeless(self, candidate: Sequence[float], best_ms: float) -> bool:
         """Whether every further sample of a hopeless candidate is bad as well."""
         return min(candidate) > self.confirmed_ratio * best_ms
-
-    def _is_slower(self, candidate: Sequence[float], best: Sequence[float]) -> bool:
-        if min(candidate) > self.clear_ratio * median(best):
-            return True
-        allowed = [sample * (1.0 + self.margin) for sample in best]
-        if median(candidate) <= median(allowed):
-            return False
-        return chance_of_ranks(candidate, allowed) < self.significance
-
-    def _ends(self) -> Iterator[tuple[int, int]]:
-        end = 0
-        for size in self.batches:
-            end += size
-            yield size, end
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long one trial may take."""
-
-    run_timeout_s: float = 30.0
-    sampling_s: float = 0.5
-    """No further batch of samples is started after this."""
 
 
 @dataclass
@@ -107,27 +100,21 @@ class Incumbent:
 class Trials:
     """Runs trials one after the other and keeps the incumbent."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        deadline: Deadline,
-        limits: Limits,
-        rule: Elimination | None = None,
-        find_fault: Callable[[Candidate], str] | None = None,
-    ) -> None:
-        self.incumbent: Incumbent | None = None
+    def __init__(self, context: TuneContext, deadline: Deadline, options: TuneOptions) -> None:
         self.is_out_of_time = False
         """Whether there is no time left to run anything, though the search may not be over."""
-        self._runner = runner
+        self._incumbent: Incumbent | None = None
+        self._runner = context.runner
+        self._find_fault = context.find_fault
         self._deadline = deadline
-        self._limits = limits
-        self._rule = rule or Elimination()
-        self._find_fault = find_fault
-        """What the user has against the results of a candidate that runs."""
+        self._run_timeout_s = options.run_timeout_s
+        self._sampling_s = max(0.2, options.budget_s / 50)
+        """No further batch of samples is started after this."""
+        self._rule = Elimination()
 
     def run(self, emitted: EmittedCandidate, built: BuildReply) -> Outcome | None:
         """What becomes of a candidate; None if time ran out before that is known."""
-        outcome = _failure(emitted, built.verdict, built.reason, built)
+        outcome = _outcome(emitted, built.verdict, built.reason, built)
         if built.verdict is not Verdict.OK:
             return outcome
         try:
@@ -159,7 +146,7 @@ class Trials:
             fault = self._find_fault(emitted.candidate)
             reply = replace(reply, verdict=Verdict.WRONG, reason=fault) if fault else reply
         if reply.verdict is not Verdict.OK:
-            return _failure(emitted, reply.verdict, reply.reason, built, reply)
+            return _outcome(emitted, reply.verdict, reply.reason, built, reply)
         series = _Series()
         if partner is not None and self._rule.is_hopeless(reply.first_ms, partner.first_ms):
             samples = self.time([emitted.key], self._rule.num_hopeless_samples)
@@ -180,7 +167,7 @@ class Trials:
             samples = self.time(keys, repeats)
             series.own += samples[0]
             series.best += samples[1] if partner is not None else ()
-            is_long = self._deadline.elapsed_s - started > self._limits.sampling_s
+            is_long = self._deadline.elapsed_s - started > self._sampling_s
             if self._deadline.is_over or (is_long and len(series.own) >= MIN_SAMPLES):
                 return
             decision = self._rule.decide(series.own, series.best)
@@ -199,61 +186,44 @@ class Trials:
         is_dropped = summary.median > best_ms and (
             not series.best or self._rule.decide(series.own, series.best) is Decision.DROP
         )
+        dropped = emitted.key
         if summary.median < best_ms:
-            self._replace_incumbent(Incumbent(emitted, summary.median, reply.first_ms))
-        else:
-            self._runner.forget(emitted.key)
-        return Outcome(
-            emitted.candidate,
-            Verdict.SLOWER if is_dropped else Verdict.OK,
-            f"{summary.median / best_ms:.2f} times the best" if is_dropped else "",
-            tuple(series.own),
-            summary.median,
-            summary.low,
-            summary.high,
-            built.seconds,
-            _resources(built, reply),
+            dropped = self._incumbent.emitted.key if self._incumbent else ""
+            self._incumbent = Incumbent(emitted, summary.median, reply.first_ms)
+        if dropped:
+            self._runner.forget(dropped)
+        verdict = Verdict.SLOWER if is_dropped else Verdict.OK
+        reason = f"{summary.median / best_ms:.2f} times the best" if is_dropped else ""
+        return replace(
+            _outcome(emitted, verdict, reason, built, reply),
+            samples_ms=tuple(series.own),
+            median_ms=summary.median,
+            low_ms=summary.low,
+            high_ms=summary.high,
         )
-
-    def _replace_incumbent(self, incumbent: Incumbent) -> None:
-        if self.incumbent is not None:
-            self._runner.forget(self.incumbent.emitted.key)
-        self.incumbent = incumbent
 
     def _partner(self) -> Incumbent | None:
         """The incumbent, known to the runner; after a crash it is checked again."""
-        if self.incumbent is not None and not self._is_restored(self.incumbent.emitted):
-            self.incumbent = None
-        return self.incumbent
-
-    def _is_restored(self, emitted: EmittedCandidate) -> bool:
         try:
-            return self.restore(emitted)
+            if self._incumbent is not None and not self.restore(self._incumbent.emitted):
+                self._incumbent = None
         except TrialFailedError:
-            return False
+            self._incumbent = None
+        return self._incumbent
 
     @property
     def _timeout(self) -> float:
-        return self._deadline.cap(self._limits.run_timeout_s)
+        return self._deadline.cap(self._run_timeout_s)
 
 
-def _failure(
+def _outcome(
     emitted: EmittedCandidate,
     verdict: Verdict,
     reason: str,
     built: BuildReply,
     reply: CheckReply | None = None,
 ) -> Outcome:
-    return Outcome(
-        emitted.candidate,
-        verdict,
-        reason,
-        build_s=built.seconds,
-        resources=_resources(built, reply),
-    )
-
-
-def _resources(built: BuildReply, reply: CheckReply | None) -> Resources:
+    resources = built.resources
     if reply is not None and reply.resources != UNKNOWN_RESOURCES:
-        return reply.resources
-    return built.resources
+        resources = reply.resources
+    return Outcome(emitted.candidate, verdict, reason, build_s=built.seconds, resources=resources)

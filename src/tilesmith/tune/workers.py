@@ -1,33 +1,241 @@
-"""The processes of one search: a build server, and for each case a runner.
+"""The processes of one search: a build server, and for each case a runner; several count as one.
 
 A candidate is one build job for each of its programs.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import astuple, dataclass, field, replace
+from statistics import geometric_mean
 from typing import Any
 
-from typing_extensions import Self
-
 from tilesmith.backends.interface import TuningNeeds
-from tilesmith.backends.table import BACKENDS
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
-from tilesmith.lab.processes.channel import ChildTimeout, ErrorReply
-from tilesmith.lab.processes.idle import StartParameters, idle_processes, start_parameters
+from tilesmith.lab.processes.channel import (
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    ChildUnavailable,
+    ErrorReply,
+)
+from tilesmith.lab.processes.child import RestartingChild
+from tilesmith.lab.processes.idle import idle_processes, start_parameters
+from tilesmith.measure.statistics import median
+from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict
 from tilesmith.tune.case import Case
-from tilesmith.tune.context import EmittedCandidate
-from tilesmith.tune.jobs import BuildReply
+from tilesmith.tune.context import (
+    EmittedCandidate,
+    NoTimeError,
+    RunnerLostError,
+    Samples,
+    TrialFailedError,
+)
+from tilesmith.tune.jobs import (
+    BuildReply,
+    CheckJob,
+    CheckReply,
+    ForgetJob,
+    PrepareJob,
+    PrepareReply,
+    ReleaseJob,
+    TimeJob,
+    TimeReply,
+)
 from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.runner_clients import RunnerClient
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
 POSTPONE_TORCH = "tilesmith.tune.runner.late_torch:postpone_torch"
+RUNNER_MODULE = "tilesmith.tune.runner.main"
+START_TIMEOUT_S = 120.0
+FORGET_TIMEOUT_S = 10.0
+RELEASE_TIMEOUT_S = 2.0
+"""A process that takes longer is ended rather than kept for the next search."""
+HARMLESS = (Verdict.OK, Verdict.OUT_OF_RESOURCES, Verdict.OUT_OF_MEMORY)
+"""Verdicts on candidates that have not written where they should not."""
+RESTART_S = 2.0
+"""With less time than this left, a runner that died is not started again."""
+TIMING_SHARE = 0.5
+"""Of the time allowed for a job, what the rounds may take: the rest is for the slowest of them."""
+
+
+def _environment(options: TuneOptions) -> dict[str, str]:
+    return {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
+
+
+class RunnerClient:
+    """Asks one runner process; its programs are those of one workload."""
+
+    def __init__(self, options: TuneOptions, deadline: Deadline, device: str) -> None:
+        self._deadline = deadline
+        self._regime = options.regime
+        self._known: set[str] = set()
+        self._known_start = 0
+        self.disturbances: list[bool] = []
+        """Of each request for times, whether others had the cores meanwhile."""
+        arguments, environment = () if device == "cpu" else (device,), _environment(options)
+        self._parameters = start_parameters("runner", (RUNNER_MODULE, arguments), environment)
+        self._client: RestartingChild = idle_processes().take(self._parameters) or RestartingChild(
+            RUNNER_MODULE, environment, is_bare=True, arguments=arguments
+        )
+        self._client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
+        self._client.start()
+        self._first_start = self._client.num_starts
+        self._is_trusted = True
+        """Whether nothing has run in the process that may have harmed it."""
+
+    @property
+    def ready_at(self) -> float:
+        """When the process came up, by ``time.monotonic``."""
+        return self._client.ready_at
+
+    def announce(self, job: PrepareJob) -> None:
+        """Send the workload ahead: the process prepares it while nobody waits yet."""
+        self._client.send_ahead(job)
+
+    def prepare(self, job: PrepareJob, timeout_s: float) -> PrepareReply:
+        """Have the process load a workload and work out the reference."""
+        reply = self._ask(lambda: self._client.prepare(job, timeout_s))
+        if isinstance(reply, ErrorReply):
+            raise RunnerLostError(f"the workload cannot be prepared: {reply.reason}")
+        return reply
+
+    def check(self, job: CheckJob, timeout_s: float) -> CheckReply:
+        """Run a program once and judge it."""
+        reply = self._ask(lambda: self._client.request(job, timeout_s))
+        if isinstance(reply, ErrorReply):
+            return CheckReply(Verdict.RUN_ERROR, reply.reason)
+        if reply.verdict is Verdict.OK:
+            self._keep_current()
+            self._known.add(job.program.key)
+        self._is_trusted &= reply.verdict in HARMLESS
+        return reply
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """Time programs that were checked."""
+        job = TimeJob(tuple(keys), repeats, self._regime, TIMING_SHARE * timeout_s)
+        reply: TimeReply | ErrorReply = self._ask(lambda: self._client.request(job, timeout_s))
+        if isinstance(reply, ErrorReply):
+            raise TrialFailedError(Verdict.RUN_ERROR, reply.reason)
+        self.disturbances.append(reply.is_disturbed)
+        return reply.samples_ms
+
+    def knows(self, key: str) -> bool:
+        """Whether the process that runs now has checked it."""
+        self._keep_current()
+        return self._client.is_alive and key in self._known
+
+    def forget(self, key: str) -> None:
+        """Have the process drop a program that will not be timed again."""
+        if self.knows(key):
+            self._known.discard(key)
+            with suppress(TrialFailedError, RunnerLostError):
+                self._ask(lambda: self._client.request(ForgetJob((key,)), FORGET_TIMEOUT_S))
+
+    def close(self) -> None:
+        """End the process, or keep it for the next search if it is as good as new."""
+        if self._is_trusted and self._client.num_starts == self._first_start and self._release():
+            idle_processes().park(self._parameters, self._client)
+        else:
+            self._client.close()
+
+    def _release(self) -> bool:
+        """Have the process drop all it holds; whether it did."""
+        self._client.forget_preparation()
+        with suppress(ChildError, ValueError):
+            is_ready = self._client.is_ready
+            return is_ready and self._client.request(ReleaseJob(), RELEASE_TIMEOUT_S) is None
+        return False
+
+    def _keep_current(self) -> None:
+        """What an earlier process knew is lost."""
+        if self._known_start != self._client.num_starts:
+            self._known.clear()
+            self._known_start = self._client.num_starts
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        self._await_ready()
+        try:
+            return request()
+        except (ChildTimeout, ChildDied) as failure:
+            verdict = Verdict.HUNG if isinstance(failure, ChildTimeout) else Verdict.CRASHED
+            raise TrialFailedError(verdict, failure.reason) from failure
+        except ChildUnavailable as failure:
+            if self._deadline.is_past:
+                raise NoTimeError("the budget is used up") from failure
+            raise RunnerLostError(str(failure)) from failure
+
+    def _await_ready(self) -> None:
+        """Wait for a process that is starting, but not beyond the end of the search."""
+        client, deadline = self._client, self._deadline
+        if client.is_ready:
+            return
+        if client.num_starts > 1 and deadline.cap(RESTART_S) < RESTART_S:
+            raise NoTimeError("there is no time to start a runner again")
+        client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
+        try:
+            client.await_ready()
+        except ChildError as failure:
+            # If there is time, the request will try once more and say what is wrong.
+            if deadline.is_past:
+                raise NoTimeError("the budget is used up") from failure
+
+
+class JointRunner:
+    """Several workloads as one: a candidate must be right on all, and its time is one number."""
+
+    def __init__(
+        self, runners: Sequence[RunnerClient], aggregate: Callable[[Sequence[float]], float]
+    ) -> None:
+        self._runners = runners
+        self._aggregate = aggregate
+        self.weights = [1.0] * len(runners)
+        """Times of each workload are divided by these."""
+
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
+        """The first reply that is not OK, else the joint one."""
+        replies: list[CheckReply] = []
+        for number, (runner, job) in enumerate(zip(self._runners, emitted.checks)):
+            reply = runner.check(job, timeout_s)
+            if reply.verdict is not Verdict.OK:
+                where = f" (workload {number})" if len(self._runners) > 1 else ""
+                return replace(reply, reason=f"{reply.reason}{where}")
+            replies.append(reply)
+        return replace(replies[0], first_ms=self._join([reply.first_ms for reply in replies]))
+
+    def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
+        """The n-th sample of a candidate is made of its n-th samples on all workloads."""
+        if len(self._runners) == 1 and self.weights == [1.0]:
+            return self._runners[0].time(keys, repeats, timeout_s)
+        per_runner = [runner.time(keys, repeats, timeout_s) for runner in self._runners]
+        return tuple(tuple(map(self._join, zip(*series))) for series in zip(*per_runner))
+
+    def knows(self, key: str) -> bool:
+        """Whether all know it."""
+        return all(runner.knows(key) for runner in self._runners)
+
+    def forget(self, key: str) -> None:
+        """Drop it everywhere."""
+        for runner in self._runners:
+            runner.forget(key)
+
+    def time_apart(self, key: str, repeats: int, timeout_s: float) -> list[float]:
+        """The median of a candidate on each workload, in milliseconds."""
+        return [median(runner.time([key], repeats, timeout_s)[0]) for runner in self._runners]
+
+    def _join(self, times_ms: Sequence[float]) -> float:
+        return self._aggregate([time / weight for time, weight in zip(times_ms, self.weights)])
+
+
+def geomean(times_ms: Sequence[float]) -> float:
+    """The geometric mean; 0 if any is."""
+    return geometric_mean(times_ms) if min(times_ms) > 0.0 else 0.0
+
+
+AGGREGATIONS: Mapping[str, Callable[[Sequence[float]], float]] = {"geomean": geomean, "max": max}
 
 
 @dataclass
@@ -40,12 +248,23 @@ class _Pending:
 
 
 class PoolBuilder:
-    """A builder that works through a pool of processes."""
+    """A builder that works through a pool of processes, ``num_jobs`` programs at a time.
 
-    def __init__(self, pool: BuildPool, num_jobs: int, parameters: StartParameters) -> None:
-        self._pool = pool
-        self._num_jobs = num_jobs
-        self._parameters = parameters
+    The pool's server starts in the background now, or was kept from before.
+    """
+
+    def __init__(self, options: TuneOptions, needs: TuningNeeds) -> None:
+        self.num_jobs = options.build_jobs or max(1, count_cores() - 1)
+        timeout_s, preload = options.build_timeout_s, find_preloads(needs)
+        details = (BUILD_FUNCTION, self.num_jobs, timeout_s, preload)
+        self._parameters = start_parameters("builder", details, _environment(options))
+        self._pool: BuildPool = idle_processes().take(self._parameters) or BuildPool(
+            BUILD_FUNCTION,
+            jobs=self.num_jobs,
+            timeout_s=timeout_s,
+            preload=preload,
+            environment=_environment(options),
+        )
         self.first_done_at: float | None = None
         """When the first program was built, by ``time.monotonic``."""
         self._pending: dict[str, _Pending] = {}
@@ -75,11 +294,6 @@ class PoolBuilder:
         """Candidates that were not collected."""
         return len(self._pending)
 
-    @property
-    def num_jobs(self) -> int:
-        """How many programs are built at a time."""
-        return self._num_jobs
-
     def close(self) -> None:
         """Drop what is pending; the server is kept for the next search, or ends."""
         self._pending.clear()
@@ -87,34 +301,9 @@ class PoolBuilder:
         idle_processes().park(self._parameters, self._pool)
 
 
-def start_builder(
-    num_jobs: int | None, timeout_s: float, environment: Mapping[str, str], needs: TuningNeeds
-) -> PoolBuilder:
-    """A builder whose server starts in the background now, or was kept from before."""
-    jobs = num_jobs or max(1, num_cores() - 1)
-    preload = find_preloads(needs)
-    parameters = start_parameters(
-        "builder", (BUILD_FUNCTION, jobs, timeout_s, preload), environment
-    )
-    pool = idle_processes().take(parameters) or BuildPool(
-        BUILD_FUNCTION,
-        jobs=jobs,
-        timeout_s=timeout_s,
-        preload=preload,
-        environment=environment,
-    )
-    return PoolBuilder(pool, jobs, parameters)
-
-
 def find_preloads(needs: TuningNeeds) -> tuple[str, ...]:
     """What processes that build import, or call, before their jobs."""
     return (*((POSTPONE_TORCH,) if needs.builds_without_torch else ()), *needs.preloads)
-
-
-def num_cores() -> int:
-    """Processors that this process may use."""
-    affinity: Any = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def read_build(outcome: BuildOutcome) -> BuildReply:
@@ -122,11 +311,10 @@ def read_build(outcome: BuildOutcome) -> BuildReply:
     reply = outcome.reply
     if isinstance(reply, BuildReply):
         return reply
-    if isinstance(reply, ErrorReply):
-        return BuildReply(Verdict.BUILD_ERROR, reply.reason, outcome.seconds)
     is_late = isinstance(reply, ChildTimeout) and reply.stage == "job"
     verdict = Verdict.BUILD_TIMEOUT if is_late else Verdict.BUILD_ERROR
-    return BuildReply(verdict, str(reply), outcome.seconds)
+    reason = reply.reason if isinstance(reply, ErrorReply) else str(reply)
+    return BuildReply(verdict, reason, outcome.seconds)
 
 
 def _merge(replies: Sequence[BuildReply]) -> BuildReply:
@@ -134,40 +322,25 @@ def _merge(replies: Sequence[BuildReply]) -> BuildReply:
     failed = [reply for reply in replies if reply.verdict is not Verdict.OK]
     if failed or len(replies) == 1:
         return (failed or list(replies))[0]
+    used = [astuple(reply.resources) for reply in replies]
+    most = [max((n for n in column if n is not None), default=None) for column in zip(*used)]
     seconds = sum(reply.seconds for reply in replies)
-    return BuildReply(Verdict.OK, "", seconds, _largest([r.resources for r in replies]))
-
-
-def _largest(used: Sequence[Resources]) -> Resources:
-    def most(name: str) -> int | None:
-        known = [value for item in used if (value := getattr(item, name)) is not None]
-        return max(known, default=None)
-
-    return Resources(most("shared_bytes"), most("registers"), most("spills"))
+    return BuildReply(Verdict.OK, "", seconds, Resources(*most))
 
 
 class Workers:
-    """Who builds and who runs candidates."""
+    """Who builds and who runs candidates; all end, or are parked, with ``stack``."""
 
-    def __init__(self, cases: Sequence[Case], options: TuneOptions, deadline: Deadline) -> None:
-        environment = {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
-        needs = BACKENDS.of(cases[0].bound.target).tuning
+    def __init__(
+        self, cases: Sequence[Case], options: TuneOptions, deadline: Deadline, stack: ExitStack
+    ) -> None:
+        self.stack = stack
+        bound = cases[0].bound
+        self.needs = bound.definition.backends.of(bound.target).tuning
         self.runners: list[RunnerClient] = []
-        with ExitStack() as stack:
-            # Runners first: they take longest to come up.
-            for case in cases:
-                device = str(case.bound.device)
-                runner = RunnerClient(environment, deadline, regime=options.regime, device=device)
-                stack.callback(runner.close)
-                self.runners.append(runner)
-            self.builder = start_builder(
-                options.build_jobs, options.build_timeout_s, environment, needs
-            )
-            stack.callback(self.builder.close)
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        # Runners first: they take longest to come up.
+        for case in cases:
+            self.runners.append(RunnerClient(options, deadline, str(case.bound.device)))
+            stack.callback(self.runners[-1].close)
+        self.builder = PoolBuilder(options, self.needs)
+        stack.callback(self.builder.close)

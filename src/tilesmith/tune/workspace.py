@@ -1,30 +1,25 @@
 """What one search works with: workloads captured in files, and the processes that load them.
 
-The files are gone when the workspace is left; the processes belong to Workers.
+Both go with the workers' stack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import Self
-
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.table import BACKENDS
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.tuner import MultiRequest
 from tilesmith.lab.workload.binding import Binding, TensorRef
-from tilesmith.lab.workload.capture import Captured, capture
+from tilesmith.lab.workload.capture import Captured, capture, save_expected, workload_folder
 from tilesmith.lab.workload.results import copy_arguments, time_function
-from tilesmith.lab.workload.saving import save, save_expected, workload_folder
 from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
@@ -34,8 +29,7 @@ from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
 from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import Timeline
-from tilesmith.tune.runner_clients import AGGREGATIONS, JointRunner, RunnerClient
-from tilesmith.tune.workers import Workers
+from tilesmith.tune.workers import AGGREGATIONS, JointRunner, RunnerClient, Workers
 
 REFERENCE_SHARE = 0.3
 """Of the budget, at most, for the interpreter."""
@@ -44,31 +38,6 @@ LOADING_S = 30.0
 """For putting a workload onto its device, besides the time for the reference."""
 WEIGHING_REPEATS = 10
 """Samples of the default config that the times of others are divided by."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """How the times of several cases become one number."""
-
-    aggregation: str = "geomean"
-    relative_to: str | None = None
-    """What times are divided by, case by case: None, "default" or "baseline"."""
-
-    def text(self, num_cases: int) -> str:
-        """What a time stands for, where it is not simply one.
-
-        Example:
-            >>> Goal().text(1), Goal("max").text(2)
-            ('', 'the largest of 2 sets of arguments')
-        """
-        if num_cases == 1 and self.relative_to is None:
-            return ""
-        kind = "the largest" if self.aggregation == "max" else "the geometric mean"
-        ratio = f", over the {self.relative_to}'s: 1 ms is as fast" if self.relative_to else ""
-        return f"{kind} of {num_cases} sets of arguments{ratio}"
-
-
-SINGLE = Goal()
 
 
 @dataclass(frozen=True)
@@ -81,15 +50,15 @@ class _CaseSetup:
     job: PrepareJob
 
     def program(self, key: str, config: Config) -> Program:
-        """What a Config becomes on this case."""
         # Programs travel to child processes, which read no loop nests: print none for them.
         artifact = replace(self.case.bound.to_artifact(config), loops=None)
-        return Program(key, artifact, self.candidates.bind(config, artifact))
+        backend = self.case.bound.definition.backends.named(artifact.backend)
+        return Program(key, artifact, self.candidates.bind(config, artifact), backend.launch)
 
     def own_reference(self, config: Config) -> ReferenceJob | None:
         """For a Config with which host code makes tensors of other sizes than usual."""
         usual = self.job.reference
-        if usual is None or not self.candidates.depends_on_config:
+        if usual is None or not self.candidates.basis.depends_on_config:
             return None
         own = self.candidates.reference(config, seed=usual.seed)
         if _sizes(own) != _sizes(usual):
@@ -106,30 +75,19 @@ class Workspace:
         cases: Sequence[Case],
         options: TuneOptions,
         deadline: Deadline,
-        goal: Goal,
+        goal: MultiRequest,
         workers: Workers,
     ) -> None:
         self._options = options
         self._deadline = deadline
         self._goal = goal
-        self._stack = ExitStack()
+        self._stack = workers.stack
         self._numbers = count(1)
-        self._setups: list[_CaseSetup] = []
         self._timeline = Timeline()
-        self.overlaps = BACKENDS.of(cases[0].bound.target).tuning.builds_beside_runs
+        self.overlaps = workers.needs.builds_beside_runs
         self.builder = workers.builder
         self.runner = JointRunner(workers.runners, AGGREGATIONS[goal.aggregation])
-        try:
-            self._setups = [self._open(*pair) for pair in zip(cases, workers.runners)]
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._setups = [self._open(*pair) for pair in zip(cases, workers.runners)]
 
     @property
     def timeline(self) -> Timeline:
@@ -158,15 +116,12 @@ class Workspace:
         replies = [self._prepare(setup) for setup in self._setups]
         if self._goal.relative_to is not None:
             self.runner.weights = self._weigh()
-        self._note_preparation(replies[0])
-        return next((reply for reply in replies if reply.reason), replies[0])
-
-    def _note_preparation(self, reply: PrepareReply) -> None:
         timeline, deadline = self._timeline, self._deadline
         timeline.note("runner", deadline.elapsed_at(self._setups[0].runner.ready_at))
-        timeline.note("loading", reply.loading_s)
-        timeline.note("reference", reply.reference_s)
+        timeline.note("loading", replies[0].loading_s)
+        timeline.note("reference", replies[0].reference_s)
         timeline.note("prepared", deadline.elapsed_s)
+        return next((reply for reply in replies if reply.reason), replies[0])
 
     def _weigh(self) -> list[float]:
         """The times that those of candidates are divided by."""
@@ -185,13 +140,11 @@ class Workspace:
         limit_s = setup.job.time_limit_s + LOADING_S
         try:
             return setup.runner.prepare(setup.job, self._deadline.cap(limit_s))
-        except TrialFailedError as failed:
+        except TrialFailedError as error:
             if self._deadline.is_past:
                 raise
-            return self._prepare_unchecked(setup, failed)
-
-    def _prepare_unchecked(self, setup: _CaseSetup, failed: TrialFailedError) -> PrepareReply:
-        """After the reference took the runner down: candidates are compared with each other."""
+            failed = error
+        # The reference took the runner down: candidates are compared with each other.
         job = replace(setup.job, reference=None)
         try:
             reply = setup.runner.prepare(job, self._deadline.cap(LOADING_S))
@@ -204,23 +157,24 @@ class Workspace:
         captured = capture(case.bound, case.args, basis_config)
         folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
         candidates = CandidateBinder(case.bound, case.args, captured, folder)
-        job = self._job(case, candidates, save(captured, folder), folder)
+        job = self._job(case, candidates)
         runner.announce(job)
         self._timeline.note("saved", self._deadline.elapsed_s)
         return _CaseSetup(case, runner, candidates, job)
 
-    def _job(
-        self, case: Case, candidates: CandidateBinder, workload: Path, folder: Path
-    ) -> PrepareJob:
+    def _job(self, case: Case, candidates: CandidateBinder) -> PrepareJob:
         options, bound = self._options, case.bound
+        workload = candidates.basis.save(candidates.folder)
         # A check of the user's own replaces ours.
         is_checked = options.is_checked and options.accuracy_check_fn is None
         reference = None
         expected = None
         if is_checked and options.baseline_fn is not None:
-            expected = save_baseline(options.baseline_fn, case.args, folder)
+            results = tensors_in(options.baseline_fn(*copy_arguments(case.args)))
+            expected = save_expected(list(results), candidates.folder)
         elif is_checked:
             reference = candidates.reference(bound.config_spec.default_config(), seed=options.seed)
+        atomics = (op for op in walk_function(bound.function) if isinstance(op, Atomic))
         return PrepareJob(
             workload,
             str(bound.device),
@@ -229,17 +183,13 @@ class Workspace:
             is_checked=is_checked,
             atol=options.atol,
             rtol=options.rtol,
-            is_float_order_free=_adds_floats_atomically(bound.function),
+            is_float_order_free=any(
+                op.kind == "add" and op.value.tile.dtype.is_float for op in atomics
+            ),
             has_deterministic_results=options.is_deterministic,
             time_limit_s=min(MAX_REFERENCE_S, REFERENCE_SHARE * options.budget_s),
             num_threads=bound.settings.num_threads,
         )
-
-
-def _adds_floats_atomically(function: Function) -> bool:
-    """Whether the order of programs decides the last bits of a sum."""
-    adds = (op for op in walk_function(function) if isinstance(op, Atomic) and op.kind == "add")
-    return any(op.value.tile.dtype.is_float for op in adds)
 
 
 def _sizes(job: ReferenceJob) -> list[tuple[str, tuple[int, ...]]]:
@@ -247,21 +197,14 @@ def _sizes(job: ReferenceJob) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, value.size) for name, value in arguments if isinstance(value, TensorRef)]
 
 
+@dataclass(frozen=True)
 class CandidateBinder:
     """Binds artifacts of one kernel call, whose first capture is saved in ``folder``."""
 
-    def __init__(
-        self, bound: BoundKernel, args: tuple[Any, ...], basis: Captured, folder: Path
-    ) -> None:
-        self._bound = bound
-        self._args = args
-        self._basis = basis
-        self._folder = folder
-
-    @property
-    def depends_on_config(self) -> bool:
-        """Whether host code looks at Configs."""
-        return self._basis.depends_on_config
+    bound: BoundKernel
+    args: tuple[Any, ...]
+    basis: Captured
+    folder: Path
 
     def bind(self, config: Config, artifact: Artifact) -> Binding:
         """The launch arguments of the artifact of a Config."""
@@ -272,12 +215,12 @@ class CandidateBinder:
         """How to find out what the kernel gives under a Config (and, as a rule, under all)."""
         captured, extra = self._capture(config)
         blocks = config.get("block_sizes", [])
-        is_fixed = captured.depends_on_config
-        sizes = reference_sizes(captured.function, blocks, may_grow=not is_fixed)
+        may_grow = not captured.depends_on_config
+        sizes = reference_sizes(captured.function, blocks, may_grow=may_grow)
         is_on_host = captured.launch.device.type == "cpu"
         return ReferenceJob(
             captured.function,
-            _as_pairs(sizes),
+            tuple(sorted(sizes.items())),
             captured.bind_function(extra),
             choose_num_programs(captured.function, sizes, is_on_host=is_on_host),
             seed,
@@ -289,16 +232,7 @@ class CandidateBinder:
             binding.extra_storages.unlink(missing_ok=True)
 
     def _capture(self, config: Config) -> tuple[Captured, Path | None]:
-        if not self._basis.depends_on_config:
-            return self._basis, None
-        captured = capture(self._bound, self._args, config, self._basis)
-        return captured, save(captured, self._folder)
-
-
-def _as_pairs(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(sizes.items()))
-
-
-def save_baseline(function: Callable[..., Any], args: tuple[Any, ...], folder: Path) -> Path:
-    """Run the function on copies of the arguments and save the tensors it returns."""
-    return save_expected(list(tensors_in(function(*copy_arguments(args)))), folder)
+        if not self.basis.depends_on_config:
+            return self.basis, None
+        captured = capture(self.bound, self.args, config, self.basis)
+        return captured, captured.save(self.folder)

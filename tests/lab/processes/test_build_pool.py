@@ -70,7 +70,7 @@ def test_every_kind_of_end_is_an_outcome(make_pool: MakePool, kind: type[BuildPo
     assert (type(replies["exit"]), replies["exit"].exit_code) == (ChildDied, 3)
     assert isinstance(replies["hang"], ChildTimeout)
     assert 1.0 <= outcomes["hang"].seconds < 10.0
-    assert pool.num_restarts == 0
+    assert pool.num_starts == 1
 
 
 def test_a_compiler_that_hangs_ends_with_what_it_started(make_pool: MakePool):
@@ -111,7 +111,7 @@ def test_fifty_builds_some_of_which_crash_or_hang(make_pool: MakePool):
             assert type(outcome.reply) is (ChildTimeout if name == "hang" else ChildDied)
     pids = {outcome.reply[1] for key, outcome in outcomes.items() if key.startswith("double")}
     assert len(pids) == 40, "one process each"
-    assert pool.num_restarts == 0
+    assert pool.num_starts == 1
     assert pool.pid is not None
     assert children(pool.pid) == []
 
@@ -168,7 +168,7 @@ def test_a_job_that_takes_the_server_down_fails_and_the_others_do_not(make_pool:
     outcomes = all_outcomes(pool)
     assert outcomes["good"].reply[0] == 8
     assert isinstance(outcomes["bad"].reply, ChildDied)
-    assert pool.num_restarts == 1
+    assert pool.num_starts == 2
     pool.submit("later", ("double", 5))
     assert all_outcomes(pool)["later"].reply[0] == 10
 
@@ -180,7 +180,7 @@ def test_jobs_lost_with_the_server_are_done_again(make_pool: MakePool, tmp_path:
     outcomes = all_outcomes(pool)
     assert outcomes["bad"].reply == "second time"
     assert outcomes["good"].reply[0] == 8
-    assert pool.num_restarts == 1
+    assert pool.num_starts == 2
 
 
 def test_a_server_killed_while_idle_comes_back(make_pool: MakePool):

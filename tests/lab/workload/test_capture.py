@@ -15,11 +15,10 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.lab.workload.launching import launch_native
-from tilesmith.lab.workload import saving
+from tilesmith.lab.workload import capture as module
 from tilesmith.lab.workload.binding import TensorRef
-from tilesmith.lab.workload.capture import Captured, CaptureError, capture
+from tilesmith.lab.workload.capture import Captured, CaptureError, capture, workload_folder
 from tilesmith.lab.workload.loading import Workload
-from tilesmith.lab.workload.saving import save, workload_folder
 from tilesmith.tune.workspace import CandidateBinder
 
 
@@ -73,19 +72,19 @@ def test_arguments_are_bound_and_nothing_is_launched() -> None:
     assert not found.depends_on_config
 
 
-def test_roles_say_what_is_read_written_and_made_by_host_code() -> None:
+def test_roles_say_what_is_read_and_written() -> None:
     found = captured(scaled, torch.randn(100), 3.0, block_sizes=[16])
     references = {n: a for n, a in found.bind_function().arguments if isinstance(a, TensorRef)}
     x, out = (found.roles[references[name].storage] for name in ("x", "out"))
-    assert (x.is_read, x.is_written, x.is_fresh) == (True, False, False)
-    assert (out.is_read, out.is_written, out.is_fresh) == (False, True, True)
+    assert (x.is_read, x.is_written) == (True, False)
+    assert (out.is_read, out.is_written) == (False, True)
 
 
 def test_host_code_changes_copies(tmp_path: Path) -> None:
     x, total = torch.ones(50), torch.zeros(50)
     found = captured(counting, x, total, block_sizes=[16])
     assert total.tolist() == [0] * 50
-    workload = Workload.load(save(found, tmp_path), "cpu")
+    workload = Workload.load(found.save(tmp_path), "cpu")
     assert workload.arguments(found.bind_function())["total"].tolist() == [5] * 50  # type: ignore[union-attr]
 
 
@@ -109,7 +108,7 @@ def test_a_workload_restores_what_the_kernel_updates_and_poisons_what_it_only_wr
 ) -> None:
     x, total = torch.ones(50), torch.zeros(50)
     updating = captured(counting, x, total, block_sizes=[16])
-    workload = Workload.load(save(updating, tmp_path), "cpu")
+    workload = Workload.load(updating.save(tmp_path), "cpu")
     binding = updating.bind_function()
     assert workload.must_restore(binding)
     workload.outputs(binding)["total"].fill_(-1)
@@ -117,7 +116,7 @@ def test_a_workload_restores_what_the_kernel_updates_and_poisons_what_it_only_wr
     assert workload.outputs(binding)["total"].tolist() == [5] * 50
 
     writing = captured(scaled, x, 3.0, block_sizes=[16])
-    workload = Workload.load(save(writing, tmp_path), "cpu")
+    workload = Workload.load(writing.save(tmp_path), "cpu")
     binding = writing.bind_function()
     assert not workload.must_restore(binding)
     workload.restore(binding)
@@ -127,7 +126,7 @@ def test_a_workload_restores_what_the_kernel_updates_and_poisons_what_it_only_wr
 
 def test_snapshots_compare_bits_and_name_what_differs(tmp_path: Path) -> None:
     found = captured(scaled, torch.randn(100), 3.0, block_sizes=[16])
-    workload = Workload.load(save(found, tmp_path), "cpu")
+    workload = Workload.load(found.save(tmp_path), "cpu")
     binding = found.bind_function()
     out = workload.outputs(binding)["out"]
     out.fill_(0.0)
@@ -146,10 +145,10 @@ def test_a_candidate_runs_on_a_workload_as_in_the_parent(tmp_path: Path) -> None
     bound = scaled.bind((x, 3.0))
     config = bound.config_spec.normalize(helion.Config(block_sizes=[16]))
     found = capture(bound, (x, 3.0), config)
-    workload = Workload.load(save(found, tmp_path), "cpu")
+    workload = Workload.load(found.save(tmp_path), "cpu")
     artifact = bound.to_artifact(config)
     binding = found.bind_artifact(artifact)
-    launch_native(artifact, workload.tensors(binding), tmp_path)
+    launch_native(artifact, list(workload.arguments(binding).values()), tmp_path)
     assert torch.equal(workload.outputs(binding)["out"] * 2, scaled(x, 3.0))
 
 
@@ -161,13 +160,13 @@ def test_memory_made_for_a_config_is_saved_for_its_candidate_alone(tmp_path: Pat
     )
     basis = capture(bound, (x,), first)
     assert basis.depends_on_config
-    workload = Workload.load(save(basis, tmp_path), "cpu")
+    workload = Workload.load(basis.save(tmp_path), "cpu")
     candidates = CandidateBinder(bound, (x,), basis, tmp_path)
     for config, count in ((second, 7), (first, 2)):
         artifact = bound.to_artifact(config)
         binding = candidates.bind(config, artifact)
         assert binding.extra_storages is not None
-        launch_native(artifact, workload.tensors(binding), tmp_path)
+        launch_native(artifact, list(workload.arguments(binding).values()), tmp_path)
         (sums,) = workload.outputs(binding).values()
         assert sums.numel() == count
         assert float(sums.sum()) == float(x.sum())
@@ -187,7 +186,7 @@ def test_host_code_that_returns_early_is_refused() -> None:
 
 def test_files_hold_no_code(tmp_path: Path) -> None:
     found = captured(scaled, torch.randn(100), 3.0, block_sizes=[16])
-    path = save(found, tmp_path)
+    path = found.save(tmp_path)
     script = f"import torch; torch.load({str(path)!r}, weights_only=True)"
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -198,13 +197,13 @@ def test_a_disk_without_room_is_a_reason_not_to_search(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:
         with pytest.raises(CaptureError, match=r"cannot be written to .*: .*File too large"):
-            save(found, tmp_path)
+            found.save(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_without_any_place_for_files_there_is_no_search(monkeypatch) -> None:
-    monkeypatch.setattr(saving, "_MEMORY_DISK", Path("nowhere"))
+    monkeypatch.setattr(module, "_MEMORY_DISK", Path("nowhere"))
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     with pytest.raises(CaptureError, match="no place to write"), workload_folder(1):
         pass

@@ -9,9 +9,8 @@ import torch
 
 from tilesmith.interpreter.torch_dtypes import _TO_TORCH as ALL_TYPES
 from tilesmith.lab.workload.binding import ALIGNMENT, Binding, TensorRef
-from tilesmith.lab.workload.capture import CaptureError, Memory, Region
+from tilesmith.lab.workload.capture import CaptureError, Memory, Region, find_fill, workload_folder
 from tilesmith.lab.workload.loading import Workload
-from tilesmith.lab.workload.saving import find_fill, workload_folder
 
 
 def loaded(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], Memory]:
@@ -28,7 +27,7 @@ def loaded(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], Memory]:
         for region in memory.regions
     ]
     binding = Binding(tuple((str(i), reference(memory, x)) for i, x in enumerate(tensors)))
-    found = Workload(saved, "cpu").tensors(binding)
+    found = list(Workload(saved, "cpu").arguments(binding).values())
     return [x for x in found if isinstance(x, torch.Tensor)], memory
 
 
@@ -152,7 +151,7 @@ def test_filled_tensors_are_kept_as_one_value() -> None:
 def test_folders_are_removed_with_what_dead_processes_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilesmith.lab.workload.saving._MEMORY_DISK", tmp_path)
+    monkeypatch.setattr("tilesmith.lab.workload.capture._MEMORY_DISK", tmp_path)
     left_behind = tmp_path / "tilesmith-workload-999999999-abc"
     left_behind.mkdir()
     with workload_folder(10) as folder:

@@ -10,7 +10,6 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Resources, Verdict
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
 from tilesmith.tune.result import Final, Standing, StopReason, TuneResult
-from tilesmith.tune.search.interface import Best
 
 DEFAULT = Config(block_sizes=[1], num_warps=4, num_stages=1, pid_type="flat")
 WINNER = Config(block_sizes=[2], num_warps=8, num_stages=1, pid_type="flat", range_flattens=[None])
@@ -103,11 +102,11 @@ def outcomes(count: int = 120, seed: int = 1) -> list[Outcome]:
 def tell(listener: Listener, *, start: SearchStart | None = None, count: int = 120) -> None:
     """The whole search, in generations of 40."""
     listener.on_start(start or make_start())
-    best: Best | None = None
+    best: Outcome | None = None
     batch: list[Outcome] = []
     for number, outcome in enumerate(outcomes(count), 1):
         if best is None or outcome.time_ms < best.time_ms:
-            best = Best(outcome.config, outcome.time_ms)
+            best = outcome
         elapsed = 15.0 * number / count
         generation = (number - 1) // 40
         progress = Progress(elapsed, 15.0, number, generation, best, num_in_flight=2)
@@ -120,7 +119,9 @@ def tell(listener: Listener, *, start: SearchStart | None = None, count: int = 1
     listener.on_end(make_result())
 
 
-def make_generation(number: int, elapsed: float, batch: list[Outcome], best: Best) -> Generation:
+def make_generation(
+    number: int, elapsed: float, batch: list[Outcome], best: Outcome | None
+) -> Generation:
     times = sorted(o.time_ms for o in batch if o.verdict.is_timed)
     counts = Counter(outcome.verdict for outcome in batch)
     middle = times[len(times) // 2]

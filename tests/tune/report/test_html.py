@@ -14,8 +14,12 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import History, Progress
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.report.html import make_page
-from tilesmith.tune.report.listeners import ReportListener, choose_listeners, write_report
+from tilesmith.tune.report.listeners import (
+    ReportListener,
+    choose_listeners,
+    make_page,
+    write_report,
+)
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.report.tables import TableListener
 from tilesmith.tune.result import StopReason

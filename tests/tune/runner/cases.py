@@ -13,7 +13,6 @@ import tilesmith
 import tilesmith.language as hl
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.lab.workload.capture import capture
-from tilesmith.lab.workload.saving import save
 from tilesmith.schedule.config import Config
 from tilesmith.tune.jobs import PrepareJob, Program
 from tilesmith.tune.workspace import CandidateBinder
@@ -96,7 +95,7 @@ def make_case(
     config = bound.default_config()
     captured = capture(bound, args, config)
     candidates = CandidateBinder(bound, args, captured, folder)
-    return Case(bound, candidates, save(captured, folder), expected, result, config)
+    return Case(bound, candidates, captured.save(folder), expected, result, config)
 
 
 def matmul_case(folder: Path) -> Case:

@@ -23,7 +23,7 @@ import torch
 
 from tilesmith.artifacts import Artifact
 from tilesmith.tune.jobs import BuildReply, CheckJob, Program, TimeJob
-from tilesmith.tune.runner import checking
+from tilesmith.tune.runner import state
 from tilesmith.tune.runner.build import build_program
 from tilesmith.tune.runner.launching import Launch, make_launch
 from tilesmith.tune.runner.main import main
@@ -97,7 +97,7 @@ def out_of_resources() -> None:
 
 def lose_device() -> None:
     """As after an illegal memory access: nothing can be done with the device any more."""
-    checking.is_device_lost = lambda place: True
+    state.is_device_lost = lambda place: True
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
@@ -148,7 +148,7 @@ class FaultyState:
         if isinstance(job, CheckJob):
             self._programs[job.program.key] = job.program
             fault = find_fault(job.program, "check")
-            checking.make_launch = _faulty_launch(fault)  # type: ignore[assignment]
+            state.make_launch = _faulty_launch(fault)  # type: ignore[assignment]
         if isinstance(job, TimeJob):
             for key in job.keys:
                 AT_ONCE.get(find_fault(self._programs[key], "time"), do_nothing)()
@@ -156,11 +156,11 @@ class FaultyState:
 
 
 def _faulty_launch(fault: str) -> Callable[..., Launch]:
-    def make(artifact: Artifact, values: dict[str, Any], place: Any) -> Launch:
-        launch = make_launch(artifact, values, place)
+    def make(program: Program, values: dict[str, Any], place: Any) -> Launch:
+        launch = make_launch(program, values, place)
         if fault in AT_ONCE:
             return replace(launch, run=AT_ONCE[fault])
-        return spoil(launch, values, artifact, fault) if fault in OF_RESULTS else launch
+        return spoil(launch, values, program.artifact, fault) if fault in OF_RESULTS else launch
 
     return make
 

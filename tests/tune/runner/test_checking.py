@@ -13,9 +13,9 @@ from tests.tune.runner.faulty_runner import AT_ONCE, spoil
 from tilesmith.lab.workload.loading import Workload
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
-from tilesmith.tune.runner import checking
-from tilesmith.tune.runner.checking import Checker, is_device_lost
+from tilesmith.tune.runner import state
 from tilesmith.tune.runner.launching import LaunchPlace, make_launch
+from tilesmith.tune.runner.state import Checker, is_device_lost
 
 
 def make_checker(case: Case, folder: Path, *, may_differ: bool = False) -> Checker:
@@ -36,13 +36,13 @@ def spoilt(monkeypatch):
     """Makes every launch misbehave in a chosen way."""
 
     def install(fault: str) -> None:
-        def faulty(artifact, values, place):
-            launch = make_launch(artifact, values, place)
+        def faulty(program, values, place):
+            launch = make_launch(program, values, place)
             if fault in AT_ONCE:
                 return replace(launch, run=AT_ONCE[fault])
-            return spoil(launch, values, artifact, fault)
+            return spoil(launch, values, program.artifact, fault)
 
-        monkeypatch.setattr(checking, "make_launch", faulty)
+        monkeypatch.setattr(state, "make_launch", faulty)
 
     return install
 
@@ -106,16 +106,16 @@ def test_a_second_run_that_is_wrong_is_wrong_even_where_bits_may_change(tmp_path
     case = matmul_case(tmp_path)
     counts = iter(range(10))
 
-    def fails_once_more(artifact, values, place):
-        launch = make_launch(artifact, values, place)
-        worse = spoil(launch, values, artifact, "wrong")
+    def fails_once_more(program, values, place):
+        launch = make_launch(program, values, place)
+        worse = spoil(launch, values, program.artifact, "wrong")
 
         def run() -> None:
             (worse if next(counts) else launch).run()
 
         return replace(launch, run=run)
 
-    monkeypatch.setattr(checking, "make_launch", fails_once_more)
+    monkeypatch.setattr(state, "make_launch", fails_once_more)
     checker = make_checker(case, tmp_path, may_differ=True)
     assert checker.check(CheckJob(case.program())).reply.verdict is Verdict.WRONG
 

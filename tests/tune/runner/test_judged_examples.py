@@ -16,7 +16,6 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.lab.workload.binding import Binding
 from tilesmith.lab.workload.capture import Captured, capture
 from tilesmith.lab.workload.loading import Workload
-from tilesmith.lab.workload.saving import save
 from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.oracle import OracleOptions, Reference, work_out_reference
 from tilesmith.schedule.config import Config
@@ -38,7 +37,9 @@ def work_out(candidates: CandidateBinder, workload: Workload, config: Config) ->
 
 def run(bound: BoundKernel, config: Config, binding: Binding, workload: Workload) -> None:
     artifact = bound.to_artifact(config)
-    launch_native(artifact, workload.tensors(binding), Path(bound.settings.cache_dir))
+    launch_native(
+        artifact, list(workload.arguments(binding).values()), Path(bound.settings.cache_dir)
+    )
 
 
 def configs_of(bound: BoundKernel, captured: Captured) -> list[Config]:
@@ -52,7 +53,7 @@ def test_candidates_are_right_and_damage_shows(case: Case, tmp_path: Path) -> No
     args = case.make_inputs(case.sizes[-1], case.dtypes[-1], "cpu")
     bound = on_backend(case.kernel, "cpu").bind(args)
     basis = capture(bound, args, bound.config_spec.normalize(bound.default_config()))
-    workload = Workload.load(save(basis, tmp_path), "cpu")
+    workload = Workload.load(basis.save(tmp_path), "cpu")
     candidates = CandidateBinder(bound, args, basis, tmp_path)
     reference = None
     for config in configs_of(bound, basis):

@@ -10,14 +10,13 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from tests.tune.runner.cases import CASES, make_case, matmul_case, softmax_case, with_llvm
-from tilesmith.lab.workload.saving import save_expected
+from tilesmith.lab.workload.capture import save_expected
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import CheckJob
-from tilesmith.tune.runner import checking as judging
-from tilesmith.tune.runner.checking import match_results
-from tilesmith.tune.runner.state import RunnerState
+from tilesmith.tune.runner import state as judging
+from tilesmith.tune.runner.state import RunnerState, match_results
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -51,7 +50,7 @@ def test_bits_may_differ_only_where_floats_are_added_by_atomics(name, insists, t
     runner = RunnerState()
     runner.handle(job)
     assert runner._loaded is not None
-    assert runner._loaded._checker._may_differ is (name == "float sum" and not insists)
+    assert runner._loaded._checker.may_differ is (name == "float sum" and not insists)
 
 
 def test_without_a_reference_the_first_candidate_is_what_is_right(tmp_path):

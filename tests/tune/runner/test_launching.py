@@ -10,9 +10,11 @@ import torch
 
 from tests.tune.runner.cases import in_place_case
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.lab.workload.binding import Binding
 from tilesmith.lab.workload.loading import Workload
 from tilesmith.store.outcome import Resources
 from tilesmith.targets import parse_target
+from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner import launching
 from tilesmith.tune.runner.launching import LaunchPlace, make_launch
 
@@ -30,7 +32,7 @@ def test_native_code_runs_on_the_values_of_its_parameters(tmp_path, place):
     values = workload.arguments(program.binding)
     x, y = torch.as_tensor(values["x"]), torch.as_tensor(values["y"])
     expected = x + y
-    make_launch(program.artifact, values, place).run()
+    make_launch(program, values, place).run()
     assert torch.equal(x, expected)
 
 
@@ -44,7 +46,7 @@ def test_names_and_sources_of_parameters_do_not_matter(tmp_path, place):
         ),
     )
     values = {"x.0": torch.ones(1000), "y.0": torch.full([1000], 2.0)}
-    make_launch(odd, values, place).run()
+    make_launch(replace(program, artifact=odd), values, place).run()
     assert torch.equal(values["x.0"], torch.full([1000], 3.0))
 
 
@@ -77,7 +79,9 @@ def test_on_a_gpu_counters_start_at_zero_and_resources_are_read(monkeypatch, pla
     artifact = Artifact(
         "k", "", parameters, (), ("1",), target=parse_target("cuda:90"), backend="triton"
     )
-    launch = make_launch(artifact, {"x": torch.full([3], 5.0), "n": 3}, place)
+    launch = make_launch(
+        Program("k", artifact, Binding(())), {"x": torch.full([3], 5.0), "n": 3}, place
+    )
     assert launch.resources() == Resources()
     launch.run()
     launch.run()

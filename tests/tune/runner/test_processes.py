@@ -57,13 +57,13 @@ def test_faults_become_verdicts_and_the_runner_comes_back(tmp_path, own_cache):
         assert check("nondeterministic") is Verdict.NONDETERMINISTIC
         assert check("out_of_memory") is Verdict.OUT_OF_MEMORY
         assert check("exception") is Verdict.RUN_ERROR
-        assert client.num_restarts == 0
+        assert client.num_starts == 1
         assert check("lose_device") is Verdict.CRASHED
-        assert client.num_restarts == 1
+        assert client.num_starts == 2
         with pytest.raises(ChildDied, match="SIGSEGV"):
             check("segfault")
         assert check("right") is Verdict.OK
-        assert client.num_restarts == 2
+        assert client.num_starts == 3
 
 
 def test_builds_that_misbehave_leave_the_others_alone(tmp_path, own_cache):

@@ -135,7 +135,7 @@ def test_without_restoring_repeated_runs_would_show(tmp_path):
     program = case.program()
     workload = Workload.load(case.workload, "cpu")
     place = LaunchPlace(torch.device("cpu"), tmp_path)
-    launch = make_launch(program.artifact, workload.arguments(program.binding), place)
+    launch = make_launch(program, workload.arguments(program.binding), place)
     launch.run()
     launch.run()
     result = workload.outputs(program.binding)[case.result]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tilesmith.tune.runner import late_torch, warm_up
+from tilesmith.tune.runner import late_torch
+from tilesmith.tune.runner import main as warm_up
 
 
 class FakeCuda:

@@ -11,7 +11,7 @@ from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.search.interface import SearchSpace
-from tilesmith.tune.search.registry import make_method
+from tilesmith.tune.search.methods import make_method
 
 METHODS = {
     "ModelFirstSearch": {"max_seeds": 3},

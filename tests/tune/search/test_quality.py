@@ -16,7 +16,7 @@ from tests.tune.search.landscapes import (
     space_of,
     spec_of,
 )
-from tilesmith.tune.search.registry import make_method
+from tilesmith.tune.search.methods import make_method
 
 KERNELS = ["matmul", "softmax"]
 

@@ -74,11 +74,9 @@ class BuildPool:
         environment: Mapping[str, str] | None = None,
         is_bare: bool = True,
     ) -> None:
-        self._setup = BuildSetup(
-            function, max(1, jobs), timeout_s, tuple(preload), can_fork=self.can_fork
-        )
+        self._setup = BuildSetup(function, max(1, jobs), timeout_s, tuple(preload), self.can_fork)
         changes = {**SINGLE_THREAD, **(environment or {})}
-        self._server = ChildProcess(SERVER, environment=changes, is_bare=is_bare)
+        self._server = ChildProcess(SERVER, changes, is_bare=is_bare)
         self._waiting: dict[int, _Waiting] = {}
         self._done: list[BuildOutcome] = []
         self._next_ticket = 0
@@ -91,9 +89,9 @@ class BuildPool:
         return (*(done.key for done in self._done), *(job.key for job in self._waiting.values()))
 
     @property
-    def num_restarts(self) -> int:
-        """How often the server had to be started again."""
-        return max(0, self._server.num_starts - 1)
+    def num_starts(self) -> int:
+        """How often the server was started."""
+        return self._server.num_starts
 
     @property
     def is_ready(self) -> bool:
@@ -167,34 +165,24 @@ class BuildPool:
         try:
             payload = self._server.poll(timeout_s)
         except ChildError as failure:
-            self._lose_server(failure)
+            jobs = self._waiting.items()
+            self._fail([t for t, job in jobs if job.num_attempts >= MAX_ATTEMPTS], failure)
+            if self._waiting:
+                self._begin()
             return True
         if payload is None:
-            if self._is_silent():
-                self._server.kill()
+            limit = self._setup.timeout_s + SILENCE_GRACE_S
+            if self._server.is_ready and monotonic() - self._heard > limit:
+                self._server.kill()  # it should have answered long ago
             return False
         self._heard = monotonic()
-        self._accept(decode(payload))
-        return True
-
-    def _accept(self, result: BuildResult) -> None:
+        result: BuildResult = decode(payload)
         job = self._waiting.pop(result.ticket, None)
-        if job is None:
-            return  # it was cancelled meanwhile
-        outcome = result.outcome
-        reply = read_reply(outcome) if isinstance(outcome, bytes) else outcome
-        self._done.append(BuildOutcome(job.key, reply, result.seconds, result.moment))
-
-    def _is_silent(self) -> bool:
-        """Whether the server should have answered long ago."""
-        limit = self._setup.timeout_s + SILENCE_GRACE_S
-        return self._server.is_ready and monotonic() - self._heard > limit
-
-    def _lose_server(self, failure: ChildError) -> None:
-        jobs = self._waiting.items()
-        self._fail([t for t, job in jobs if job.num_attempts >= MAX_ATTEMPTS], failure)
-        if self._waiting:
-            self._begin()
+        if job is not None:  # it was not cancelled meanwhile
+            outcome = result.outcome
+            reply = read_reply(outcome) if isinstance(outcome, bytes) else outcome
+            self._done.append(BuildOutcome(job.key, reply, result.seconds, result.moment))
+        return True
 
     def _fail(self, tickets: list[int], failure: ChildError) -> None:
         keys = [self._waiting.pop(ticket).key for ticket in tickets]

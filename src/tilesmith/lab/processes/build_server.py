@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from time import monotonic, sleep
-from typing import Any, Protocol
+from typing import Any
 
 from tilesmith.lab.processes.channel import (
     BuildRequest,
@@ -38,7 +38,7 @@ from tilesmith.lab.processes.channel import (
     pump_any,
 )
 from tilesmith.lab.processes.child import EXIT_GRACE_S, ChildProcess
-from tilesmith.lab.processes.serve import Handler, answer, leave
+from tilesmith.lab.processes.serve import Handler, answer, leave, serve
 from tilesmith.lab.processes.spawned import KILL_GRACE_S, STACK_DUMP_S, OutputLog
 from tilesmith.lab.processes.start import (
     StartInfo,
@@ -50,36 +50,11 @@ from tilesmith.lab.processes.start import (
 )
 
 REAP_INTERVAL_S = 0.005
-ONE_BUILD = "tilesmith.lab.processes.build_once"
+THIS_MODULE = "tilesmith.lab.processes.build_server"
+ONE_BUILD = "one"
+"""Argument of a process that does one build: where a server cannot fork."""
 TICK_S = 0.5
 """How often logs are trimmed and the parent is looked for."""
-
-
-class BuildJob(Protocol):
-    """A build that runs."""
-
-    started: float
-
-    @property
-    def channel(self) -> Channel:
-        """Where its reply arrives."""
-        ...
-
-    def take_reply(self) -> bytes | None:
-        """The payload of the reply, if it is there; as ``Channel.take``."""
-        ...
-
-    def failure(self, timeout_s: float | None) -> ChildError:
-        """End it and say how it failed: without a timeout it has died."""
-        ...
-
-    def end(self) -> None:
-        """Kill it and all it has started."""
-        ...
-
-    def trim(self) -> None:
-        """Keep its log short."""
-        ...
 
 
 def import_function(name: str) -> Handler:
@@ -95,12 +70,12 @@ def build_one(request: tuple[str, bytes]) -> Any:
 
 
 class ForkedJob:
-    """A fork of this process, which must have a single thread."""
+    """A build that runs in a fork of this process, which must have a single thread."""
 
     def __init__(self, function: Handler, payload: bytes, others: Iterable[Channel]) -> None:
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        self.log = OutputLog()
+        self._log = OutputLog()
         self.started = monotonic()
         server = os.getpid()
         try:
@@ -112,25 +87,26 @@ class ForkedJob:
         if self._pid == 0:
             for channel in (self.channel, *others):
                 channel.close()
-            _run_fork(server, self.log, Channel(theirs), (function, payload))
+            _run_fork(server, self._log, Channel(theirs), (function, payload))
         theirs.close()
         with suppress(OSError):
             os.setpgid(self._pid, self._pid)
         self._exit_code: int | None = None
 
     def take_reply(self) -> bytes | None:
-        """The payload of the reply, if it is there."""
+        """The payload of the reply, if it is there; as ``Channel.take``."""
+        self._log.trim()
         return self.channel.take()
 
     def failure(self, timeout_s: float | None) -> ChildError:
-        """End it and say how it failed."""
+        """End it and say how it failed: without a timeout it has died."""
         if timeout_s is None:
             self._reap(EXIT_GRACE_S)
         else:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGUSR1)
             sleep(STACK_DUMP_S)
-        tail = self.log.tail()
+        tail = self._log.tail()
         self.end()
         if timeout_s is None:
             return ChildDied(-signal.SIGKILL if self._exit_code is None else self._exit_code, tail)
@@ -143,10 +119,6 @@ class ForkedJob:
         self._reap(KILL_GRACE_S)
         self._release()
 
-    def trim(self) -> None:
-        """Keep its log short."""
-        self.log.trim()
-
     def _reap(self, grace_s: float) -> None:
         deadline = monotonic() + grace_s
         while self._exit_code is None and monotonic() < deadline:
@@ -158,7 +130,7 @@ class ForkedJob:
 
     def _release(self) -> None:
         self.channel.close()
-        self.log.close()
+        self._log.close()
 
 
 def _run_fork(server: int, log: OutputLog, channel: Channel, task: tuple[Handler, bytes]) -> None:
@@ -181,19 +153,15 @@ def _run_fork(server: int, log: OutputLog, channel: Channel, task: tuple[Handler
 
 
 class SpawnedJob:
-    """A fresh process, which imports all it needs itself."""
+    """A build in a fresh process, which imports all it needs itself; as ForkedJob."""
 
     def __init__(self, function: str, payload: bytes, is_bare: bool) -> None:
         self.started = monotonic()
-        self._child = ChildProcess(ONE_BUILD, is_bare=is_bare)
+        self._child = ChildProcess(THIS_MODULE, is_bare=is_bare, arguments=(ONE_BUILD,))
         self._child.start()
-        self._child.channel.post(encode((function, payload)))
+        self.channel = self._child.channel
+        self.channel.post(encode((function, payload)))
         self._is_up = False
-
-    @property
-    def channel(self) -> Channel:
-        """Where its reply arrives."""
-        return self._child.channel
 
     def take_reply(self) -> bytes | None:
         """The payload of the reply, if it is there."""
@@ -211,8 +179,8 @@ class SpawnedJob:
         """Kill its group, itself included, and reap it."""
         self._child.close()
 
-    def trim(self) -> None:
-        """Its log is trimmed with its death."""
+
+BuildJob = ForkedJob | SpawnedJob
 
 
 class BuildServer:
@@ -231,8 +199,11 @@ class BuildServer:
         if not self._setup.can_fork:
             return
         for name in self._setup.preload:
+            module, _, function = name.partition(":")
             with suppress(Exception):  # the build that needs it will say so
-                _preload(name)
+                found = import_module(module)
+                if function:
+                    getattr(found, function)()
         self._function = import_function(self._setup.function)
         # Python warns of threads, which may hold locks at a fork; those of libraries here idle.
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
@@ -245,7 +216,9 @@ class BuildServer:
             while not is_orphan(self._info.parent):
                 self._take_messages()
                 self._start_jobs()
-                pump_any([self._channel, *self._job_channels()], self._patience())
+                ages = (monotonic() - job.started for job in self._running.values())
+                left = [max(0.0, self._setup.timeout_s - age) for age in ages]
+                pump_any([self._channel, *self._job_channels()], min([TICK_S, *left]))
                 self._collect()
         except (ChannelClosed, NotAFrame):
             pass
@@ -276,10 +249,6 @@ class BuildServer:
     def _job_channels(self) -> list[Channel]:
         return [job.channel for job in self._running.values()]
 
-    def _patience(self) -> float:
-        ages = (monotonic() - job.started for job in self._running.values())
-        return min([TICK_S, *(max(0.0, self._setup.timeout_s - age) for age in ages)])
-
     def _collect(self) -> None:
         for ticket, job in list(self._running.items()):
             outcome = self._outcome(job)
@@ -295,10 +264,13 @@ class BuildServer:
         except ChannelClosed:
             return job.failure(None)
         except NotAFrame as error:
-            return _with_note(job.failure(None), f"something else writes to its channel: {error}")
+            failure = job.failure(None)
+            if not isinstance(failure, ChildDied):
+                return failure
+            note = f"something else writes to its channel: {error}"
+            return ChildDied(failure.exit_code, failure.log_tail, failure.stage, note)
         if reply is None and monotonic() - job.started >= self._setup.timeout_s:
             return job.failure(self._setup.timeout_s)
-        job.trim()
         return reply
 
     def _report(self, ticket: int, outcome: bytes | ChildError, seconds: float) -> None:
@@ -311,22 +283,10 @@ class BuildServer:
         self._running.clear()
 
 
-def _with_note(failure: ChildError, note: str) -> ChildError:
-    """The death of a job that was ended for a reason of ours."""
-    if not isinstance(failure, ChildDied):
-        return failure
-    return ChildDied(failure.exit_code, failure.log_tail, failure.stage, note)
-
-
-def _preload(name: str) -> None:
-    module, _, function = name.partition(":")
-    found = import_module(module)
-    if function:
-        getattr(found, function)()
-
-
 def main() -> None:
     """Serve the parent that started this process."""
+    if sys.argv[2:] == [ONE_BUILD]:
+        serve(build_one)
     info = read_start_info()
     channel = Channel(inherited_socket(info))
     with suppress(ChannelClosed):

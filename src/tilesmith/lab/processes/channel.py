@@ -19,15 +19,15 @@ from struct import Struct
 from time import monotonic
 from typing import Any
 
+from typing_extensions import override
+
 HEADER = Struct("<4sQ")
 MARK = b"TSF1"
 CHUNK_BYTES = 1 << 20
 """Of one call to the socket."""
 SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
 # poll has neither select's limit on descriptor numbers nor a descriptor of its own.
-Selector: type[selectors.BaseSelector] = getattr(
-    selectors, "PollSelector", selectors.SelectSelector
-)
+Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 TRACEBACK_CHARACTERS = 4000
 TAIL_LINES = 20
 
@@ -139,9 +139,7 @@ class Channel:
         while self.is_sending:
             try:
                 sent = self._end.send(self._outgoing[0][:CHUNK_BYTES], SEND_FLAGS)
-            except BlockingIOError:
-                return
-            except (BrokenPipeError, ConnectionResetError):
+            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 return  # what the other side sent before it went is still to be read
             self._outgoing[0] = self._outgoing[0][sent:]
             if not self._outgoing[0]:
@@ -262,6 +260,18 @@ class BuildResult:
 class ChildError(RuntimeError):
     """Root of the failures of a child process."""
 
+    log_tail = ""
+    """The end of what it wrote to stdout and stderr, and of the Python stack where it hung."""
+
+    @property
+    def reason(self) -> str:
+        """In one line what happened."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        lines = self.log_tail.rstrip().splitlines()[-TAIL_LINES:]
+        return "\n  ".join([self.reason, *lines])
+
 
 class ChildDied(ChildError):  # noqa: N818 - says what has happened
     """The child ended before it answered."""
@@ -273,7 +283,6 @@ class ChildDied(ChildError):  # noqa: N818 - says what has happened
         self.exit_code = exit_code
         """As of subprocess: negative for a signal."""
         self.log_tail = log_tail
-        """The end of what it wrote to stdout and stderr."""
         self.stage = stage
         """``start`` before it was ready, ``job`` afterwards."""
         self.note = note
@@ -288,15 +297,12 @@ class ChildDied(ChildError):  # noqa: N818 - says what has happened
             return f"signal {-self.exit_code}"
 
     @property
+    @override
     def reason(self) -> str:
-        """In one line what happened."""
         how = self.signal_name or f"exit code {self.exit_code}"
-        hint = "out of memory, or killed from outside" if self.signal_name == "SIGKILL" else ""
+        hint = " (out of memory, or killed from outside)" if self.signal_name == "SIGKILL" else ""
         when = " while starting" if self.stage == "start" else ""
-        return f"process died{when}: {self.note or (f'{how} ({hint})' if hint else how)}"
-
-    def __str__(self) -> str:
-        return _reason_with_log_tail(self.reason, self.log_tail)
+        return f"process died{when}: {self.note or f'{how}{hint}'}"
 
 
 class ChildTimeout(ChildError):  # noqa: N818
@@ -307,27 +313,15 @@ class ChildTimeout(ChildError):  # noqa: N818
         self.seconds = seconds
         """How long it was waited for."""
         self.log_tail = log_tail
-        """The end of what it wrote, and of the Python stack where it was."""
         self.stage = stage
-        """``start`` before it was ready, ``job`` afterwards."""
+        """As of ChildDied."""
 
     @property
+    @override
     def reason(self) -> str:
-        """In one line what happened."""
         what = "did not start" if self.stage == "start" else "no answer"
         return f"{what} within {self.seconds:g} s"
 
-    def __str__(self) -> str:
-        return _reason_with_log_tail(self.reason, self.log_tail)
-
 
 class ChildUnavailable(ChildError):  # noqa: N818
-    """A runner could not be brought back: starting or preparing it failed, not the job asked of it.
-
-    The cause says how.
-    """
-
-
-def _reason_with_log_tail(reason: str, log_tail: str) -> str:
-    lines = log_tail.rstrip().splitlines()[-TAIL_LINES:]
-    return "\n  ".join([reason, *lines])
+    """A runner could not be brought back: starting or preparing it failed, not the job asked."""

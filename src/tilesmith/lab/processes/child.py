@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -30,7 +31,7 @@ from tilesmith.lab.processes.channel import (
     encode,
     read_reply,
 )
-from tilesmith.lab.processes.spawned import Command, SpawnedProcess
+from tilesmith.lab.processes.spawned import SpawnedProcess
 
 START_TIMEOUT_S = 120.0
 TICK_S = 0.2
@@ -39,46 +40,35 @@ EXIT_GRACE_S = 1.0
 """For a process that is ending: its own exit code says more than that of our signal."""
 
 
+@dataclass(eq=False)
 class ChildProcess:
-    """Runs ``module``, which ends in ``serve(handler)``, and asks it.
+    """Runs ``module``, which ends in ``serve(handler)``, and asks it."""
 
-    ``environment`` is added to this process's; the child's own temporary folder is made in its
-    ``TMPDIR``. ``is_bare`` leaves out the package's ``__init__``: it starts sooner without torch.
-    ``arguments`` stand in its ``sys.argv`` from position 2.
-    """
-
-    def __init__(
-        self,
-        module: str,
-        *,
-        environment: Mapping[str, str] | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
-        is_bare: bool = False,
-        arguments: Sequence[str] = (),
-    ) -> None:
-        self.module = module
-        self.start_timeout_s = start_timeout_s
-        self.num_starts = 0
-        self._environment = dict(environment or {})
-        self._is_bare = is_bare
-        self._arguments = tuple(arguments)
-        self._process: SpawnedProcess | None = None
-        self._is_ready = False
-        self.ready_at = 0.0
-        """When it came up, by ``time.monotonic``."""
-        self._sent_ahead: tuple[object, int] | None = None
-        """A job whose reply was not yet asked for, and the number of the process that has it."""
-        self._ready_by = 0.0
-        self._lock = threading.Lock()
+    module: str
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Added to this process's; the child's own temporary folder is made in its ``TMPDIR``."""
+    start_timeout_s: float = START_TIMEOUT_S
+    is_bare: bool = False
+    """Whether to leave out the package's ``__init__``: it starts sooner without torch."""
+    arguments: Sequence[str] = ()
+    """Stand in its ``sys.argv`` from position 2."""
+    num_starts: int = field(default=0, init=False)
+    ready_at: float = field(default=0.0, init=False)
+    """When it came up, by ``time.monotonic``."""
+    _process: SpawnedProcess | None = field(default=None, init=False)
+    _is_ready: bool = field(default=False, init=False)
+    _sent_ahead: tuple[object, int] | None = field(default=None, init=False)
+    """A job whose reply was not yet asked for, and the number of the process that has it."""
+    _ready_by: float = field(default=0.0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def start(self) -> None:
         """Start it if it does not run. Returns at once; the first request waits until it is up."""
-        if self._process is not None and self._process.is_running:
+        if self.is_alive:
             return
         self.kill()
-        command = Command(self.module, self._arguments, self._is_bare)
-        self._process = SpawnedProcess(command, self._environment)
-        self._is_ready = False
+        command = [self.module, *self.arguments]
+        self._process = SpawnedProcess(command, self.environment, is_bare=self.is_bare)
         self._ready_by = monotonic() + self.start_timeout_s
         self.num_starts += 1
 
@@ -104,19 +94,23 @@ class ChildProcess:
         Raises ChildDied or ChildTimeout. Whatever is raised, Ctrl-C included, the child is gone
         then, and the next request starts a new one. Starting does not count against the time.
         """
-        payload = encode(job)
+        encoded = encode(job)
         with self._lock:
             self.await_ready()
             try:
                 if not self._is_sent_ahead(job):
-                    self.channel.post(payload)
-                reply = self.poll(timeout_s)
-                if reply is None:
+                    self.channel.post(encoded)
+                payload = self.poll(timeout_s)
+                if payload is None:
                     raise self.failure(timeout_s)
-                return self._unwrap(read_reply(reply))
+                reply = read_reply(payload)
             except BaseException:
                 self.kill()
                 raise
+            if isinstance(reply, LastReply):
+                self.kill()
+                return reply.reply
+            return reply
 
     def poll(self, timeout_s: float) -> bytes | None:
         """The next frame it sends once it is up; None after the timeout, which does not kill it."""
@@ -206,12 +200,6 @@ class ChildProcess:
             raise ValueError("another job was sent ahead")
         return True
 
-    def _unwrap(self, reply: Any) -> Any:
-        if not isinstance(reply, LastReply):
-            return reply
-        self.kill()
-        return reply.reply
-
     def _running(self) -> SpawnedProcess:
         if self._process is None:
             raise ChildError(f"{self.module} is closed")
@@ -233,13 +221,12 @@ class ChildProcess:
         self.kill()
         if timeout_s is not None:
             return ChildTimeout(timeout_s, tail, stage)
-        return ChildDied(_exit_code(process.popen), tail, stage, "" if has_ended else note)
+        exit_code = process.popen.returncode
+        code = -signal.SIGTERM if exit_code is None else exit_code
+        return ChildDied(code, tail, stage, "" if has_ended else note)
 
 
-def _exit_code(process: subprocess.Popen[bytes]) -> int:
-    return -signal.SIGTERM if process.returncode is None else process.returncode
-
-
+@dataclass(eq=False)
 class RestartingChild(ChildProcess):
     """Asks a runner and survives it.
 
@@ -248,49 +235,30 @@ class RestartingChild(ChildProcess):
     forgotten with its process: ``num_starts`` tells one process from the next.
     """
 
-    def __init__(
-        self,
-        module: str,
-        *,
-        environment: Mapping[str, str] | None = None,
-        start_timeout_s: float = START_TIMEOUT_S,
-        is_bare: bool = False,
-        arguments: Sequence[str] = (),
-    ) -> None:
-        super().__init__(
-            module,
-            environment=environment,
-            start_timeout_s=start_timeout_s,
-            is_bare=is_bare,
-            arguments=arguments,
-        )
-        self._preparations: dict[str, tuple[object, float]] = {}
-        self._prepared_start = 0
+    _preparation: tuple[object, float] | None = field(default=None, init=False)
+    _prepared_start: int = field(default=0, init=False)
 
-    @property
-    def num_restarts(self) -> int:
-        """How often it had to be started again."""
-        return max(0, self.num_starts - 1)
-
-    def prepare(self, job: object, timeout_s: float, *, slot: str = "workload") -> Any:
-        """Ask a job whose effect every later process needs too; a new one replaces its slot.
+    def prepare(self, job: object, timeout_s: float) -> Any:
+        """Ask a job whose effect every later process needs too; it replaces the one before.
 
         It is repeated after a restart only if it was answered, and not with an ErrorReply.
         """
-        self._preparations.pop(slot, None)
+        self._preparation = None
         reply = self.request(job, timeout_s)
         if not isinstance(reply, ErrorReply):
-            self._preparations[slot] = (job, timeout_s)
+            self._preparation = (job, timeout_s)
         return reply
 
-    def forget_preparations(self) -> None:
+    def forget_preparation(self) -> None:
         """Let later processes start as if nothing had been prepared."""
-        self._preparations.clear()
+        self._preparation = None
 
     @override
     def request(self, job: object, timeout_s: float) -> Any:
         """The reply to a job, by a prepared process."""
-        self._bring_up()
+        failure = self._try_to_bring_up() and self._try_to_bring_up()
+        if failure is not None:
+            raise ChildUnavailable(str(failure)) from failure
         try:
             reply = super().request(job, timeout_s)
         except (ChildDied, ChildTimeout):
@@ -299,25 +267,15 @@ class RestartingChild(ChildProcess):
         self.start()  # if it was its last reply, its successor imports while the caller goes on
         return reply
 
-    def _bring_up(self) -> None:
-        failure = self._try_to_bring_up() and self._try_to_bring_up()
-        if failure is not None:
-            raise ChildUnavailable(str(failure)) from failure
-
     def _try_to_bring_up(self) -> ChildError | None:
         try:
             self.await_ready()
-            self._repeat_preparations()
+            if self._preparation is not None and self._prepared_start != self.num_starts:
+                reply = super().request(*self._preparation)
+                if isinstance(reply, ErrorReply):
+                    raise ChildUnavailable(f"preparing it again failed: {reply.reason}")
+            self._prepared_start = self.num_starts
         except ChildError as failure:
             self.kill()
             return failure
         return None
-
-    def _repeat_preparations(self) -> None:
-        if self._prepared_start == self.num_starts:
-            return
-        for job, timeout_s in self._preparations.values():
-            reply = super().request(job, timeout_s)
-            if isinstance(reply, ErrorReply):
-                raise ChildUnavailable(f"preparing it again failed: {reply.reason}")
-        self._prepared_start = self.num_starts

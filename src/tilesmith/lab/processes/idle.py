@@ -10,9 +10,8 @@ import os
 import sys
 import threading
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tilesmith.settings import child_environment
 
@@ -30,11 +29,9 @@ class Parkable(Protocol):
 
     def close(self) -> None:
         """End the process and all it has started."""
-        ...
 
 
-@dataclass(frozen=True)
-class StartParameters:
+class StartParameters(NamedTuple):
     """What a process was started as: one with equal parameters does the same."""
 
     kind: str
@@ -49,8 +46,7 @@ def start_parameters(kind: str, details: Hashable, changes: Mapping[str, str]) -
     return StartParameters(kind, details, environment, tuple(map(str, sys.path)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Idle:
+class _Idle(NamedTuple):
     parameters: StartParameters
     process: Parkable
     timer: threading.Timer
@@ -87,7 +83,7 @@ class IdleProcesses:
         if self.patience_s <= 0 or not process.is_ready:
             process.close()
             return
-        timer = threading.Timer(self.patience_s, self._expire, [process])
+        timer = threading.Timer(self.patience_s, self._end, [process])
         timer.daemon = True
         try:
             timer.start()
@@ -100,17 +96,16 @@ class IdleProcesses:
     def close(self) -> None:
         """End all that are here."""
         self._leave_after_fork()
-        with self._lock:
-            leaving, self._idle = self._idle, []
-        for idle in leaving:
-            idle.timer.cancel()
-            idle.process.close()
+        for idle in list(self._idle):
+            self._end(idle.process)
 
-    def _expire(self, process: Parkable) -> None:
+    def _end(self, process: Parkable) -> None:
+        """End a process, unless it was handed out meanwhile."""
         with self._lock:
             leaving = [idle for idle in self._idle if idle.process is process]
             self._idle = [idle for idle in self._idle if idle not in leaving]
         for idle in leaving:
+            idle.timer.cancel()
             idle.process.close()
 
     def _leave_after_fork(self) -> None:

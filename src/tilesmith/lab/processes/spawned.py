@@ -15,17 +15,14 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from time import sleep
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, cast
 
-from tilesmith.lab.processes.channel import (
-    Channel,
-    ChildError,
-)
+from tilesmith.lab.processes.channel import Channel, ChildError
 from tilesmith.lab.processes.start import StartInfo
 from tilesmith.settings import child_environment
 
@@ -77,8 +74,12 @@ class OutputLog:
 
 
 def _open_nameless() -> BinaryIO:
+    file = None
     try:
-        file = _open_in_memory() or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        if sys.platform == "linux":
+            with suppress(OSError):
+                file = FileIO(os.memfd_create("tilesmith-log"), "r+")
+        file = file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         if sys.platform != "win32":
             # Writes go to the end, wherever truncation has put it.
             fcntl.fcntl(file.fileno(), fcntl.F_SETFL, os.O_APPEND)
@@ -88,36 +89,28 @@ def _open_nameless() -> BinaryIO:
     return cast("BinaryIO", file)
 
 
-def _open_in_memory() -> FileIO | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        return FileIO(os.memfd_create("tilesmith-log"), "r+")
-    except OSError:
-        return None
-
-
-class Command(NamedTuple):
-    """What a process runs."""
-
-    module: str
-    arguments: tuple[str, ...]
-    is_bare: bool
-
-
 class SpawnedProcess:
-    """One process, from its start to its end, with all that belongs to it."""
+    """One process from its start to its end: it runs a module with arguments, ``command``."""
 
-    def __init__(self, command: Command, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, is_bare: bool
+    ) -> None:
         if not sys.executable:
             raise ChildError("no child process can be started: sys.executable is not known")
         self.log = OutputLog()
-        scratch = _make_scratch(environment.get("TMPDIR"))
+        scratch = ""
+        with suppress(OSError):
+            scratch = tempfile.mkdtemp(prefix="tilesmith_", dir=environment.get("TMPDIR"))
+        # Temporary files of a killed process go with its folder.
+        folders = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch) if scratch else {}
+        changes = {**environment, **folders, "PYTHONPATH": _python_path()}
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        changes = {**environment, **_scratch_variables(scratch), "PYTHONPATH": _python_path()}
+        is_main = threading.current_thread() is threading.main_thread()
+        info = StartInfo(theirs.fileno(), os.getpid(), is_main, is_bare)
+        words = [str(START), command[0], json.dumps(info), *command[1:]]
         try:
-            self.popen = _spawn(command, theirs, self.log, changes)
+            self.popen = _spawn(words, theirs, self.log, changes)
         except OSError as error:
             _release(self.channel, self.log, scratch)
             raise ChildError(f"no child process can be started: {error}") from error
@@ -142,13 +135,11 @@ class SpawnedProcess:
 
 
 def _spawn(
-    command: Command, theirs: socket.socket, log: OutputLog, environment: Mapping[str, str]
+    words: Sequence[str], theirs: socket.socket, log: OutputLog, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    is_main = threading.current_thread() is threading.main_thread()
-    info = StartInfo(theirs.fileno(), os.getpid(), is_main, command.is_bare)
     is_windows = sys.platform == "win32"
     process = subprocess.Popen(
-        [sys.executable, "-u", str(START), command.module, json.dumps(info), *command.arguments],
+        [sys.executable, "-u", *words],
         stdin=subprocess.PIPE if is_windows else subprocess.DEVNULL,
         stdout=log.fileno(),
         stderr=log.fileno(),
@@ -164,15 +155,16 @@ def _spawn(
 
 
 def _end(
-    owner: int,
-    process: subprocess.Popen[bytes],
-    channel: Channel,
-    log: OutputLog,
-    scratch: str,
+    owner: int, process: subprocess.Popen[bytes], channel: Channel, log: OutputLog, scratch: str
 ) -> None:
     if owner != os.getpid():
         return  # in a fork of the parent: the child is not its own
-    _kill_group(process)
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        # Also those it has started, even when it has just ended itself.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
         # A process stuck in a driver cannot be killed; it must not hold up its parent.
         process.wait(KILL_GRACE_S)
@@ -186,15 +178,6 @@ def _release(channel: Channel, log: OutputLog, scratch: str) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and those it has started, even when it has just ended itself."""
-    if sys.platform == "win32":
-        process.kill()
-        return
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
 def _python_path() -> str:
     """This process's import path, so that the child finds what was found here."""
     folders: list[str] = []
@@ -202,15 +185,3 @@ def _python_path() -> str:
         with suppress(OSError, TypeError):
             folders.append(os.fspath(entry) or str(Path.cwd()))
     return os.pathsep.join(folders)
-
-
-def _make_scratch(parent: str | None) -> str:
-    try:
-        return tempfile.mkdtemp(prefix="tilesmith_", dir=parent)
-    except OSError:
-        return ""
-
-
-def _scratch_variables(scratch: str) -> dict[str, str]:
-    """Temporary files of a killed process go with its folder."""
-    return dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch) if scratch else {}

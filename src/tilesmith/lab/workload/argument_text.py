@@ -40,17 +40,9 @@ FUNCTIONS = (*FACTORIES, TRANSPOSED)
 MAX_EXPONENT = 64
 _OPENING = "_("
 
-_MISTAKES = (
-    ArithmeticError,
-    AssertionError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+_MISTAKES = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 """What torch raises for arguments it cannot take; AssertionError: it was built without CUDA."""
-_Binary = Callable[[Any, Any], Any]
-_BINARY: dict[type[ast.operator], _Binary] = {
+_OPERATORS: dict[type[ast.operator | ast.unaryop], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -59,8 +51,6 @@ _BINARY: dict[type[ast.operator], _Binary] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
     ast.LShift: operator.lshift,
-}
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
@@ -165,11 +155,11 @@ class _Reader:
     def _value(self, node: ast.expr) -> Any:
         methods: dict[type[ast.expr], Callable[[Any], Any]] = {
             ast.Constant: self._constant,
-            ast.Tuple: self._tuple,
-            ast.List: self._list,
+            ast.Tuple: lambda node: tuple(map(self._value, node.elts)),
+            ast.List: lambda node: list(map(self._value, node.elts)),
             ast.Name: self._name,
-            ast.UnaryOp: self._unary,
-            ast.BinOp: self._binary,
+            ast.UnaryOp: lambda node: self._operation(node, node.operand),
+            ast.BinOp: lambda node: self._operation(node, node.left, node.right),
             ast.Attribute: self._attribute,
             ast.Subscript: self._subscript,
             ast.Slice: self._slice,
@@ -185,38 +175,23 @@ class _Reader:
             return node.value
         raise self._error("this kind of value is not understood", node)
 
-    def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
-        return tuple(self._value(item) for item in node.elts)
-
-    def _list(self, node: ast.List) -> list[Any]:
-        return [self._value(item) for item in node.elts]
-
     def _name(self, node: ast.Name) -> Any:
         found = NAMES.get(node.id, find_dtype(node.id))
         if found is None:
             raise self._error(_unknown("name", node.id, (*DTYPE_ALIASES, *NAMES, *FUNCTIONS)), node)
         return found
 
-    def _unary(self, node: ast.UnaryOp) -> Any:
-        apply = _UNARY.get(type(node.op))
+    def _operation(self, node: ast.UnaryOp | ast.BinOp, *operands: ast.expr) -> Any:
+        apply = _OPERATORS.get(type(node.op))
         if apply is None:
             raise self._error("this operator is not understood", node)
-        return apply(self._number(node.operand))
-
-    def _binary(self, node: ast.BinOp) -> Any:
-        apply = _BINARY.get(type(node.op))
-        if apply is None:
-            raise self._error("this operator is not understood", node)
-        left, right = self._number(node.left), self._number(node.right)
-        if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > MAX_EXPONENT:
-            raise self._error(f"exponents go up to {MAX_EXPONENT}", node.right)
-        return self._attempt(node, apply, left, right)
-
-    def _number(self, node: ast.expr) -> Any:
-        value = self._value(node)
-        if not isinstance(value, (int, float)):
-            raise self._error("only numbers can be combined", node)
-        return value
+        values = [self._value(operand) for operand in operands]
+        for operand, value in zip(operands, values):
+            if not isinstance(value, (int, float)):
+                raise self._error("only numbers can be combined", operand)
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(values[1]) > MAX_EXPONENT:
+            raise self._error(f"exponents go up to {MAX_EXPONENT}", operands[1])
+        return self._attempt(node, apply, *values)
 
     def _attribute(self, node: ast.Attribute) -> Any:
         if _is_torch(node.value):
@@ -230,9 +205,8 @@ class _Reader:
         return self._attempt(node, getattr, tensor, node.attr)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        return self._attempt(
-            node, operator.getitem, self._tensor(node.value), self._value(node.slice)
-        )
+        tensor, index = self._tensor(node.value), self._value(node.slice)
+        return self._attempt(node, operator.getitem, tensor, index)
 
     def _slice(self, node: ast.Slice) -> slice:
         parts = (node.lower, node.upper, node.step)
@@ -263,7 +237,11 @@ class _Reader:
         if torch.device(options["device"]).type == "cuda" and default_device() != "cuda":
             raise ValueError("PyTorch finds no GPU here")
         if isinstance(options.get("dtype"), str):
-            options["dtype"] = _checked_dtype(options["dtype"])
+            given = options["dtype"]
+            options["dtype"] = find_dtype(given.removeprefix("torch."))
+            if options["dtype"] is None:
+                known = (*DTYPE_ALIASES, *_torch_dtypes())
+                raise ValueError(_unknown("dtype", given, known))
         if name.startswith("rand"):
             options["generator"] = self._generator(torch.device(options["device"]))
         wanted = options.get("dtype")
@@ -309,13 +287,6 @@ def find_dtype(name: str) -> torch.dtype | None:
     """The dtype of a name or of one of its short forms."""
     found = DTYPE_ALIASES.get(name, getattr(torch, name, None))
     return found if isinstance(found, torch.dtype) else None
-
-
-def _checked_dtype(name: str) -> torch.dtype:
-    found = find_dtype(name.removeprefix("torch."))
-    if found is None:
-        raise ValueError(_unknown("dtype", name, (*DTYPE_ALIASES, *_torch_dtypes())))
-    return found
 
 
 def _torch_dtypes() -> tuple[str, ...]:

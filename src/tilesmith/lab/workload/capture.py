@@ -1,25 +1,29 @@
 """Runs a kernel's host code up to the launch point: what a launch would get, without a launch.
 
-Tensors become views of numbered regions of memory, which ``saving`` writes and another process
-loads. A region is a storage, or of one that is mostly unused the span in use. Regions start at
-multiples of ``ALIGNMENT``, so a copy that starts at one too leaves every tensor aligned as it was.
-They keep the captured tensors alive, so addresses stay theirs during a search.
+Tensors become views of numbered regions of memory. A region is a storage, or of one that is mostly
+unused the span in use. Regions start at multiples of ``ALIGNMENT``, so a copy that starts at one
+too leaves every tensor aligned as it was. They keep the captured tensors alive, so addresses stay
+theirs during a search. Another process loads them from a file: tensors and numbers, never code.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tilesmith.analysis.effects import is_elsewhere, tensors_read, tensors_written
 from tilesmith.artifacts import Artifact
-from tilesmith.frontend.containers import items_of
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.function import Function
@@ -33,6 +37,12 @@ from tilesmith.schedule.config import Config
 
 WORTHWHILE_SHARE = 0.5
 """A storage of which less is in use is not taken whole."""
+_CHUNK = 1 << 20
+_WORD = 8
+_PREFIX = "tilesmith-workload-"
+_MEMORY_DISK = Path("/dev/shm")
+_HEADROOM = 2
+"""A disk in memory must have room for that many times the workload."""
 
 
 class CaptureError(Exception):
@@ -54,11 +64,6 @@ class Region:
         """One past the last address."""
         return self.start + self.nbytes
 
-    @property
-    def first(self) -> int:
-        """The first address that is known."""
-        return self.start + self.pieces[0][0]
-
     def read(self) -> torch.Tensor:
         """A copy of the bytes in host memory; 0 where they are not known."""
         content = torch.zeros(self.nbytes, dtype=torch.uint8)
@@ -70,8 +75,7 @@ class Region:
 _EMPTY = Region(0, 0, ())
 
 
-@dataclass(frozen=True)
-class _Span:
+class _Span(NamedTuple):
     """Addresses of one storage that must be kept."""
 
     start: int
@@ -86,10 +90,14 @@ class Memory:
         tensors = list(tensors)
         for tensor in tensors:
             _check(tensor)
-        occupied = _merge(_spans(tensor for tensor in tensors if tensor.numel()))
+        by_storage: dict[int, list[torch.Tensor]] = {}
+        for tensor in filter(torch.numel, tensors):
+            by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+        spans = [_span_of(group) for group in by_storage.values()]
+        occupied = _merge(sorted(spans, key=lambda span: (span.start, span.stop)))
         # Tensors without elements live in the first region, which has none either.
         self.regions = (_EMPTY, *occupied)
-        self._starts = [region.first for region in occupied]
+        self._starts = [region.start + region.pieces[0][0] for region in occupied]
         self._first = first
 
     @property
@@ -130,15 +138,6 @@ def _check(tensor: torch.Tensor) -> None:
         raise CaptureError("a tensor is a view with its sign flipped lazily: call .resolve_neg()")
 
 
-def _spans(tensors: Iterable[torch.Tensor]) -> list[_Span]:
-    """For each storage what is kept of it, by ascending address."""
-    by_storage: dict[int, list[torch.Tensor]] = {}
-    for tensor in tensors:
-        by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
-    spans = [_span_of(group) for group in by_storage.values()]
-    return sorted(spans, key=lambda span: (span.start, span.stop))
-
-
 def _span_of(tensors: Sequence[torch.Tensor]) -> _Span:
     content = bytes_of(tensors[0].detach())
     base = content.data_ptr()
@@ -150,32 +149,92 @@ def _span_of(tensors: Sequence[torch.Tensor]) -> _Span:
 
 
 def _merge(spans: Sequence[_Span]) -> list[Region]:
-    """Regions of spans, one for those that overlap."""
-    groups: list[list[_Span]] = []
-    stop = -1
+    """Regions of spans in ascending order, one for those that overlap."""
+    regions: list[Region] = []
     for span in spans:
-        if span.start >= stop:
-            groups.append([])
-        groups[-1].append(span)
-        stop = max(stop, span.stop)
-    return [_region(group) for group in groups]
+        is_inside = bool(regions) and span.start < regions[-1].stop
+        start = span.start // ALIGNMENT * ALIGNMENT
+        last = regions.pop() if is_inside else Region(start, 0, ())
+        stop = max(last.stop, span.stop)
+        pieces = (*last.pieces, (span.start - last.start, span.content))
+        regions.append(Region(last.start, stop - last.start, pieces))
+    return regions
 
 
-def _region(spans: Sequence[_Span]) -> Region:
-    start = spans[0].start // ALIGNMENT * ALIGNMENT
-    stop = max(span.stop for span in spans)
-    pieces = tuple((span.start - start, span.content) for span in spans)
-    return Region(start, stop - start, pieces)
-
-
-@dataclass(frozen=True)
-class Role:
+class Role(NamedTuple):
     """What a kernel does with a region of memory."""
 
     is_read: bool
     is_written: bool
-    is_fresh: bool
-    """Whether host code has allocated it, rather than the kernel's caller."""
+
+
+def save_expected(results: Sequence[torch.Tensor], folder: Path) -> Path:
+    """Write what the user's own function gives, for ``load_expected``."""
+    plain = [result.detach().cpu().contiguous().clone() for result in results]
+    return _write({"expected": plain}, "expected-", folder)
+
+
+def _write(content: dict[str, Any], prefix: str, folder: Path) -> Path:
+    """Write a new file; a disk without room is a reason not to search, no error of the caller."""
+    try:
+        handle, name = tempfile.mkstemp(".pt", prefix, folder)
+        with os.fdopen(handle, "wb") as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:
+        # torch closes its archive after a failure, and then fails with less to say.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise CaptureError(f"the arguments cannot be written to {folder}: {cause}") from error
+    return Path(name)
+
+
+@contextmanager
+def workload_folder(nbytes: int) -> Iterator[Path]:
+    """A folder for files of so many bytes, in memory if there is room; removed in the end.
+
+    What processes that were killed have left behind is removed too.
+    """
+    try:
+        parent, has_disk = Path(tempfile.gettempdir()), os.access(_MEMORY_DISK, os.W_OK)
+        if has_disk and shutil.disk_usage(_MEMORY_DISK).free > _HEADROOM * nbytes:
+            parent = _MEMORY_DISK
+        for left in parent.glob(f"{_PREFIX}*"):
+            owner = re.match(rf"{_PREFIX}(\d+)-", left.name)
+            if owner is not None and not _is_running(int(owner[1])):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise CaptureError(f"there is no place to write the arguments to: {error}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def find_fill(region: Region) -> int | None:
+    """The eight bytes that fill what is known of a region, as a signed integer."""
+    if not region.pieces:
+        return 0
+    offset, content = region.pieces[0]
+    is_odd = offset % _WORD or content.storage_offset() % _WORD
+    if len(region.pieces) > 1 or content.numel() < _WORD or is_odd:
+        return None
+    count, rest = divmod(content.numel(), _WORD)
+    words = content[: count * _WORD].view(torch.int64)
+    first = words[:1]
+    if not all(bool((chunk == first).all()) for chunk in words.split(_CHUNK)):
+        return None
+    is_same = torch.equal(content[count * _WORD :], first.view(torch.uint8)[:rest])
+    return int(first) if is_same else None
 
 
 @dataclass(frozen=True)
@@ -216,25 +275,25 @@ class Captured:
     def roles(self) -> tuple[Role, ...]:
         """What the kernel does with each region of ``memory``, in order."""
         read, written = set(tensors_read(self.function)), set(tensors_written(self.function))
-        touched = [(self._number(tensor), name) for name, tensor in self.tensors()]
-        foreign = list(map(self._number, _tensors_in(self._foreign_values())))
+        touched = [(self._number(tensor), name) for name, tensor in _tensor_parameters(self.launch)]
         return tuple(
             Role(
                 is_read=any(n == number and name in read for n, name in touched),
                 is_written=any(n == number and name in written for n, name in touched),
-                is_fresh=number not in foreign,
             )
             for number in range(len(self.memory.regions))
         )
 
-    @property
-    def regions(self) -> Iterator[tuple[Region, Role]]:
-        """Each region with its role."""
-        return zip(self.memory.regions, self.roles)
-
-    def tensors(self) -> list[tuple[str, torch.Tensor]]:
-        """The tensors among the parameters of the IR function."""
-        return list(_tensor_parameters(self.launch))
+    def save(self, folder: Path) -> Path:
+        """Write the regions that the basis lacks and give the file's name."""
+        saved: list[dict[str, Any]] = []
+        for region, role in zip(self.memory.regions, self.roles):
+            fill = find_fill(region)
+            content = region.read() if fill is None else None
+            values = {"nbytes": region.nbytes, "fill": fill, "content": content}
+            saved.append({**values, **role._asdict()})
+        first = self._first_number
+        return _write({"first": first, "regions": saved}, f"regions-{first}-", folder)
 
     def _bind(self, parameters: Iterable[tuple[str, str]], extra: Path | None) -> Binding:
         named = list(parameters)
@@ -254,16 +313,11 @@ class Captured:
         """Position among the regions of this capture; -1 for memory of the basis or elsewhere."""
         is_known = self.basis is not None and self.basis.find(tensor) is not None
         found = None if is_known else self.memory.reference(tensor)
-        return -1 if found is None else found.storage - self.first_number
+        return -1 if found is None else found.storage - self._first_number
 
     @property
-    def first_number(self) -> int:
-        """The number of the first region of ``memory``."""
+    def _first_number(self) -> int:
         return 0 if self.basis is None else len(self.basis.memory.regions)
-
-    def _foreign_values(self) -> tuple[Any, ...]:
-        constants = self.launch.variant.trace.constants
-        return (*self.launch.arguments, *(c for c in constants if isinstance(c, torch.Tensor)))
 
 
 def capture(
@@ -274,28 +328,21 @@ def capture(
         launch = bound.capture_launch(args, config)
     except HostReturnedError:
         raise CaptureError("host code returned before the first device loop") from None
-    _check_addresses(launch.variant.function)
+    if any(map(is_elsewhere, walk_function(launch.variant.function))):
+        raise CaptureError(
+            "the kernel reads addresses (hl.stacktensor_like), which mean nothing elsewhere"
+        )
     if basis is not None and not launch.depends_on_config:
         return basis
-    tensors = list(_checked_tensors(launch))
+    tensors: list[torch.Tensor] = []
+    for name, tensor in _tensor_parameters(launch):
+        if tensor.device.type != launch.device.type:
+            raise CaptureError(f"`{name}` is on {tensor.device}, the kernel on {launch.device}")
+        tensors.append(tensor)
     if basis is None:
         return Captured(launch, Memory(tensors))
     new = [tensor for tensor in tensors if basis.find(tensor) is None]
     return Captured(launch, Memory(new, first=len(basis.memory.regions)), basis)
-
-
-def _check_addresses(function: Function) -> None:
-    if any(map(is_elsewhere, walk_function(function))):
-        raise CaptureError(
-            "the kernel reads addresses (hl.stacktensor_like), which mean nothing elsewhere"
-        )
-
-
-def _checked_tensors(launch: CapturedLaunch) -> Iterator[torch.Tensor]:
-    for name, tensor in _tensor_parameters(launch):
-        if tensor.device.type != launch.device.type:
-            raise CaptureError(f"`{name}` is on {tensor.device}, the kernel on {launch.device}")
-        yield tensor
 
 
 def _tensor_parameters(launch: CapturedLaunch) -> Iterator[tuple[str, torch.Tensor]]:
@@ -303,15 +350,6 @@ def _tensor_parameters(launch: CapturedLaunch) -> Iterator[tuple[str, torch.Tens
     values = launch.read([parameter.source for parameter in found])
     for parameter, value in zip(found, values):
         yield parameter.value.name, value.detach()
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        if value.layout is torch.strided:
-            yield value
-        return
-    for item in items_of(value) or ():
-        yield from _tensors_in(item.value)
 
 
 def _plain_number(name: str, value: Any) -> Argument:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.lab.workload.binding import ALIGNMENT, Argument, Binding, TensorRef
+from tilesmith.lab.workload.binding import ALIGNMENT, Binding, TensorRef
 
 POISON = 0xFF
 """As every byte: NaN in all floating-point types, -1 in integers."""
@@ -32,16 +32,14 @@ class _LoadedRegion:
         self.content = _aligned_bytes(saved["nbytes"], device)
         self._initial: torch.Tensor | None = saved["content"]
         self._put_initial()
-        if not self.is_written:
-            self._initial = None
-        elif self.is_read and self._initial is not None:
-            self._initial = self.content[: saved["nbytes"]].clone()
+        keeps_initial = self.is_written and self.is_read and self._initial is not None
+        self._initial = self.content[: saved["nbytes"]].clone() if keeps_initial else None
 
-    def restore(self, *, is_poisoned: bool) -> None:
-        if is_poisoned and not self.is_read:
-            self.content.fill_(POISON)
-        else:
+    def restore(self) -> None:
+        if self.is_read:
             self._put_initial()
+        else:
+            self.content.fill_(POISON)
 
     def _put_initial(self) -> None:
         if self._initial is not None:
@@ -86,13 +84,13 @@ class Workload:
         """Put a saved workload onto a device."""
         return cls(_read(path)["regions"], device)
 
-    def tensors(self, binding: Binding) -> list[LaunchArgument]:
-        """The launch arguments, in order."""
-        return [self._argument(argument, binding) for _, argument in binding.arguments]
-
     def arguments(self, binding: Binding) -> dict[str, LaunchArgument]:
-        """The launch arguments by name."""
-        return {name: self._argument(argument, binding) for name, argument in binding.arguments}
+        """The launch arguments by name, in order."""
+        values: dict[str, LaunchArgument] = {}
+        for name, argument in binding.arguments:
+            is_tensor = isinstance(argument, TensorRef)
+            values[name] = self._region(argument, binding).view(argument) if is_tensor else argument
+        return values
 
     def outputs(self, binding: Binding) -> dict[str, torch.Tensor]:
         """The tensors in memory that the kernel writes, by name."""
@@ -102,24 +100,24 @@ class Workload:
             if self._region(reference, binding).is_written
         }
 
-    def restore(self, binding: Binding | None = None, *, is_poisoned: bool = True) -> None:
-        """Give written memory its initial state; all of it, or what a binding uses."""
-        for _, region in self._written(binding):
-            region.restore(is_poisoned=is_poisoned)
+    def restore(self, binding: Binding) -> None:
+        """Give the memory that a binding's kernel writes its initial state, or poison."""
+        for region in self._written(binding).values():
+            region.restore()
 
     def restore_read(self, binding: Binding) -> None:
         """The same for memory that the kernel also reads: all that a repeated run needs."""
-        for _, region in self._written(binding):
+        for region in self._written(binding).values():
             if region.is_read:
-                region.restore(is_poisoned=False)
+                region.restore()
 
     def must_restore(self, binding: Binding) -> bool:
         """Whether a second run without ``restore`` might give another result."""
-        return any(region.is_read for _, region in self._written(binding))
+        return any(region.is_read for region in self._written(binding).values())
 
     def snapshot(self, binding: Binding) -> Snapshot:
         """A copy of the memory that a binding's kernel writes."""
-        return Snapshot({number: r.content.clone() for number, r in self._written(binding)})
+        return Snapshot({n: region.content.clone() for n, region in self._written(binding).items()})
 
     def describe_difference(self, binding: Binding, before: Snapshot, after: Snapshot) -> str:
         """Which elements of which tensor two snapshots differ in; "" where they do not."""
@@ -139,16 +137,10 @@ class Workload:
         if binding.extra_storages is not None:
             self._extras.pop(binding.extra_storages, None)
 
-    def _argument(self, argument: Argument, binding: Binding) -> LaunchArgument:
-        if not isinstance(argument, TensorRef):
-            return argument
-        return self._region(argument, binding).view(argument)
-
     def _region(self, reference: TensorRef, binding: Binding) -> _LoadedRegion:
         own = self._regions.get(reference.storage)
-        return self._extra(binding)[reference.storage] if own is None else own
-
-    def _extra(self, binding: Binding) -> dict[int, _LoadedRegion]:
+        if own is not None:
+            return own
         path = binding.extra_storages
         if path is None:
             raise ValueError("a binding refers to memory that the workload does not have")
@@ -156,16 +148,11 @@ class Workload:
             saved = _read(path)
             regions = (_LoadedRegion(region, self.device) for region in saved["regions"])
             self._extras[path] = dict(enumerate(regions, saved["first"]))
-        return self._extras[path]
+        return self._extras[path][reference.storage]
 
-    def _written(self, binding: Binding | None) -> Iterator[tuple[int, _LoadedRegion]]:
-        if binding is None:
-            every = [self._regions, *self._extras.values()]
-            found = [item for regions in every for item in regions.items()]
-        else:
-            references = [reference for _, reference in _references(binding)]
-            found = {r.storage: self._region(r, binding) for r in references}.items()
-        return ((number, region) for number, region in found if region.is_written)
+    def _written(self, binding: Binding) -> dict[int, _LoadedRegion]:
+        found = {r.storage: self._region(r, binding) for _, r in _references(binding)}
+        return {number: region for number, region in found.items() if region.is_written}
 
 
 def load_expected(path: Path, device: torch.device | str) -> list[torch.Tensor]:
@@ -197,7 +184,6 @@ def _view(flat: torch.Tensor, reference: TensorRef) -> torch.Tensor:
 
 
 def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
-    if left.numel() != right.numel():
-        return False
+    # In parts: torch compares into a tensor as large as both.
     pairs = zip(left.split(_CHUNK), right.split(_CHUNK))
-    return all(torch.equal(one, other) for one, other in pairs)
+    return left.numel() == right.numel() and all(torch.equal(*pair) for pair in pairs)

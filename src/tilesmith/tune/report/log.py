@@ -1,4 +1,4 @@
-"""The log of a search, on stderr through ``logging``: what is tuned, each generation, the end.
+"""What a search says on stderr: the log, what is tuned, each generation, the end; and a bar.
 
 Lines are records of the logger "tilesmith.autotune". Where the user has set up logging, they go
 there; otherwise to stderr. On success nothing is above INFO. Generated code is never logged.
@@ -6,17 +6,24 @@ there; otherwise to stderr. On success nothing is above INFO. Generated code is 
 
 from __future__ import annotations
 
+import atexit
 import logging
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
 from math import inf
+from typing import Any
+
+from typing_extensions import override
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
 from tilesmith.schedule.config import Config
-from tilesmith.store.config_text import config_text
-from tilesmith.store.outcome import Candidate, Outcome
+from tilesmith.store.config_text import config_text, short_text
+from tilesmith.store.outcome import Outcome
 from tilesmith.store.search_log import SearchLog, stored_text
-from tilesmith.tune.listener import Generation, Progress, SearchStart, default_of, time_in_finals
+from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, time_in_finals
 from tilesmith.tune.result import Final, TuneResult, summarize_rejected
 
 BEYOND_ROOFLINE = "beyond the estimated roofline"
@@ -36,7 +43,7 @@ class LogListener:
 
     def on_start(self, start: SearchStart) -> None:
         """Say what is tuned, where and how."""
-        self._kernel, self._default = start.kernel, default_of(start)
+        self._kernel, self._default = start.kernel, start.default
         self._log.write(logging.INFO, 0.0, *header_lines(start))
         if start.judge_reason:
             reason = first_line(start.judge_reason)
@@ -59,13 +66,10 @@ class LogListener:
         """What was rejected, the winner, and the line to paste."""
         if result.problem:
             self._log.write(logging.WARNING, result.seconds, *result.problem.strip().splitlines())
+        lines: Iterable[str] = end_lines(result, self._final, self._default)
         if result.is_cached:
-            self._log.write(
-                logging.INFO, result.seconds, stored_text(self._kernel, result.config, result.ms)
-            )
-        else:
-            lines = end_lines(result, self._final, self._default)
-            self._log.write(logging.INFO, result.seconds, *lines)
+            lines = [stored_text(self._kernel, result.config, result.ms)]
+        self._log.write(logging.INFO, result.seconds, *lines)
         if result.is_unsteady:
             self._log.write(logging.WARNING, result.seconds, unsteady_text(result))
 
@@ -88,28 +92,27 @@ def header_lines(start: SearchStart) -> Iterator[str]:
     if start.meaning:
         yield f"times: {start.meaning}"
     budget = f"budget {start.budget_s:g} s"
-    space = "" if start.space_size is None else f", {_size_text(start.space_size)} possible"
+    size, space = start.space_size, ""
+    if size is not None:
+        space = f", {f'{size:,.0f}' if size < 1e6 else f'{size:.1e}'} configs possible"
     yield f"method: {start.method}, {budget}, random seed {start.seed}{space}"
-    yield f"starting from: {_seeds_text(start.seeds)}{_known_text(start.num_known)}"
+    origins = Counter(seed.origin or "seed" for seed in start.seeds)
+    listed = ", ".join(name if n == 1 else f"{n} {name}" for name, n in origins.items())
+    seeds = f"{counted(len(start.seeds), 'config')} ({listed})" if listed else "random configs"
+    known = counted(start.num_known, "measurement")
+    yield f"starting from: {seeds}{f'; {known} known from before' if start.num_known else ''}"
     roofline = "" if start.roofline_ms is None else f"; roofline {ms_text(start.roofline_ms)}"
     yield f"results judged by: {start.judge or 'nothing'}{roofline}"
 
 
 def generation_text(generation: Generation) -> str:
     """One generation: how many, how many failed, how the times spread, the best so far."""
-    best = generation.best
-    counts = ", ".join(
-        [
-            counted(generation.num_tried, "candidate"),
-            f"{generation.num_failed} failed",
-            f"{generation.num_replaced} replaced",
-        ]
-    )
+    best, tried = generation.best, counted(generation.num_tried, "candidate")
+    counts = f"{tried}, {generation.num_failed} failed, {generation.num_replaced} replaced"
     low, middle, high = map(number_text, (generation.min_ms, generation.mid_ms, generation.max_ms))
+    times = f"min={low} mid={middle} max={high} ms"
     found = "nothing works yet" if best is None else f"best {config_text(best.config)}"
-    return (
-        f"generation {generation.number}: {counts}, min={low} mid={middle} max={high} ms, {found}"
-    )
+    return f"generation {generation.number}: {counts}, {times}, {found}"
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -127,7 +130,9 @@ def end_lines(result: TuneResult, final: Final | None, default: Config | None) -
     rejected = summarize_rejected(result.counts, result.failures)
     if rejected:
         yield rejected
-    yield _tried(result)
+    recalled = f" ({result.num_recalled} known before)" if result.num_recalled else ""
+    tried = counted(result.num_tried, "config")
+    yield f"{tried} tried{recalled} in {result.seconds:.1f} s: {result.stop.value}"
     if result.timeline.text:
         yield result.timeline.text
     if result.is_measured:
@@ -139,7 +144,8 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
     """The winner's time, how sure it is, and how it stands to other figures."""
     parts = [f"best {ms_text(result.ms)} (spread {percent_text(result.spread)})"]
     if result.ties:
-        within = percent_text(_tie_width(result, final))
+        times = [standing.median_ms for standing in final.ties] if final else [1.0]
+        within = percent_text(max(result.noise, max(times) / min(times) - 1))
         parts.append(f"tied with {counted(result.ties, 'other')} within {within}")
     if result.roofline_ms:
         parts.append(roofline_text(result.roofline_ms, result.ms))
@@ -149,34 +155,6 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
     elif default_ms is not None:
         parts.append(compare_text(result.ms, default_ms))
     return ", ".join(filter(None, parts))
-
-
-def _tie_width(result: TuneResult, final: Final | None) -> float:
-    """How far those that tie are apart, at least the noise."""
-    times = [standing.median_ms for standing in final.ties] if final else []
-    return max(result.noise, max(times) / min(times) - 1) if times else result.noise
-
-
-def _tried(result: TuneResult) -> str:
-    recalled = f" ({result.num_recalled} known before)" if result.num_recalled else ""
-    tried = counted(result.num_tried, "config")
-    return f"{tried} tried{recalled} in {result.seconds:.1f} s: {result.stop.value}"
-
-
-def _seeds_text(seeds: tuple[Candidate, ...]) -> str:
-    if not seeds:
-        return "random configs"
-    origins = Counter(seed.origin or "seed" for seed in seeds)
-    listed = ", ".join(name if n == 1 else f"{n} {name}" for name, n in origins.items())
-    return f"{counted(len(seeds), 'config')} ({listed})"
-
-
-def _known_text(num_known: int) -> str:
-    return f"; {counted(num_known, 'measurement')} known from before" if num_known else ""
-
-
-def _size_text(size: float) -> str:
-    return f"{size:,.0f} configs" if size < 1e6 else f"{size:.1e} configs"
 
 
 def roofline_text(roofline_ms: float, ms: float) -> str:
@@ -200,3 +178,73 @@ def compare_text(ms: float, default_ms: float) -> str:
     if ratio < 1:
         return f"{1 / ratio:.2f}x slower than the default ({ms_text(default_ms)})"
     return f"{ratio:.2f}x faster than the default ({ms_text(default_ms)})"
+
+
+def make_progress(*, is_enabled: bool = True) -> Listener | None:
+    """The bar, if it is wanted, stderr is a terminal and rich is there."""
+    is_terminal = False
+    with suppress(AttributeError, ValueError):  # there is no stderr, or it is closed
+        is_terminal = sys.stderr.isatty()
+    if not is_enabled or not is_terminal or find_spec("rich") is None:
+        return None
+    return ProgressListener(make_bar())
+
+
+def make_bar(console: Any = None) -> Any:
+    """The bar itself: a ``rich.progress.Progress``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    return Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} s", markup=False),
+        TextColumn("{task.fields[status]}", markup=False),
+        console=console or Console(stderr=True),
+        # What is logged meanwhile appears above the bar.
+        redirect_stdout=False,
+        redirect_stderr=True,
+        transient=True,
+    )
+
+
+def status_text(progress: Progress, num_failed: int) -> str:
+    """The words behind the bar."""
+    rate = progress.num_tried / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
+    parts = [f"{counted(progress.num_tried, 'config')} ({rate:.1f}/s)", f"{num_failed} failed"]
+    if progress.best is not None:
+        parts.append(f"best {ms_text(progress.best.time_ms)} {short_text(progress.best.config)}")
+    return ", ".join(parts)
+
+
+class ProgressListener(Listener):
+    """Keeps a bar up to date while a search runs."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._task: Any = None
+        self._num_failed = 0
+
+    @override
+    def on_start(self, start: SearchStart) -> None:
+        name = f"tuning {start.kernel}"
+        self._task = self._bar.add_task(name, total=start.budget_s, status="starting")
+        self._bar.start()
+        # A process that is made to end in the middle must not leave a terminal without cursor.
+        atexit.register(self._bar.stop)
+
+    @override
+    def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
+        self._num_failed += not outcome.verdict.is_timed
+        self._bar.update(
+            self._task,
+            completed=min(progress.elapsed_s, progress.budget_s),
+            status=status_text(progress, self._num_failed),
+        )
+
+    @override
+    def on_end(self, result: TuneResult) -> None:
+        self._bar.stop()
+        atexit.unregister(self._bar.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import inf, log10
 from typing import Any
@@ -20,13 +21,10 @@ def draw_search(history: History, theme: Theme = LIGHT) -> bytes | None:
     if not history.trials:
         return None
     figure, axes = new_figure(SIZE, theme)
-    axes.set_yscale("log")
+    axes.set(yscale="log", xlabel="configs tried", ylabel="time, ms (log scale)")
     _draw_times(axes, history, theme)
     _draw_references(axes, history, theme)
-    _draw_failures(axes, [trial.number for trial in history.failed], theme)
     _set_ranges(axes, history)
-    axes.set_xlabel("configs tried")
-    axes.set_ylabel("time, ms (log scale)")
     pad = 18 + 16 * legend(axes, theme)
     axes.set_title(_search_title(history), loc="left", color=theme.ink, fontsize=12, pad=pad)
     return png(figure)
@@ -40,17 +38,13 @@ def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
     figure, axes = new_figure(SQUARE, theme)
     predicted, measured = [p for p, _ in pairs], [m for _, m in pairs]
     low, high = min(predicted + measured) / 1.3, max(predicted + measured) * 1.3
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="predicted time, ms", ylabel="measured time, ms")
     axes.plot([low, high], [low, high], c=theme.roofline, lw=1.3, ls="--", label="as predicted")
     axes.scatter(predicted, measured, s=20, c=theme.trial, alpha=0.8, lw=0, label="one config")
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    axes.set_aspect("equal")
+    axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     format_log_axis(axes.xaxis, low, high)
     format_log_axis(axes.yaxis, low, high)
-    axes.set_xlabel("predicted time, ms")
-    axes.set_ylabel("measured time, ms")
     rank = spearman(predicted, measured)
     title = f"Predicted and measured, {len(pairs)} configs\nrank correlation (Spearman) {rank:.2f}"
     axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=30)
@@ -71,11 +65,8 @@ def best_so_far(history: History) -> tuple[list[int], list[float]]:
 
 def predicted_pairs(history: History) -> list[tuple[float, float]]:
     """(predicted, measured) of every trial that has both."""
-    return [
-        (trial.outcome.candidate.predicted_ms, trial.outcome.time_ms)
-        for trial in history.timed
-        if trial.outcome.candidate.predicted_ms and trial.outcome.candidate.predicted_ms < inf
-    ]
+    pairs = [(t.outcome.candidate.predicted_ms, t.outcome.time_ms) for t in history.timed]
+    return [(predicted, measured) for predicted, measured in pairs if predicted and predicted < inf]
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
@@ -94,17 +85,8 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 0; equal values share the mean of theirs."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for place in order[start:end]:
-            ranks[place] = (start + end - 1) / 2
-        start = end
-    return ranks
+    ordered = sorted(values)
+    return [(bisect_left(ordered, x) + bisect_right(ordered, x) - 1) / 2 for x in values]
 
 
 def _draw_times(axes: Any, history: History, theme: Theme) -> None:
@@ -114,14 +96,11 @@ def _draw_times(axes: Any, history: History, theme: Theme) -> None:
     places = [trial.number for trial in timed]
     times = [trial.outcome.time_ms for trial in timed]
     look = {"c": theme.trial, "alpha": 0.8, "lw": 0, "label": "one config", "zorder": 4.5}
-    axes.scatter(places, times, s=_dot_size(len(times)), **look)
+    size = 34 if len(times) < 50 else 18 if len(times) < 500 else 9
+    axes.scatter(places, times, s=size, **look)
     places, bests = best_so_far(history)
     axes.step(places, bests, where="post", c=theme.best, lw=2.2, label="best so far", zorder=4)
     axes.scatter(places[-2], bests[-1], s=46, c=theme.best, lw=0, zorder=5)
-
-
-def _dot_size(count: int) -> int:
-    return 34 if count < 50 else 18 if count < 500 else 9
 
 
 def _set_ranges(axes: Any, history: History) -> None:
@@ -140,39 +119,27 @@ def _set_ranges(axes: Any, history: History) -> None:
 
 
 def _draw_references(axes: Any, history: History, theme: Theme) -> None:
-    if history.default_ms:
-        label = f"default config, {number_text(history.default_ms)} ms"
-        axes.axhline(history.default_ms, c=theme.default, lw=1.5, ls="--", label=label, zorder=3)
-    if history.roofline_ms:
-        label = f"roofline, {number_text(history.roofline_ms)} ms"
-        axes.axhline(history.roofline_ms, c=theme.roofline, lw=1.5, ls=":", label=label, zorder=3)
-
-
-def _draw_failures(axes: Any, places: list[int], theme: Theme) -> None:
-    """Marks along the upper edge: they have no time."""
-    if not places:
-        return
-    axes.scatter(
-        places,
-        [0.975] * len(places),
-        transform=axes.get_xaxis_transform(),
-        marker="x",
-        s=22,
-        c=theme.failure,
-        lw=1.2,
-        label=f"rejected ({len(places)})",
-        zorder=3,
-        clip_on=False,
+    """Lines at times to compare with; failures, which have none, are marked at the upper edge."""
+    lines = (
+        ("default config", history.default_ms, theme.default, "--"),
+        ("roofline", history.roofline_ms, theme.roofline, ":"),
     )
+    for name, ms, color, style in lines:
+        if ms:
+            label = f"{name}, {number_text(ms)} ms"
+            axes.axhline(ms, c=color, lw=1.5, ls=style, label=label, zorder=3)
+    places = [trial.number for trial in history.failed]
+    if places:
+        edge = {"transform": axes.get_xaxis_transform(), "clip_on": False, "marker": "x"}
+        look = {"s": 22, "c": theme.failure, "lw": 1.2, "zorder": 3}
+        label = f"rejected ({len(places)})"
+        axes.scatter(places, [0.975] * len(places), label=label, **edge, **look)
 
 
 def _search_title(history: History) -> str:
-    name = history.start.kernel if history.start else "search"
-    device = f" on {history.start.device}" if history.start else ""
-    result = history.result
+    start, result, roofline_ms = history.start, history.result, history.roofline_ms
+    name = f"{start.kernel} on {start.device}" if start else "search"
     if result is None or not result.is_measured:
-        return f"{name}{device}"
-    share = ""
-    if history.roofline_ms:
-        share = f", {roofline_text(history.roofline_ms, result.ms)}"
-    return f"{name}{device}: {number_text(result.ms)} ms{share}"
+        return name
+    share = f", {roofline_text(roofline_ms, result.ms)}" if roofline_ms else ""
+    return f"{name}: {number_text(result.ms)} ms{share}"

@@ -11,13 +11,13 @@ import io
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from tilesmith.lab.line_file import LineFile, json_line, with_suffix
 from tilesmith.store.config_text import canonical_json, config_id
+from tilesmith.store.key import digest_text
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Progress, SearchStart
 from tilesmith.tune.result import Final, TuneResult
@@ -32,7 +32,6 @@ CSV_COLUMNS = (
     "compile_time_s",
     "config",
 )
-_RUN_ID_DIGITS = 12
 
 
 class TableListener:
@@ -45,7 +44,8 @@ class TableListener:
 
     def on_start(self, start: SearchStart) -> None:
         """The header record of a run."""
-        self._run_id = self._run_id or _new_run_id(start)
+        parts = (start.kernel, start.arguments, start.device, str(start.seed), str(time.time_ns()))
+        self._run_id = self._run_id or digest_text(*parts, length=12)
         seeds = [
             {"config": seed.config.config, "origin": seed.origin, "predicted_ms": seed.predicted_ms}
             for seed in start.seeds
@@ -54,38 +54,7 @@ class TableListener:
 
     def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
         """One line in each file."""
-        self._csv.append(_csv_line(self._csv_row(outcome, progress)))
-        self._record("outcome", outcome_record(outcome, progress))
-
-    def on_generation(self, generation: Generation) -> None:
-        """Write a record that sums up a generation."""
-        best = generation.best
-        self._record(
-            "generation",
-            {
-                "number": generation.number,
-                "elapsed_s": generation.elapsed_s,
-                "num_tried": generation.num_tried,
-                "num_failed": generation.num_failed,
-                "num_replaced": generation.num_replaced,
-                "min_ms": generation.min_ms,
-                "mid_ms": generation.mid_ms,
-                "max_ms": generation.max_ms,
-                "best": best.config.config if best else None,
-            },
-        )
-
-    def on_finals(self, final: Final) -> None:
-        """The finalists side by side."""
-        standings = [{**vars(s), "config": s.config.config} for s in final.standings]
-        self._record("finals", {"standings": standings, "noise": final.noise})
-
-    def on_end(self, result: TuneResult) -> None:
-        """Write the record of the result."""
-        self._record("end", result_record(result))
-
-    def _csv_row(self, outcome: Outcome, progress: Progress) -> tuple[object, ...]:
-        return (
+        row = (
             self._run_id,
             f"{progress.elapsed_s:.3f}",
             config_id(outcome.config),
@@ -95,6 +64,24 @@ class TableListener:
             f"{outcome.build_s:.3f}",
             canonical_json(outcome.config),
         )
+        self._csv.append(_csv_line(row))
+        self._record("outcome", outcome_record(outcome, progress))
+
+    def on_generation(self, generation: Generation) -> None:
+        """Write a record that sums up a generation."""
+        values = {name: value for name, value in vars(generation).items() if name != "counts"}
+        best = generation.best.config.config if generation.best else None
+        found = {**values, "num_failed": generation.num_failed, "best": best}
+        self._record("generation", found)
+
+    def on_finals(self, final: Final) -> None:
+        """The finalists side by side."""
+        standings = [{**vars(s), "config": s.config.config} for s in final.standings]
+        self._record("finals", {"standings": standings, "noise": final.noise})
+
+    def on_end(self, result: TuneResult) -> None:
+        """Write the record of the result."""
+        self._record("end", result_record(result))
 
     def _record(self, event: str, values: Mapping[str, Any]) -> None:
         self._jsonl.append(json_line({"event": event, "run_id": self._run_id, **values}))
@@ -118,7 +105,6 @@ def outcome_record(outcome: Outcome, progress: Progress) -> dict[str, Any]:
         "compile_time_s": outcome.build_s,
         "resources": asdict(outcome.resources),
         "is_recalled": outcome.is_recalled,
-        "details": dict(outcome.details),
     }
 
 
@@ -140,8 +126,3 @@ def _csv_line(values: tuple[object, ...]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(values)
     return text.getvalue()
-
-
-def _new_run_id(start: SearchStart) -> str:
-    text = f"{start.kernel} {start.arguments} {start.device} {start.seed} {time.time_ns()}"
-    return sha256(text.encode()).hexdigest()[:_RUN_ID_DIGITS]

@@ -33,7 +33,7 @@ def build_program(program: Program) -> BuildReply:
     """Compile one candidate; what it takes of the device where the compiler knows."""
     start = time.perf_counter()
     try:
-        resources = BUILDERS[program.artifact.backend](program, cache_dir())
+        resources = BUILDERS.get(program.artifact.backend, _build_directly)(program, cache_dir())
     except Exception as error:
         verdict, reason = classify(error, Verdict.BUILD_ERROR)
         return BuildReply(verdict, reason, time.perf_counter() - start)
@@ -47,15 +47,10 @@ def build_program(program: Program) -> BuildReply:
 
 def publish_program(program: Program, folder: Path) -> None:
     """Let ordinary launches find the code of a candidate that was built into a cache folder."""
-    publish = PUBLISHERS.get(program.artifact.backend)
-    if publish is not None:
-        publish(program, folder)
-
-
-def _publish_triton(program: Program, folder: Path) -> None:
     artifact = program.artifact
-    arguments = launch_arguments(artifact, program.binding)
-    publish_kernel(artifact, arguments, triton_dir(folder), _load_function(artifact, folder))
+    if artifact.backend == "triton":  # launches of others look where candidates are built
+        arguments = launch_arguments(artifact, program.binding)
+        publish_kernel(artifact, arguments, triton_dir(folder), _load_function(artifact, folder))
 
 
 def launch_arguments(artifact: Artifact, binding: Binding) -> Mapping[str, LaunchArgument]:
@@ -77,14 +72,18 @@ def _launch_argument(parameter: LaunchParameter, value: Argument | None) -> Laun
         return Pointer(dtype, 0, count * DTYPES_BY_NAME[parameter.dtype].itemsize)
     if value is None:
         raise ValueError(f"no value for the parameter {parameter.name!r}")
-    if isinstance(value, TensorRef):
-        return _pointer(value, DTYPES_BY_NAME[parameter.dtype].itemsize)
-    return value
+    if not isinstance(value, TensorRef):
+        return value
+    itemsize = DTYPES_BY_NAME[parameter.dtype].itemsize
+    last = sum((size - 1) * stride for size, stride in zip(value.size, value.stride) if size)
+    return Pointer(value.dtype, value.offset * itemsize, (last + 1) * itemsize)
 
 
-def _pointer(tensor: TensorRef, itemsize: int) -> Pointer:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.size, tensor.stride) if size)
-    return Pointer(tensor.dtype, tensor.offset * itemsize, (last + 1) * itemsize)
+def _build_directly(program: Program, folder: Path) -> Resources:
+    """The launcher of the backend itself shows whether it can be built."""
+    assert program.launch is not None
+    program.launch(program.artifact)
+    return UNKNOWN_RESOURCES
 
 
 def _build_natively(program: Program, folder: Path) -> Resources:
@@ -102,9 +101,7 @@ def _build_triton(program: Program, folder: Path) -> Resources:
 
 
 BUILDERS = {"triton": _build_triton, "cpu": _build_natively}
-"""By the backend that made the artifact."""
-PUBLISHERS = {"triton": _publish_triton}
-"""Of backends whose launches look elsewhere than where candidates are built."""
+"""Of backends without a launcher of their own."""
 
 
 def _load_function(artifact: Artifact, folder: Path) -> Any:

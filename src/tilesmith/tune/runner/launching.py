@@ -10,22 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tilesmith.artifacts import Artifact
 from tilesmith.measure.disturbance import is_disturbed, read_meter
-from tilesmith.measure.timer import Conditions, Timing, Work, time_on_cpu, time_on_device
+from tilesmith.measure.timer import Conditions, Work, time_on_cpu, time_on_device
 from tilesmith.runtime.arguments import make_launch_tensor
 from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
 from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.runtime.native.host_cpu import CACHES, last_level_bytes
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources
-from tilesmith.tune.jobs import TimeJob, TimeReply
+from tilesmith.tune.jobs import Program, TimeJob, TimeReply
 
 MIN_SAMPLE_MS = 0.2
 """On a CPU, where a clock and its disturbances are felt below."""
@@ -64,63 +63,42 @@ class Launch:
     """What it takes of the device; known when it has run."""
 
 
-def make_launch(artifact: Artifact, values: Mapping[str, Any], place: LaunchPlace) -> Launch:
-    """A launch of the artifact; ``values`` gives a tensor or number to each parameter."""
-    slots = [f"value_{position}" for position in range(len(artifact.parameters))]
+def make_launch(program: Program, values: Mapping[str, Any], place: LaunchPlace) -> Launch:
+    """A launch of a program; ``values`` gives a tensor or number to each parameter."""
+    parameters = program.artifact.parameters
+    slots = [f"value_{position}" for position in range(len(parameters))]
     ordered = tuple(
-        make_launch_tensor(parameter, place.device)
-        if parameter.is_made_at_launch
-        else values[parameter.name]
-        for parameter in artifact.parameters
+        make_launch_tensor(p, place.device) if p.is_made_at_launch else values[p.name]
+        for p in parameters
     )
-    renamed = replace(
-        artifact,
-        parameters=tuple(
-            replace(parameter, source=slot) for parameter, slot in zip(artifact.parameters, slots)
-        ),
-    )
-    counters = [x for x, p in zip(ordered, artifact.parameters) if p.is_zeroed]
+    renamed = tuple(replace(p, source=slot) for p, slot in zip(parameters, slots))
+    artifact = replace(program.artifact, parameters=renamed)
+    counters = [x for x, p in zip(ordered, parameters) if p.is_zeroed]
+    gpu_launcher = None
+    if program.launch is not None:
+        launch = program.launch(artifact)
+    elif artifact.backend == "cpu":
+        options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
+        launch = native_launcher(artifact, slots, (), options)
+    else:
+        gpu_options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
+        gpu_launcher = TritonLauncher(artifact, slots, (), gpu_options)
+        launch = gpu_launcher.launch
 
-    def prepared(launch: Callable[..., Any]) -> Callable[[], None]:
-        def run() -> None:
-            for counter in counters:
-                counter.zero_()
-            launch(*ordered)
+    def run() -> None:
+        for counter in counters:
+            counter.zero_()
+        launch(*ordered)
 
-        return run
-
-    launch, resources = LAUNCHERS[artifact.backend](renamed, slots, place)
-    return Launch(prepared(launch), resources)
-
-
-def _native(
-    artifact: Artifact, slots: Sequence[str], place: LaunchPlace
-) -> tuple[Callable[..., Any], Callable[[], Resources]]:
-    options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
-    return native_launcher(artifact, slots, (), options), lambda: UNKNOWN_RESOURCES
+    return Launch(run, partial(_resources, gpu_launcher))
 
 
-def _triton(
-    artifact: Artifact, slots: Sequence[str], place: LaunchPlace
-) -> tuple[Callable[..., Any], Callable[[], Resources]]:
-    options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
-    launcher = TritonLauncher(artifact, slots, (), options)
-    return launcher.launch, lambda: _resources(launcher)
-
-
-LAUNCHERS = {"triton": _triton, "cpu": _native}
-"""By the backend that made the artifact."""
-
-
-def _resources(launcher: TritonLauncher) -> Resources:
-    if not launcher.kernels:
+def _resources(launcher: TritonLauncher | None) -> Resources:
+    if launcher is None or not launcher.kernels:
         return UNKNOWN_RESOURCES
     kernel = launcher.kernels[0]
-    return Resources(
-        shared_bytes=getattr(kernel.metadata, "shared", None),
-        registers=getattr(kernel, "n_regs", None),
-        spills=getattr(kernel, "n_spills", None),
-    )
+    shared = getattr(kernel.metadata, "shared", None)
+    return Resources(shared, getattr(kernel, "n_regs", None), getattr(kernel, "n_spills", None))
 
 
 @dataclass(frozen=True)
@@ -139,30 +117,18 @@ def time_works(works: Sequence[TimedWork], job: TimeJob, place: LaunchPlace) -> 
     is_cold = job.regime == "cold"
     flush = None if place.is_asynchronous or not is_cold else _host_flush()
     prepare = {name: _in_turn(work.restore, flush) for name, work in named.items()}
-    conditions = Conditions(
-        prepare={name: step for name, step in prepare.items() if step is not None},
-        is_warm=not is_cold,
-        time_limit_s=job.time_limit_s,
-    )
+    steps = {name: step for name, step in prepare.items() if step is not None}
+    conditions = Conditions(steps, is_warm=not is_cold, time_limit_s=job.time_limit_s)
     warmup = 0 if max(work.rough_ms for work in works) > SLOW_MS else 1
+    rounds: dict[str, Any] = {"repeats": job.repeats, "warmup": warmup, "conditions": conditions}
     if place.is_asynchronous:
-        timings = time_on_device(
-            runs, device=place.device, repeats=job.repeats, warmup=warmup, conditions=conditions
-        )
-        return TimeReply(_in_order(timings))
+        timings = time_on_device(runs, device=place.device, **rounds)
+        return TimeReply(tuple(timing.samples_ms for timing in timings.values()))
     before = read_meter()
-    timings = time_on_cpu(
-        runs,
-        repeats=job.repeats,
-        warmup=warmup,
-        min_sample_ms=MIN_SAMPLE_MS if flush is None else 0.0,
-        conditions=conditions,
-    )
-    return TimeReply(_in_order(timings), is_disturbed(before, read_meter()))
-
-
-def _in_order(timings: dict[str, Timing]) -> tuple[tuple[float, ...], ...]:
-    return tuple(timing.samples_ms for timing in timings.values())
+    min_sample_ms = MIN_SAMPLE_MS if flush is None else 0.0
+    timings = time_on_cpu(runs, min_sample_ms=min_sample_ms, **rounds)
+    samples = tuple(timing.samples_ms for timing in timings.values())
+    return TimeReply(samples, is_disturbed(before, read_meter()))
 
 
 def _in_turn(*steps: Work | None) -> Work | None:

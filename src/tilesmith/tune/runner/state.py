@@ -1,44 +1,245 @@
-"""What a runner knows between jobs: its workload, the judge, and the candidates found right."""
+"""What a runner knows between jobs: its workload, the judge, and the candidates found right.
+
+A candidate runs twice from the workload's initial state. It is judged by the kernel's own fp64
+reference if there is one, else by the results of the user's function, else by those of the first
+candidate that runs. Nothing is timed that was not found right first. After a fault of the device
+its context is lost: the process must not be used again.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from tilesmith.backends.triton.build import use_cache_dir
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Atomic, AtomicKind
 from tilesmith.ir.traversal import walk_function
+from tilesmith.lab.failures import classify, one_line
 from tilesmith.lab.processes.channel import LastReply, describe_error
 from tilesmith.lab.workload.binding import Binding
-from tilesmith.lab.workload.loading import Workload
+from tilesmith.lab.workload.loading import Snapshot, Workload, load_expected
+from tilesmith.numerics.judge import Judge
+from tilesmith.numerics.judge_report import Tolerance
+from tilesmith.numerics.oracle import NoReferenceError, OracleOptions, Reference, work_out_reference
+from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import (
     CheckJob,
     CheckReply,
     ForgetJob,
     PrepareJob,
     PrepareReply,
+    Program,
+    ReferenceJob,
     ReleaseJob,
     RunnerJob,
     TimeJob,
     TimeReply,
 )
 from tilesmith.tune.runner.build import cache_dir, triton_dir
-from tilesmith.tune.runner.checking import Checked, Checker, is_device_lost, make_judge
-from tilesmith.tune.runner.launching import Launch, LaunchPlace, TimedWork, time_works
+from tilesmith.tune.runner.launching import Launch, LaunchPlace, TimedWork, make_launch, time_works
+
+FindFault = Callable[[CheckJob], str]
+"""What is wrong with the results in the workload's memory, in one line; "" where they are right."""
+OWN_TIME_LIMIT_S = 5.0
+"""For the reference of a single candidate."""
+Outputs = Mapping[str, torch.Tensor]
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
-class _Right:
-    """A candidate that may be timed."""
+class Checked:
+    """The reply to a check, and the launch if it may be timed."""
 
-    launch: Launch
-    binding: Binding
-    rough_ms: float
+    reply: CheckReply
+    launch: Launch | None = None
+    is_device_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Checks candidates against one judge."""
+
+    workload: Workload
+    place: LaunchPlace
+    find_fault: FindFault
+    may_differ: bool = False
+    """Whether bits may change from run to run, where the order of atomics decides them."""
+
+    def check(self, job: CheckJob) -> Checked:
+        """Run a candidate; an exception is a verdict too."""
+        try:
+            return self._run_and_judge(job)
+        except Exception as error:
+            verdict, reason = classify(error, Verdict.RUN_ERROR)
+            if is_device_lost(self.place):
+                reply = CheckReply(Verdict.CRASHED, f"the device is lost: {one_line(error)}")
+                return Checked(reply, is_device_lost=True)
+            if verdict is Verdict.OUT_OF_MEMORY and self.place.is_asynchronous:
+                torch.cuda.empty_cache()
+            return Checked(CheckReply(verdict, reason))
+
+    def _run_and_judge(self, job: CheckJob) -> Checked:
+        binding = job.program.binding
+        launch = make_launch(job.program, self.workload.arguments(binding), self.place)
+        self._run(launch, job)
+        verdict, problem, first_ms = Verdict.WRONG, self.find_fault(job), 0.0
+        if not problem:
+            first = self.workload.snapshot(binding)
+            first_ms = self._run(launch, job)
+            verdict, problem = self._judge_repeat(job, first)
+        if problem:
+            return Checked(CheckReply(verdict, problem, resources=launch.resources()))
+        return Checked(CheckReply(Verdict.OK, "", first_ms, launch.resources()), launch)
+
+    def _run(self, launch: Launch, job: CheckJob) -> float:
+        """One run from the initial state; its time in milliseconds."""
+        self.workload.restore(job.program.binding)
+        self.place.synchronize()
+        start = time.perf_counter()
+        launch.run()
+        self.place.synchronize()
+        return (time.perf_counter() - start) * 1e3
+
+    def _judge_repeat(self, job: CheckJob, first: Snapshot) -> tuple[Verdict, str]:
+        """The second run must give the bits of the first, or at least be right where it may not."""
+        binding = job.program.binding
+        second = self.workload.snapshot(binding)
+        if first.is_same(second):
+            return Verdict.OK, ""
+        if self.may_differ:
+            return Verdict.WRONG, self.find_fault(job)
+        difference = self.workload.describe_difference(binding, first, second)
+        return Verdict.NONDETERMINISTIC, f"two runs differ in {difference}"
+
+
+def is_device_lost(place: LaunchPlace) -> bool:
+    """Whether the device answers nothing but errors any more."""
+    if not place.is_asynchronous:
+        return False
+    try:
+        place.synchronize()
+        torch.ones(1, device=place.device).item()
+    except torch.OutOfMemoryError:
+        return False
+    except Exception:
+        return True
+    return False
+
+
+def make_judge(job: PrepareJob, workload: Workload) -> tuple[FindFault, PrepareReply]:
+    """What finds faults of candidates on a workload, and a description of it."""
+    if not job.is_checked:
+        return lambda _: "", PrepareReply("nothing", "results are not to be checked")
+    tolerance = None
+    if job.atol is not None or job.rtol is not None:
+        tolerance = Tolerance(job.atol or 0.0, job.rtol or 0.0)
+    if job.expected is not None:
+        expected = load_expected(job.expected, workload.device)
+        by_expected = JudgeByResults(workload, tolerance, expected)
+        return by_expected.find_fault, PrepareReply("the baseline function")
+    by_first = JudgeByResults(workload, tolerance)
+    if job.reference is None:
+        return by_first.find_fault, PrepareReply("first candidate", "there is no reference")
+    try:
+        by_reference = JudgeByReference(job.reference, by_first, job.time_limit_s)
+    except NoReferenceError as error:
+        return by_first.find_fault, PrepareReply("first candidate", str(error))
+    reference = by_reference.reference
+    return by_reference.find_fault, PrepareReply(str(reference), reference.reason)
+
+
+class JudgeByReference:
+    """Judges by the kernel's reference; a candidate may bring one of its own.
+
+    NoReferenceError if it cannot be worked out. ``otherwise`` judges what it does not cover.
+    """
+
+    def __init__(self, job: ReferenceJob, otherwise: JudgeByResults, time_limit_s: float) -> None:
+        self._job = job
+        self._otherwise = otherwise
+        self._workload = otherwise.workload
+        self.reference, self._judge = self._work_out(job, time_limit_s)
+        self._shapes = _shapes({name: x.native for name, x in self.reference.tensors.items()})
+
+    def _work_out(self, job: ReferenceJob, time_limit_s: float) -> tuple[Reference, Judge]:
+        options = OracleOptions(job.max_programs, job.seed, time_limit_s)
+        # From the state that candidates start from: what they leave alone must look the same.
+        self._workload.restore(job.binding)
+        arguments = self._workload.arguments(job.binding)
+        try:
+            reference = work_out_reference(job.function, arguments, dict(job.sizes), options)
+            return reference, Judge(reference, self._otherwise.tolerance)
+        except NoReferenceError:
+            raise
+        except Exception as error:
+            raise NoReferenceError(f"the reference failed: {one_line(error)}") from error
+
+    def find_fault(self, job: CheckJob) -> str:
+        """What is wrong with the results of a candidate."""
+        outputs = self._outputs(job.program, job.reference or self._job)
+        if job.reference is not None:
+            outputs = {name: x.clone() for name, x in outputs.items()}
+            return self._work_out(job.reference, OWN_TIME_LIMIT_S)[1].check(outputs).reason
+        judged = {name: outputs[name] for name, _ in self._shapes if name in outputs}
+        if _shapes(judged) != self._shapes:
+            # Host code made other tensors for this Config than for that of the reference.
+            return self._otherwise.find_fault(job)
+        return self._judge.check(outputs).reason
+
+    def _outputs(self, program: Program, job: ReferenceJob) -> Outputs:
+        """What a candidate has written, by the names of the reference."""
+        if program.binding.extra_storages is None:
+            return self._workload.outputs(job.binding)
+        written = self._workload.outputs(program.binding)
+        parameters = program.artifact.parameters
+        by_source = {p.source: written[p.name] for p in parameters if p.name in written}
+        named = {p.value.name: p.source for p in job.function.parameters}
+        return {name: by_source[source] for name, source in named.items() if source in by_source}
+
+
+@dataclass
+class JudgeByResults:
+    """Judges by results from elsewhere; without any, by those of the first candidate."""
+
+    workload: Workload
+    tolerance: Tolerance | None
+    expected: Sequence[torch.Tensor] | None = None
+    _judges: dict[Shapes, Judge] = field(default_factory=dict[Shapes, Judge], init=False)
+
+    def find_fault(self, job: CheckJob) -> str:
+        """What is wrong with the results of a candidate; nothing, if it is the first."""
+        outputs = self.workload.outputs(job.program.binding)
+        shapes = _shapes(outputs)
+        if shapes not in self._judges:
+            known = {name: output.clone() for name, output in outputs.items()}
+            if self.expected is not None:
+                known = match_results(self.expected, outputs)
+            self._judges[shapes] = Judge.of_expected(known, self.tolerance)
+        return self._judges[shapes].check(outputs).reason
+
+
+def match_results(expected: Sequence[torch.Tensor], outputs: Outputs) -> dict[str, torch.Tensor]:
+    """Results of a function by the outputs that have their shapes, in order."""
+    left = dict(outputs)
+    matched: dict[str, torch.Tensor] = {}
+    for result in expected:
+        name = next((n for n, x in left.items() if x.shape == result.shape), None)
+        if name is not None:
+            matched[name] = result.to(left.pop(name).dtype)
+    if not matched:
+        raise ValueError("the baseline function gives no tensor of the shape of any output")
+    return matched
+
+
+def _shapes(tensors: Outputs) -> Shapes:
+    return tuple(sorted((name, tuple(x.shape)) for name, x in tensors.items()))
 
 
 class RunnerState:
@@ -49,22 +250,19 @@ class RunnerState:
 
     def handle(self, job: RunnerJob) -> Any:
         """The reply to a job; a LastReply if the device is lost."""
-        if isinstance(job, ReleaseJob):
-            self._release()
-            return None
         if isinstance(job, PrepareJob):
             self._loaded = None
             self._loaded, reply = prepare(job)
             return reply
+        if isinstance(job, ReleaseJob):
+            self._loaded = None
+            gc.collect()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+            return None
         if self._loaded is None:
             raise ValueError(f"{type(job).__name__} before a workload was prepared")
         return self._loaded.handle(job)
-
-    def _release(self) -> None:
-        self._loaded = None
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
 
 
 class LoadedWorkload:
@@ -74,7 +272,8 @@ class LoadedWorkload:
         self._workload = workload
         self._place = place
         self._checker = checker
-        self._right: dict[str, _Right] = {}
+        self._right: dict[str, tuple[TimedWork, Binding]] = {}
+        """Candidates that may be timed, by key."""
 
     def handle(self, job: RunnerJob) -> Any:
         """The reply to a job about a candidate."""
@@ -87,19 +286,20 @@ class LoadedWorkload:
         raise TypeError(f"not a job of a runner: {type(job).__name__}")
 
     def _check(self, job: CheckJob) -> CheckReply | LastReply:
-        program = job.program
-        checked: Checked = self._checker.check(job)
+        binding = job.program.binding
+        checked = self._checker.check(job)
         if checked.launch is not None:
-            self._right[program.key] = _Right(
-                checked.launch, program.binding, checked.reply.first_ms
-            )
+            must_restore = self._workload.must_restore(binding)
+            restore = partial(self._workload.restore_read, binding) if must_restore else None
+            work = TimedWork(checked.launch.run, restore, checked.reply.first_ms)
+            self._right[job.program.key] = (work, binding)
         return LastReply(checked.reply) if checked.is_device_lost else checked.reply
 
     def _time(self, job: TimeJob) -> TimeReply | LastReply:
         unknown = [key for key in job.keys if key not in self._right]
         if unknown or not job.keys:
             raise KeyError(f"not checked in this process: {', '.join(unknown) or 'no key at all'}")
-        works = [self._timed(self._right[key]) for key in job.keys]
+        works = [self._right[key][0] for key in job.keys]
         try:
             return time_works(works, job, self._place)
         except Exception as error:
@@ -107,17 +307,12 @@ class LoadedWorkload:
                 return LastReply(describe_error(error))
             raise
 
-    def _timed(self, right: _Right) -> TimedWork:
-        must_restore = self._workload.must_restore(right.binding)
-        restore = partial(self._workload.restore_read, right.binding) if must_restore else None
-        return TimedWork(right.launch.run, restore, right.rough_ms)
-
     def _forget(self, job: ForgetJob) -> None:
-        dropped = [self._right.pop(key) for key in job.keys if key in self._right]
-        in_use = {right.binding.extra_storages for right in self._right.values()}
-        for right in dropped:
-            if right.binding.extra_storages not in in_use:
-                self._workload.forget(right.binding)
+        dropped = [self._right.pop(key)[1] for key in job.keys if key in self._right]
+        in_use = {binding.extra_storages for _, binding in self._right.values()}
+        for binding in dropped:
+            if binding.extra_storages not in in_use:
+                self._workload.forget(binding)
 
 
 def prepare(job: PrepareJob) -> tuple[LoadedWorkload, PrepareReply]:
@@ -134,21 +329,19 @@ def prepare(job: PrepareJob) -> tuple[LoadedWorkload, PrepareReply]:
     if is_device_lost(place):
         # Without an answer: the parent then asks a new process, for less.
         raise SystemExit(f"the device is lost: {reply.reason}")
-    may_differ = _is_order_free(job) and not job.has_deterministic_results
+    may_differ = job.is_float_order_free
+    if job.reference is not None:
+        may_differ |= any(map(_depends_on_order, walk_function(job.reference.function)))
+    may_differ &= not job.has_deterministic_results
     checker = Checker(workload, place, find_fault, may_differ=may_differ)
     reference_s = time.perf_counter() - loaded
     reply = replace(reply, loading_s=loaded - started, reference_s=reference_s)
     return LoadedWorkload(workload, place, checker), reply
 
 
-def _is_order_free(job: PrepareJob) -> bool:
-    """Whether the order in which programs add floats decides the last bits."""
-    if job.is_float_order_free or job.reference is None:
-        return job.is_float_order_free
-    ops = walk_function(job.reference.function)
-    return any(_depends_on_order(op) for op in ops if isinstance(op, Atomic))
-
-
-def _depends_on_order(op: Atomic) -> bool:
+def _depends_on_order(op: Operation) -> bool:
+    """Whether the order of programs decides the last bits of what an op leaves in memory."""
+    if not isinstance(op, Atomic):
+        return False
     is_lock = op.kind in (AtomicKind.XCHG.value, AtomicKind.CAS.value)
     return is_lock or (op.kind == AtomicKind.ADD.value and op.tensor.tensor.dtype.is_float)

@@ -7,7 +7,7 @@ candidates depends on the seed alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from math import prod
 from random import Random
 from typing import Any
@@ -47,20 +47,16 @@ class CandidatePool:
         self._predictions: dict[Config, float | None] = {}
         self._listed: list[Config] | None = None
         if self.overrides:
-            self._check_overrides()
+            default = self.spec.default_config()
+            drawn = (self.spec.random_config(Random(draw)) for draw in range(16))
+            if all(self._overridden(config) is None for config in chain([default], drawn)):
+                # No Config can have them: rather raise than search nothing.
+                self.spec.normalize(default.updated(**self.overrides))
 
     def movable(self, config: Config) -> list[Dimension]:
         """The dimensions along which a Config can be varied with an effect."""
         active = self.spec.active_dimensions(config)
         return [dimension for dimension in active if dimension.key not in self.overrides]
-
-    def _check_overrides(self) -> None:
-        """Raise at overrides that no Config can have, rather than search nothing."""
-        default = self.spec.default_config()
-        if self._overridden(default) is None and all(
-            self._overridden(self.spec.random_config(Random(draw))) is None for draw in range(16)
-        ):
-            self.spec.normalize(default.updated(**self.overrides))
 
     def _overridden(self, config: Config) -> Config | None:
         return self.accept(config) if self.overrides else config
@@ -108,6 +104,20 @@ class CandidatePool:
         self._known.add(config)
         return Candidate(config, origin, self.predict(config))
 
+    def take_seed(self, seeds: list[Candidate]) -> Candidate | None:
+        """The next of some seeds that is new; those before it leave the list, too."""
+        while seeds:
+            seed = seeds.pop(0)
+            if self.is_new(seed.config):
+                return self.take(seed.config, seed.origin)
+        return None
+
+    def take_founder(self, seeds: list[Candidate]) -> Candidate | None:
+        """The next seed, or a random Config where none is left."""
+        seed = self.take_seed(seeds)
+        config = self.draw() if seed is None else None
+        return seed if config is None else self.take(config, "random")
+
     def note(self, outcome: Outcome) -> None:
         """Remember a Config that the search is told of, asked for or not."""
         self._known.add(outcome.config)
@@ -125,9 +135,6 @@ class CandidatePool:
             config = self._overridden(self.spec.random_config(self.rng))
             if config is not None and self.is_new(config):
                 return config
-        return self._next_listed()
-
-    def _next_listed(self) -> Config | None:
         if self._listed is None:
             self._listed = self._list_all()
         found = next(filter(self.is_new, self._listed), None)
@@ -136,26 +143,23 @@ class CandidatePool:
 
     def _list_all(self) -> list[Config]:
         """Every Config of a small space."""
-        choices = [_members(dimension) for dimension in self.dimensions]
+        choices: list[list[Any]] = []
+        for dimension in self.dimensions:
+            found = [dimension.default]
+            for value in found:  # it grows by whatever can be reached from these
+                near = dimension.fragment.neighbours(value)
+                found += [other for other in near if other not in found]
+            choices.append(found)
         start = self._overridden(self.spec.default_config())
         if start is None or prod(map(len, choices)) > MAX_LISTED:
             return []
-        combinations = product(*choices)
-        found = (self.vary(start, dict(zip(self.dimensions, each))) for each in combinations)
-        return list(dict.fromkeys(config for config in found if config is not None))
+        varied = (self.vary(start, dict(zip(self.dimensions, each))) for each in product(*choices))
+        return list(dict.fromkeys(config for config in varied if config is not None))
 
 
 def structure_of(config: Config) -> str:
     """Which form of the kernel a Config is about."""
     return config.get(STRUCTURE) or AS_IT_IS
-
-
-def _members(dimension: Dimension) -> list[Any]:
-    """The default and whatever can be reached from it in any number of steps."""
-    found = [dimension.default]
-    for value in found:
-        found += [other for other in dimension.fragment.neighbours(value) if other not in found]
-    return found
 
 
 def _steps(pool: CandidatePool, config: Config) -> Iterator[Mapping[Dimension, Any]]:
@@ -183,6 +187,5 @@ def jump(pool: CandidatePool, config: Config) -> Config | None:
     moved = pool.movable(config)
     chosen = pool.rng.sample(moved, min(len(moved), pool.rng.choice((2, 3))))
     near = {item: item.fragment.neighbours(item.get(config)) for item in chosen}
-    return pool.vary(
-        config, {item: pool.rng.choice(values) for item, values in near.items() if values}
-    )
+    steps = {item: pool.rng.choice(values) for item, values in near.items() if values}
+    return pool.vary(config, steps)

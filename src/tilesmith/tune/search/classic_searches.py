@@ -27,6 +27,7 @@ class FiniteSearch:
     """The Configs of a list, in order. Those that do not fit the kernel are in ``rejected``."""
 
     name = "FiniteSearch"
+    generation = 0
 
     def __init__(self, space: SearchSpace, seed: int, *, configs: Sequence[Config] = ()) -> None:
         if len(configs) < 2:
@@ -35,29 +36,20 @@ class FiniteSearch:
         self.rejected: list[tuple[Config, InvalidConfig]] = []
         self._queue: list[Config] = []
         for config in configs:
-            self._add(config)
+            try:
+                normal = self._pool.spec.normalize(config.updated(**self._pool.overrides))
+            except InvalidConfig as error:
+                self.rejected.append((config, error))
+                continue
+            if normal not in self._queue:
+                self._queue.append(normal)
         if not self._queue:
             raise self.rejected[0][1]
-
-    def _add(self, config: Config) -> None:
-        try:
-            self._pool.spec.normalize(config.updated(**self._pool.overrides))
-        except InvalidConfig as error:
-            self.rejected.append((config, error))
-            return
-        normal = self._pool.accept(config)
-        if normal is not None and normal not in self._queue:
-            self._queue.append(normal)
 
     @property
     def is_finished(self) -> bool:
         """Whether all were asked for."""
         return not self._queue
-
-    @property
-    def generation(self) -> int:
-        """A list has one."""
-        return 0
 
     def ask(self, count: int) -> Sequence[Candidate]:
         """The next ones of the list."""
@@ -74,6 +66,7 @@ class RandomSearch:
     """``count`` Configs, the seeds among them."""
 
     name = "RandomSearch"
+    generation = 0
 
     def __init__(self, space: SearchSpace, seed: int, *, count: int = 1000) -> None:
         self._pool = CandidatePool(space, seed)
@@ -85,28 +78,15 @@ class RandomSearch:
         """Whether all were asked for, or there are no more."""
         return self._left <= 0 or (not self._seeds and self._pool.is_exhausted)
 
-    @property
-    def generation(self) -> int:
-        """A random search has one."""
-        return 0
-
     def ask(self, count: int) -> Sequence[Candidate]:
         """The next seeds or random Configs."""
         asked: list[Candidate] = []
         while len(asked) < count and not self.is_finished:
-            candidate = self._next()
+            candidate = self._pool.take_founder(self._seeds)
             if candidate is not None:
                 asked.append(candidate)
                 self._left -= 1
         return asked
-
-    def _next(self) -> Candidate | None:
-        if self._seeds:
-            seed = self._seeds.pop(0)
-            is_new = self._pool.is_new(seed.config)
-            return self._pool.take(seed.config, seed.origin) if is_new else None
-        config = self._pool.draw()
-        return None if config is None else self._pool.take(config, "random")
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing is learned, but what is known is not asked for."""
@@ -114,20 +94,8 @@ class RandomSearch:
             self._pool.note(outcome)
 
 
-@dataclass
-class Member:
-    """One of the population."""
-
-    config: Config
-    time_ms: float
-
-
 class DifferentialEvolutionSearch:
-    """First twice the population, of which the better half lives; then one mutant per member.
-
-    ``replaced`` and ``failed`` count the mutants of the current generation that took their
-    parent's place, and those without a time.
-    """
+    """First twice the population, of which the better half lives; then one mutant per member."""
 
     name = "DifferentialEvolutionSearch"
 
@@ -145,9 +113,7 @@ class DifferentialEvolutionSearch:
         self._max_generations = max_generations
         self._crossover_rate = crossover_rate
         self.generation = 0
-        self.replaced = 0
-        self.failed = 0
-        self.population: list[Member] = []
+        self.population: list[Outcome] = []
         self._queue = self._pool.seeds()[: 2 * population_size]
         self._left = 2 * population_size
         """Candidates of this generation that were not asked for yet."""
@@ -180,19 +146,15 @@ class DifferentialEvolutionSearch:
         """Replace parents at once; a generation ends with its last outcome."""
         for outcome in outcomes:
             self._pool.note(outcome)
-            if outcome.config in self._parents:
-                self._judge(outcome, self._parents.pop(outcome.config))
+            if outcome.config not in self._parents:
+                continue
+            parent = self._parents.pop(outcome.config)
+            if parent is None:
+                self.population.append(outcome)
+            elif outcome.time_ms < self.population[parent].time_ms:
+                self.population[parent] = outcome
         if not self._left and not self._parents:
             self._end_generation()
-
-    def _judge(self, outcome: Outcome, parent: int | None) -> None:
-        self.failed += outcome.time_ms == inf
-        member = Member(outcome.config, outcome.time_ms)
-        if parent is None:
-            self.population.append(member)
-        elif member.time_ms < self.population[parent].time_ms:
-            self.population[parent] = member
-            self.replaced += 1
 
     def _end_generation(self) -> None:
         if self.is_finished:
@@ -201,33 +163,21 @@ class DifferentialEvolutionSearch:
             self.population = sorted(self.population, key=lambda member: member.time_ms)
             del self.population[self._size :]
         self.generation += 1
-        self.replaced = self.failed = 0
         self._left = len(self.population)
         if not self.population:
             self.generation = self._max_generations + 1
 
     def _next(self) -> Candidate | None:
         if self.generation == 0:
-            return self._found()
-        parent = len(self.population) - self._left
-        config = self._mutant(parent) or self._pool.draw()
-        if config is None:
-            return None
-        self._parents[config] = parent
-        return self._pool.take(config, f"generation {self.generation}")
-
-    def _found(self) -> Candidate | None:
-        """A founder: a seed that is new, or a random Config."""
-        while self._queue:
-            seed = self._queue.pop(0)
-            if self._pool.is_new(seed.config):
-                self._parents[seed.config] = None
-                return self._pool.take(seed.config, seed.origin)
-        config = self._pool.draw()
-        if config is None:
-            return None
-        self._parents[config] = None
-        return self._pool.take(config, "random")
+            parent, found = None, self._pool.take_founder(self._queue)
+        else:
+            parent = len(self.population) - self._left
+            config = self._mutant(parent) or self._pool.draw()
+            origin = f"generation {self.generation}"
+            found = None if config is None else self._pool.take(config, origin)
+        if found is not None:
+            self._parents[found.config] = parent
+        return found
 
     def _mutant(self, parent: int) -> Config | None:
         for _ in range(MAX_ATTEMPTS):
@@ -259,10 +209,8 @@ class DifferentialEvolutionSearch:
 class Climber:
     """Where one climber stands, and the best it has seen in this generation."""
 
-    config: Config
-    time_ms: float
-    next_config: Config
-    next_ms: float
+    here: Outcome
+    best: Outcome
 
 
 class PatternSearch:
@@ -282,24 +230,17 @@ class PatternSearch:
         self._pool = CandidatePool(space, seed)
         self._copies = copies
         self._max_generations = max_generations
-        self._size = initial_population
         self.generation = 0
         self.is_finished = False
         self._founders: list[Outcome] = []
         self._climbers: list[Climber] = []
-        self._queue = self._found()
+        seeds = self._pool.seeds()[:initial_population]
+        founders = (self._pool.take_founder(seeds) for _ in range(initial_population))
+        self._queue: list[tuple[Candidate, Climber | None]] = [
+            (founder, None) for founder in founders if founder is not None
+        ]
         self._owners: dict[Config, Climber | None] = {}
         """Of Configs asked for and not told: the climber that wants to know."""
-
-    def _found(self) -> list[tuple[Candidate, Climber | None]]:
-        seeds = self._pool.seeds()[: self._size]
-        found = [self._pool.take(seed.config, seed.origin) for seed in seeds]
-        while len(found) < self._size:
-            config = self._pool.draw()
-            if config is None:
-                break
-            found.append(self._pool.take(config, "random"))
-        return [(candidate, None) for candidate in found]
 
     def ask(self, count: int) -> Sequence[Candidate]:
         """The next of the generation; none while the last ones are not told."""
@@ -314,48 +255,32 @@ class PatternSearch:
         """Note what climbers find; a generation ends with its last outcome."""
         for outcome in outcomes:
             self._pool.note(outcome)
-            if outcome.config in self._owners:
-                self._judge(outcome, self._owners.pop(outcome.config))
+            if outcome.config not in self._owners:
+                continue
+            climber = self._owners.pop(outcome.config)
+            if climber is None:
+                self._founders.append(outcome)
+            elif outcome.time_ms < climber.best.time_ms:
+                climber.best = outcome
         if not self._queue and not self._owners:
             self._end_generation()
-
-    def _judge(self, outcome: Outcome, climber: Climber | None) -> None:
-        if climber is None:
-            self._founders.append(outcome)
-        elif outcome.time_ms < climber.next_ms:
-            climber.next_config, climber.next_ms = outcome.config, outcome.time_ms
 
     def _end_generation(self) -> None:
         if self.is_finished:
             return
         if self.generation == 0:
-            self._climbers = self._start_climbing()
+            ranked = sorted(self._founders, key=lambda outcome: outcome.time_ms)[: self._copies]
+            self._climbers = [Climber(found, found) for found in ranked if found.time_ms < inf]
         else:
-            self._climbers = [climber for climber in self._climbers if _moves(climber)]
+            # Climbers go to their best neighbours, if it is worth going on from there.
+            moved = [(1.0 - c.best.time_ms / c.here.time_ms, c.best) for c in self._climbers]
+            self._climbers = [Climber(best, best) for gain, best in moved if gain >= LEAST_GAIN]
         self.generation += 1
         if self.generation <= self._max_generations:
             self._queue = [wish for climber in self._climbers for wish in self._surround(climber)]
         self.is_finished = not self._queue
 
-    def _start_climbing(self) -> list[Climber]:
-        ranked = sorted(self._founders, key=lambda outcome: outcome.time_ms)
-        return [
-            Climber(outcome.config, outcome.time_ms, outcome.config, outcome.time_ms)
-            for outcome in ranked[: self._copies]
-            if outcome.time_ms < inf
-        ]
-
     def _surround(self, climber: Climber) -> list[tuple[Candidate, Climber | None]]:
         origin = f"generation {self.generation}"
-        return [
-            (self._pool.take(config, origin), climber)
-            for config in neighbours(self._pool, climber.config)
-            if self._pool.is_new(config)
-        ]
-
-
-def _moves(climber: Climber) -> bool:
-    """Go to the best neighbour, if it is worth going on from there."""
-    gain = 1.0 - climber.next_ms / climber.time_ms
-    climber.config, climber.time_ms = climber.next_config, climber.next_ms
-    return gain >= LEAST_GAIN
+        near = neighbours(self._pool, climber.here.config)
+        return [(self._pool.take(c, origin), climber) for c in near if self._pool.is_new(c)]

@@ -43,7 +43,6 @@ class Search(Protocol):
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """What became of candidates asked for before."""
-        ...
 
     @property
     def is_finished(self) -> bool:
@@ -56,17 +55,5 @@ class Search(Protocol):
         ...
 
 
-class SearchMethod(Protocol):
-    """Makes a search: the entries of the registry."""
-
-    def __call__(self, space: SearchSpace, seed: int) -> Search:
-        """Begin a search of this method in a space."""
-        ...
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best outcome so far, for progress lines."""
-
-    config: Config
-    time_ms: float
+SearchMethod = Callable[[SearchSpace, int], Search]
+"""Begins a search of one method in a space, with a seed."""

@@ -37,7 +37,7 @@ EXPECTED_EFFECTS = {
 }
 """Relative change of the time at one step, typically; of keys that change code most."""
 SMALL_EFFECT = 0.04
-UNKNOWN_EFFECT = 0.20
+OWN_EFFECT = 0.20
 """Of the user's own tunables."""
 EXPECTATION_WEIGHT = 2.0
 """The expectation counts like this many measurements."""
@@ -45,6 +45,8 @@ MAX_EFFECT = 1.5
 """A larger change of the logarithm tells no more than "large"."""
 REACH = 3.0
 """Steps over which a correction fades to a third."""
+SCALE = 0.5 / (1.0 - exp(-1.0 / REACH))
+"""Makes one step change a time by the effect, on the root mean square."""
 FAILURE_REACH = 1.0
 ADDITIVE_SHARE = 0.7
 NOISE = 0.02
@@ -70,10 +72,9 @@ class Encoder:
     def _encode(dimension: Dimension, value: Any) -> list[float]:
         fragment = dimension.fragment
         numbers = fragment.encode(value)
-        is_one_hot = isinstance(fragment, EnumFragment) and not isinstance(
-            fragment, BooleanFragment
-        )
+        is_enum = isinstance(fragment, EnumFragment)
         # Two one-hot codes differ in two places.
+        is_one_hot = is_enum and not isinstance(fragment, BooleanFragment)
         return [number / 2 for number in numbers] if is_one_hot else numbers
 
     def row(self, config: Config) -> Array:
@@ -93,18 +94,15 @@ class Encoder:
         return cast("Array", np.add.reduceat(apart, self._starts, axis=2))
 
 
-def _expected_effect(dimension: Dimension) -> float:
-    if dimension.key not in KEYS_BY_NAME:
-        return UNKNOWN_EFFECT
-    return EXPECTED_EFFECTS.get(dimension.key, SMALL_EFFECT)
-
-
 class Effects:
     """The root mean square change of the logarithmic time per step, for each dimension."""
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
-        self._dimensions = tuple(dimensions)
-        self._expected = np.array([_expected_effect(item) for item in dimensions]) ** 2
+        expected = [
+            EXPECTED_EFFECTS.get(item.key, SMALL_EFFECT if item.key in KEYS_BY_NAME else OWN_EFFECT)
+            for item in dimensions
+        ]
+        self._expected = np.array(expected) ** 2
         self.sizes: Array = np.sqrt(self._expected)
 
     def fit(self, distances: Array, values: Array) -> None:
@@ -114,17 +112,12 @@ class Effects:
         changed = distances[first, second].argmax(axis=1)
         lengths = distances[first, second, changed]
         change = np.minimum(np.abs(values[first] - values[second]), MAX_EFFECT) ** 2
-        count = len(self._dimensions)
+        count = len(self._expected)
         # Changes add up like the steps of a random walk.
         sums = np.bincount(changed, weights=change / lengths, minlength=count)
         counts = np.bincount(changed, minlength=count)
         prior = EXPECTATION_WEIGHT * self._expected
         self.sizes = np.sqrt((prior + sums) / (EXPECTATION_WEIGHT + counts))
-
-    def ranking(self) -> list[tuple[Dimension, float]]:
-        """Dimensions with their effects, the one that matters most first."""
-        pairs = zip(self._dimensions, map(float, self.sizes))
-        return sorted(pairs, key=lambda pair: -pair[1])
 
 
 @dataclass(frozen=True)
@@ -218,18 +211,8 @@ class TimeModel:
         shift = np.where(np.isfinite(predicted), predicted - self._typical, 0.0)
         return self._offset + self._trust * shift
 
-    @property
-    def _scale(self) -> float:
-        """Makes one step change a time by the effect, on the root mean square."""
-        return 0.5 / (1.0 - exp(-1.0 / REACH))
-
-    @property
-    def _variance(self) -> float:
-        """Of any one correction, before anything is measured."""
-        return OFFSET_VARIANCE + self._scale * float((self.effects.sizes**2).sum())
-
     def _covariance(self, distances: Array) -> Array:
-        squares = self._scale * self.effects.sizes**2
+        squares = SCALE * self.effects.sizes**2
         additive = np.exp(-distances / REACH) @ squares
         # Steps along dimensions that hardly matter do not make Configs strangers.
         weighted = distances @ (squares / squares.max())
@@ -270,7 +253,9 @@ class TimeModel:
         solved = solve(inner[:count, :count], residual[:, None])[:, 0]
         correction = (cross[:, :count] * solved).sum(axis=1)
         explained = (cross * solve(inner, cross.T).T).sum(axis=1)
-        variance = np.maximum(self._variance - explained, 1e-8)
+        # Of any one correction, before anything is measured.
+        prior = OFFSET_VARIANCE + SCALE * float((self.effects.sizes**2).sum())
+        variance = np.maximum(prior - explained, 1e-8)
         means = self._means(self._predictions(candidates)) + correction
         return Forecast(means, np.sqrt(variance), failure)
 

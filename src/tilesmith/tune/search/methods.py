@@ -1,21 +1,31 @@
-"""ModelFirstSearch: the device model's best guesses, then local search led by what was measured.
+"""The search methods by name, and the default of them, ModelFirstSearch.
 
-After the seeds, each candidate is the one from which the corrected model expects most, among the
-neighbours of the best Configs, jumps from those and some random ones; a share, which decays, is
-drawn blindly instead. When all neighbours of the best are known the search has converged, and goes
-on from other good places until nothing is left.
+That begins with the device model's best guesses. After these seeds, each candidate is the one from
+which the corrected model expects most, among the neighbours of the best Configs, jumps from those
+and some random ones; a share, which decays, is drawn blindly instead. When all neighbours of the
+best are known the search has converged, and goes on from other good places until nothing is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from itertools import chain, islice
 from math import inf, log
+from typing import Any
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
 from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours
-from tilesmith.tune.search.interface import SearchSpace
+from tilesmith.tune.search.classic_searches import (
+    DifferentialEvolutionSearch,
+    FiniteSearch,
+    PatternSearch,
+    RandomSearch,
+)
+from tilesmith.tune.search.interface import Search, SearchMethod, SearchSpace
 from tilesmith.tune.search.time_model import StructuredTimeModel
 
 NUM_CENTRES = 3
@@ -73,15 +83,6 @@ class ModelFirstSearch:
         is_exhausted = self._pool.is_exhausted and not self._seeds and not self._reservoir
         return is_exhausted and not self._pending and not any(map(self._new_near, self._ranked()))
 
-    @property
-    def has_converged(self) -> bool:
-        """Whether the best Config is known to be better than all its neighbours."""
-        ranked = self._ranked()
-        if not ranked:
-            return False
-        near = self._near_of(ranked[0])
-        return not any(config in self._pending or self._pool.is_new(config) for config in near)
-
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from outcomes, also of Configs that were not asked for."""
         for outcome in outcomes:
@@ -104,12 +105,9 @@ class ModelFirstSearch:
         return asked
 
     def _next(self) -> Candidate | None:
-        while self._seeds:
-            seed = self._seeds.pop(0)
-            if self._pool.is_new(seed.config):
-                return self._pool.take(seed.config, seed.origin)
-        if self.is_finished or (self._pending and not self._num_told):
-            return None
+        seed = self._pool.take_seed(self._seeds)
+        if seed is not None or self.is_finished or (self._pending and not self._num_told):
+            return seed
         generation = self.generation
         config, origin = self._step()
         if config is None:
@@ -135,13 +133,10 @@ class ModelFirstSearch:
     def _ranked(self) -> list[Config]:
         return sorted(self._times, key=lambda config: self._times[config])
 
-    def _near_of(self, config: Config) -> list[Config]:
+    def _new_near(self, config: Config) -> list[Config]:
         if config not in self._neighbours:
             self._neighbours[config] = neighbours(self._pool, config)
-        return self._neighbours[config]
-
-    def _new_near(self, config: Config) -> list[Config]:
-        return [near for near in self._near_of(config) if self._pool.is_new(near)]
+        return list(filter(self._pool.is_new, self._neighbours[config]))
 
     def _near(self, num_centres: int) -> list[Config]:
         """New neighbours of the best Config, and of the best others that have any."""
@@ -174,3 +169,59 @@ class ModelFirstSearch:
         best = min(self._times.values(), default=inf)
         scores = forecast.scores(log(best)) if best < inf else -forecast.failure
         return configs[int(scores.argmax())]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One entry of the table."""
+
+    make: Callable[..., Search]
+    ignored: tuple[str, ...] = ()
+    """Options that are accepted, for the sake of existing scripts, and have no effect."""
+    note: str = ""
+    """What to tell someone who asked for this method."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What it takes: the keywords of its class."""
+        parameters = signature(self.make).parameters.values()
+        return tuple(item.name for item in parameters if item.kind is item.KEYWORD_ONLY)
+
+
+METHODS: Mapping[str, Method] = {
+    **{
+        method.name: Method(method)
+        for method in (
+            ModelFirstSearch,
+            DifferentialEvolutionSearch,
+            PatternSearch,
+            RandomSearch,
+            FiniteSearch,
+        )
+    },
+    **{
+        name: Method(
+            ModelFirstSearch,
+            ("initial_population", "copies", "population_size", "crossover_rate"),
+            f"{name} has no counterpart here; ModelFirstSearch learns from measurements, too",
+        )
+        for name in ("LFBOPatternSearch", "LFBOTreeSearch", "DESurrogateHybrid")
+    },
+}
+
+
+def find_method(name: str) -> Method:
+    """The entry of that name; ValueError listing the names when there is none."""
+    if name not in METHODS:
+        raise ValueError(f"unknown search method {name!r}; expected one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def make_method(name: str, options: Mapping[str, Any] | None = None) -> SearchMethod:
+    """The method with its options; ValueError listing those allowed when one is unknown."""
+    method = find_method(name)
+    given, known = dict(options or {}), method.options
+    unknown = [key for key in given if key not in (*known, *method.ignored)]
+    if unknown:
+        raise ValueError(f"{name} has no option {unknown[0]!r}; allowed: {', '.join(known)}")
+    return partial(method.make, **{key: given[key] for key in given if key in known})

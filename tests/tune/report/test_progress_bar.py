@@ -11,9 +11,10 @@ from rich.console import Console
 from tests.tune.report.searches import DEFAULT, WINNER, failed, make_result, make_start, timed
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import Progress
-from tilesmith.tune.report import listeners as module
-from tilesmith.tune.report.listeners import ProgressListener, make_bar, make_progress, status_text
-from tilesmith.tune.search.interface import Best
+from tilesmith.tune.report import log as module
+from tilesmith.tune.report.log import ProgressListener, make_bar, make_progress, status_text
+
+BEST = timed(WINNER, 0.0581)
 
 
 class Terminal(io.StringIO):
@@ -38,7 +39,7 @@ def test_without_rich_there_is_no_bar(monkeypatch):
 
 
 def test_the_status_has_rate_failures_and_the_best():
-    progress = Progress(4.0, 15.0, 10, 0, Best(WINNER, 0.0581))
+    progress = Progress(4.0, 15.0, 10, 0, BEST)
     assert status_text(progress, 2) == "10 configs (2.5/s), 2 failed, best 0.0581 ms 2 w8"
     assert status_text(Progress(0.0, 15.0, 1, 0), 0) == "1 config (0.0/s), 0 failed"
 
@@ -53,7 +54,7 @@ def test_a_bar_is_drawn_kept_up_to_date_and_taken_away(kernel):
     listener.on_outcome(
         failed(DEFAULT, Verdict.CRASHED, "segmentation fault"), Progress(2.0, 15.0, 1, 0)
     )
-    progress = Progress(5.0, 15.0, 2, 0, Best(WINNER, 0.0581))
+    progress = Progress(5.0, 15.0, 2, 0, BEST)
     listener.on_outcome(timed(WINNER, 0.0581), progress)
     bar.refresh()
     assert bar.tasks[0].completed == 5.0
