@@ -50,8 +50,8 @@ FRONTEND = (
     Mutant(
         "integers are summed in their own type",
         "frontend",
-        "return dtype if dtype.is_float else I64",
-        "return dtype",
+        "summed = x.tile.dtype if x.tile.dtype.is_float else I64",
+        "summed = x.tile.dtype",
         ("test_reductions",),
     ),
     Mutant(

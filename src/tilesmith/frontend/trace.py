@@ -175,13 +175,8 @@ def _origins(request: TraceRequest) -> dict[int, Callable[..., torch.Tensor]]:
 
 def _index_dtype(options: TraceOptions, values: tuple[Any, ...]) -> DType | None:
     """64-bit positions where a tensor needs them, unless the user decided."""
-    is_wide = any(_span(value) > INT32_LIMIT for value in values)
+    is_wide = any(span_of(x) > INT32_LIMIT for value in values for x in tensors_in(value))
     return I64 if is_wide and options.index_dtype is None else options.index_dtype
-
-
-def _span(value: Any) -> int:
-    """How far apart elements of the tensors in a host value lie."""
-    return max(map(span_of, tensors_in(value)), default=0)
 
 
 def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:

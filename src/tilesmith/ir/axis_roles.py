@@ -20,10 +20,9 @@ masking, rolling, flattening, facts and CPU coordinates follow from the form, no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -61,17 +60,8 @@ _REPEATED, _COMBINED = AxisRole(Role.REPEATED), AxisRole(Role.COMBINED)
 _INDEXED, _MOVED, _OPAQUE = AxisRole(Role.INDEXED), AxisRole(Role.MOVED), AxisRole(Role.OPAQUE)
 
 
-class TileOp(Protocol):
-    """What a form needs of an op; its class has the attributes that the form names."""
-
-    @property
-    def results(self) -> tuple[Value, ...]:
-        """The values it defines."""
-        ...
-
-    def operand_values(self) -> Iterator[Value]:
-        """Its operands."""
-        ...
+TileOp = Any
+"""An op. Its class, declared above these forms, has the attributes that a form names."""
 
 
 def _kept(rank: int) -> OperandRoles:

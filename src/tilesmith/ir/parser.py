@@ -115,12 +115,8 @@ class TokenStream:
 
 Item = TypeVar("Item")
 _LITERAL_WORDS = {
-    "none": None,
-    "true": True,
-    "false": False,
-    "inf": float("inf"),
-    "nan": float("nan"),
-}
+    "none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan"),
+}  # fmt: skip
 _BLOCK_ATTRIBUTES = ("fixed", "slot", "extent", "low", "high")
 
 

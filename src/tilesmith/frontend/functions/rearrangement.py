@@ -102,7 +102,10 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> TileValue:
 
 def _stack(parts: list[TileValue], axis: int) -> TileValue:
     if len(parts) & (len(parts) - 1) == 0:
-        return _move_last(_joined(parts), axis)
+        joined = _joined(parts)
+        order = list(range(joined.tile.rank - 1))
+        order.insert(axis, joined.tile.rank - 1)
+        return permute(joined, tuple(order))
     shape = parts[0].tile.shape
     whole = (*shape[:axis], Dim.of(len(parts)), *shape[axis:])
     positions = positions_in(whole, axis)
@@ -122,12 +125,6 @@ def _joined(parts: list[TileValue]) -> TileValue:
         return join_pair(*parts)
     pairs = join_pair(_joined(parts[::2]), _joined(parts[1::2]))
     return reshape(pairs, (*pairs.tile.shape[:-2], Dim.of(len(parts))))
-
-
-def _move_last(x: TileValue, axis: int) -> TileValue:
-    order = list(range(x.tile.rank - 1))
-    order.insert(axis, x.tile.rank - 1)
-    return permute(x, tuple(order))
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> TileValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tilesmith.exc as errors
-from tilesmith.dtypes import F32, I64, DType
+from tilesmith.dtypes import F32, I64
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
 from tilesmith.frontend.refusals import unsupported_argument
@@ -87,7 +87,8 @@ def _accumulation(kind: ReduceKind) -> Rule:
     def rule(
         x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     ) -> TileValue:
-        result = from_torch(dtype) if dtype is not None else _sum_dtype(x.tile.dtype)
+        summed = x.tile.dtype if x.tile.dtype.is_float else I64
+        result = summed if dtype is None else from_torch(dtype)
         wide = cast(x, compute_dtype(result))
         return cast(_reduce_axes(wide, _axes(x, dim, kind.value), kind, keepdim), result)
 
@@ -95,10 +96,6 @@ def _accumulation(kind: ReduceKind) -> Rule:
 
 
 sum_ = _accumulation(ReduceKind.SUM)
-
-
-def _sum_dtype(dtype: DType) -> DType:
-    return dtype if dtype.is_float else I64
 
 
 def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> Any:
@@ -136,12 +133,9 @@ def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     count = valid_count(x, axes, keepdim)
     if isinstance(count, TileValue):
         count = cast(as_tile(count), total.tile.dtype)
-    return cast(_keep_flag(apply("div", total, count), total), result)
-
-
-def _keep_flag(result: TileValue, source: TileValue) -> TileValue:
-    result.is_reduced = source.is_reduced
-    return result
+    average = apply("div", total, count)
+    average.is_reduced = total.is_reduced
+    return cast(average, result)
 
 
 def extremum(kind: ReduceKind) -> Rule:
@@ -319,14 +313,9 @@ def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
     result = apply("add", apply("log", total), finite)
     if not keepdim:
         axes = _axes(x, dim, "logsumexp")
-        result = _drop(result, axes)
+        shape = tuple(d for axis, d in enumerate(result.tile.shape) if axis not in axes)
+        result = reshape(result, shape)
     return cast(result, x.tile.dtype)
-
-
-def _drop(x: TileValue, axes: tuple[int, ...]) -> TileValue:
-    """Remove axes of size 1."""
-    shape = tuple(dim for axis, dim in enumerate(x.tile.shape) if axis not in axes)
-    return reshape(x, shape)
 
 
 def _shift_by_max(x: TileValue, dim: Any) -> TileValue:

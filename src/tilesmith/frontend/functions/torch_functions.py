@@ -116,15 +116,10 @@ def _call(rule: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: An
         trace = error.__traceback__
         if trace is None or trace.tb_next is not None:
             raise
-        # The rule was not entered: it has no such parameter, or there is one too few.
-        raise unsupported_argument(
-            f"torch.{name}", f"these arguments ({_complaint(error)})"
-        ) from None
-
-
-def _complaint(error: TypeError) -> str:
-    """What Python says about the arguments, without the rule's own name."""
-    return str(error).partition("() ")[2] or str(error)
+        # The rule was not entered: it has no such parameter, or there is one too few. Its own name
+        # is not what the user called.
+        complaint = str(error).partition("() ")[2] or str(error)
+        raise unsupported_argument(f"torch.{name}", f"these arguments ({complaint})") from None
 
 
 _PARAMETER_ALIASES = {"axis": "dim", "keepdims": "keepdim"}

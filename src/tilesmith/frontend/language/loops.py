@@ -266,9 +266,8 @@ def bind_axis(axis: Axis, name: str) -> BoundAxis:
     bounds = [load_scalar(axis.begin), load_scalar(axis.end)]
     for bound in bounds:
         is_wide_constant = isinstance(bound, int) and abs(bound) > WIDE_LIMIT
-        if is_wide_constant or (
-            isinstance(bound, TileValue) and bound.tile.dtype == I64 and _is_index(bound)
-        ):
+        # Positions of an outer 64-bit loop stay 64-bit; loaded int64 values are offsets that fit.
+        if is_wide_constant or (isinstance(bound, Scalar) and bound.tile.dtype == I64):
             dtype = I64
     begin, end = (as_tile(bound, dtype).value for bound in bounds)
     if axis.step is not None:
@@ -277,14 +276,6 @@ def bind_axis(axis: Axis, name: str) -> BoundAxis:
     if block is None:
         return BoundAxis(begin, end, "", full(1, dtype).value, is_unit_tile=True)
     return BoundAxis(begin, end, block, None, lengths=axis.lengths)
-
-
-def _is_index(bound: TileValue) -> bool:
-    """Positions of an outer 64-bit loop stay 64-bit.
-
-    Loaded int64 values are offsets that fit 32 bits.
-    """
-    return isinstance(bound, Scalar)
 
 
 def load_scalar(bound: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import dis
 from types import CodeType, FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
@@ -90,11 +90,7 @@ def _check_targets(node: ast.Assign, source: KernelSource) -> None:
     for part in parts:
         is_list_of_rest = isinstance(part, ast.Starred) and isinstance(part.value, ast.Name)
         if not is_list_of_rest and not isinstance(part, (ast.Name, ast.Subscript)):
-            _invalid_assignment(part, source)
-
-
-def _invalid_assignment(part: ast.AST, source: KernelSource) -> NoReturn:
-    raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
+            raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
 
 
 def _check_loop_functions(source: KernelSource) -> None:

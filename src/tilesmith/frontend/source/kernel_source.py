@@ -91,10 +91,12 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     first = is_loop.index(True)
     last = len(is_loop) - 1 - is_loop[::-1].index(True)
     for statement in tree.body[first : last + 1]:
-        if not isinstance(statement, ast.For):
-            _reject_between(statement, function)
-        elif statement.orelse:
-            raise errors.DeviceLoopElseBlock(loc=location_of_node(statement.orelse[0], function))
+        if isinstance(statement, ast.For):
+            if statement.orelse:
+                place = location_of_node(statement.orelse[0], function)
+                raise errors.DeviceLoopElseBlock(loc=place)
+        elif not (isinstance(statement, ast.Expr) and is_barrier(statement.value, function)):
+            raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))
     return KernelSource(function, text, tree, first, last + 1 - first)
 
 
@@ -178,12 +180,6 @@ def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) 
                 raise errors.NestedGridLoop(
                     statement=type(statement).__name__.lower(), loc=location_of_node(node, function)
                 )
-
-
-def _reject_between(statement: ast.stmt, function: Callable[..., Any]) -> None:
-    if isinstance(statement, ast.Expr) and is_barrier(statement.value, function):
-        return
-    raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))
 
 
 IsDeviceLoop = Callable[[ast.stmt], bool]

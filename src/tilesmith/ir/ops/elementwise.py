@@ -93,14 +93,10 @@ class Elementwise(Operation):
             return f"{self.fn} operands differ in element type"
         if self.fn == "mulhi" and valued[0].tile.dtype not in (U32, U64):
             return "mulhi multiplies u32 or u64"
-        is_bool = self.result.tile.dtype.is_bool
+        dtype = self.result.tile.dtype
         if self.function.result is ResultKind.BOOL:
-            return None if is_bool else f"{self.fn} must give bool"
-        return (
-            None
-            if self.result.tile.dtype == valued[0].tile.dtype
-            else f"{self.fn} changes the element type"
-        )
+            return None if dtype.is_bool else f"{self.fn} must give bool"
+        return None if dtype == valued[0].tile.dtype else f"{self.fn} changes the element type"
 
 
 @op("cast", Trait.PURE, axes=Kept())

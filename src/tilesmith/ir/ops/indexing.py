@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Kept, Numbered, Uniform
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
-from tilesmith.ir.types import Constant, Value
+from tilesmith.ir.types import Constant, Dim, Value
 
 
 @op("full", Trait.PURE, axes=Uniform())
@@ -29,10 +29,8 @@ class TileIndex(Operation):
 
     @override
     def verify(self) -> str | None:
-        shape = self.result.tile.shape
-        return (
-            None if len(shape) == 1 and shape[0].symbol == self.block else "shape must be [block]"
-        )
+        is_line = self.result.tile.shape == (Dim.of(self.block),)
+        return None if is_line else "shape must be [block]"
 
 
 @op("arange", Trait.PURE, axes=Numbered())

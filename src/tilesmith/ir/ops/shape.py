@@ -33,11 +33,8 @@ class Broadcast(Operation):
     def verify(self) -> str | None:
         pairs = zip(self.x.tile.shape, self.result.tile.shape)
         fits = all(old == new or old.is_one for old, new in pairs)
-        return (
-            None
-            if fits and self.x.tile.rank == self.result.tile.rank
-            else "shapes do not broadcast"
-        )
+        has_rank = self.x.tile.rank == self.result.tile.rank
+        return None if fits and has_rank else "shapes do not broadcast"
 
 
 @op("reshape", Trait.PURE | Trait.VIEW, axes=Reshaped())
