@@ -52,8 +52,8 @@ TRITON = (
     Mutant(
         "loaded indices are multiplied in 32 bits",
         "triton",
-        "    return convert(expr, index.tile.dtype, I64)\n",
-        "    return expr\n",
+        "            term = convert(term, dtype, I64)\n",
+        "            pass\n",
         ("test_loaded_indices_are_widened_before_the_stride",),
     ),
     Mutant(

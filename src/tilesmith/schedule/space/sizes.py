@@ -16,7 +16,7 @@ from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.schedule import next_power_of_2, physical_size
 from tilesmith.schedule.space.fragments import (
     BlockSizeFragment,
     BooleanFragment,
@@ -86,11 +86,7 @@ class TileSizes:
         """The physical size of one dimension."""
         if self.rolled and dim in self.rolled:
             return self.rolled[dim]
-        size = 1
-        for factor in dim.factors:
-            is_symbol = isinstance(factor, str)
-            size *= self.symbols[factor] if is_symbol else self.padded.get(factor, factor)
-        return size
+        return physical_size(dim, self.symbols, self.padded)
 
     def numel(self, shape: Shape) -> int:
         """The physical number of elements of a tile."""

@@ -69,22 +69,19 @@ class ProductModel:
         else:
             m, n = warp_grid(rows, columns, launch.num_warps)
             moved = (rows * n + columns * m) * depth * size
-            share = self._older_share(product) * self._feeding(product, resident_warps)
+            share = self._older_share(product, resident_warps)
         reading = batch * moved / (SHARED_BYTES_PER_CLOCK * self.device.clock_ghz)
         return max(flops / (rate * share), reading)
 
-    @staticmethod
-    def _feeding(product: Product, resident_warps: int) -> float:
+    def _older_share(self, product: Product, resident_warps: int) -> float:
+        """Of the rate, for products that read registers."""
         if product.is_exact:
-            return min(1.0, resident_warps / WARPS_TO_MULTIPLY) ** FEWER_WARPS
-        return min(1.0, resident_warps / WARPS_TO_FEED)
-
-    def _older_share(self, product: Product) -> float:
-        if product.is_exact:
-            return EXACT_SHARE
-        if self.target.capability >= 100:
-            return OLDER_SHARE_BLACKWELL if self.target.capability < 120 else ASYNCHRONOUS_SHARE
-        return OLDER_SHARE_HOPPER if self.target.capability >= 90 else ASYNCHRONOUS_SHARE
+            return EXACT_SHARE * min(1.0, resident_warps / WARPS_TO_MULTIPLY) ** FEWER_WARPS
+        share = ASYNCHRONOUS_SHARE
+        if 90 <= self.target.capability < 120:
+            is_hopper = self.target.capability < 100
+            share = OLDER_SHARE_HOPPER if is_hopper else OLDER_SHARE_BLACKWELL
+        return share * min(1.0, resident_warps / WARPS_TO_FEED)
 
     def _must_turn(self, product: Product, itemsize: int) -> bool:
         """Only 16-bit operands may lie along their free axis."""
@@ -155,10 +152,7 @@ class Numbering:
 
 
 def _entry(owners: Sequence[object], items: Sequence[Any] | None, grid: Grid) -> Any:
-    for owner, item in zip(owners, items or ()):
-        if owner is grid:
-            return item
-    return None
+    return next((item for owner, item in zip(owners, items or ()) if owner is grid), None)
 
 
 @dataclass(frozen=True)

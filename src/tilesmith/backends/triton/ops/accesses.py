@@ -37,16 +37,12 @@ def offset(emitter: Emitter, tensor: Value, indices: Sequence[Value | None]) -> 
     """The element offset of every accessed lane; dimensions without an index add nothing."""
     total = literal(0)
     for index, stride in index_terms(tensor, indices, emitter.uses.defining):
-        term = _wide_enough(emitter.expr(index), index, stride == 1, tensor.tensor.wide)
+        term, dtype = emitter.expr(index), index.tile.dtype
+        # The product with the stride may need 64 bits.
+        if tensor.tensor.wide and stride != 1 and term.constant is None and dtype.bits != I64.bits:
+            term = convert(term, dtype, I64)
         total = add(total, multiply(term, emitter.spelling.extent(stride)))
     return total
-
-
-def _wide_enough(expr: Expr, index: Value, is_unit: bool, is_wide: bool) -> Expr:
-    """The index in 64 bits where its product with the stride may need them."""
-    if not is_wide or is_unit or expr.constant is not None or index.tile.dtype.bits == I64.bits:
-        return expr
-    return convert(expr, index.tile.dtype, I64)
 
 
 def pointer(emitter: Emitter, op: Load | Store | Atomic) -> Expr:
@@ -260,7 +256,9 @@ def find_descriptor(emitter: Emitter, access: BlockAccess, parts: int = 1) -> De
     With several parts it is for one part of the contiguous axis.
     """
     axes = _contiguous_last(access)
-    if axes is None or not _is_describable(emitter, access, axes) or _is_shared(emitter, access):
+    # Descriptors take another path to memory, which plain accesses of it are not ordered with.
+    is_shared = alias_group(access.tensor) in exchanged_memory(emitter.function)
+    if axes is None or is_shared or not _is_describable(emitter, access, axes):
         return None
     return Descriptor(_describe(emitter, access.tensor, axes, parts), axes)
 
@@ -306,14 +304,6 @@ def _is_describable(emitter: Emitter, access: BlockAccess, axes: tuple[BlockAxis
     run_bytes = emitter.schedule.physical(axes[-1].dim) * dtype.itemsize
     sizes_known = all(isinstance(axis.size, str) or axis.size > 0 for axis in axes)
     return strides_fit and begins_aligned and run_bytes >= ALIGNMENT_BYTES and sizes_known
-
-
-def _is_shared(emitter: Emitter, access: BlockAccess) -> bool:
-    """Whether the kernel both reads and writes the memory.
-
-    Descriptors take another path to memory, which plain loads and stores are not ordered with.
-    """
-    return alias_group(access.tensor) in exchanged_memory(emitter.function)
 
 
 def from_descriptor(emitter: Emitter, access: BlockAccess, descriptor: Descriptor) -> Expr:

@@ -17,19 +17,14 @@ _DOT_DTYPES = (F16, BF16, F32, F64, F8E4M3, F8E5M2, I8)
 
 def emit_dot(emitter: Emitter, op: Dot) -> None:
     """One matrix product, by Triton's own where it takes these tiles."""
-    operand = _operand_dtype(op)
+    # The type both operands are multiplied in.
+    lhs, rhs = op.lhs.tile.dtype, op.rhs.tile.dtype
+    operand = F64 if op.result.tile.dtype == F64 else lhs if lhs == rhs else None
     if operand in _DOT_DTYPES and _fills_instruction(emitter, op):
         product, dtype = _dot(emitter, op, operand)
     else:
         product, dtype = _sum_of_products(emitter, op)
     emitter.define(op.result, convert(product, dtype, op.result.tile.dtype))
-
-
-def _operand_dtype(op: Dot) -> DType | None:
-    """The type both operands are multiplied in."""
-    if op.result.tile.dtype == F64:
-        return F64
-    return op.lhs.tile.dtype if op.lhs.tile.dtype == op.rhs.tile.dtype else None
 
 
 def _fills_instruction(emitter: Emitter, op: Dot) -> bool:
@@ -46,21 +41,13 @@ def _precision(op: Dot, target: Target) -> str:
     return op.precision if is_known else "ieee"
 
 
-def _accumulator(operand: DType, result: DType) -> DType:
-    """What Triton accumulates in: the result's type, where there is such an instruction."""
-    if operand.is_integer:
-        return I32
-    return result if result in (F32, F16, F64) else F32
-
-
 def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
     result = op.result.tile.dtype
-    accumulated = _accumulator(operand, result)
+    # Triton accumulates in the result's type, where there is such an instruction.
+    accumulated = I32 if operand.is_integer else result if result in (F32, F16, F64) else F32
     # A wider integer accumulator would not survive the way through 32 bits.
     fuses = op.acc is not None and not (operand.is_integer and result != I32)
-    arguments = [
-        convert(emitter.exact(value), value.tile.dtype, operand) for value in (op.lhs, op.rhs)
-    ]
+    arguments = [_converted(emitter, value, operand) for value in (op.lhs, op.rhs)]
     if op.acc is not None and fuses:
         arguments.append(convert(emitter.exact(op.acc), result, accumulated))
     options = [f'input_precision="{_precision(op, emitter.schedule.target)}"']
