@@ -31,7 +31,7 @@ def test_the_version_is_told():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_has_their_own_first_sentence(name):
-    assert load_command(name).get_short_help_str(100) == COMMANDS[name].summary
+    assert load_command(name).get_short_help_str(100) == COMMANDS[name][1]
 
 
 @pytest.mark.parametrize(

@@ -177,12 +177,7 @@ class Average:
 
 
 def geomean(values: Sequence[float]) -> float | None:
-    """The geometric mean; None of nothing.
-
-    Example:
-        >>> geomean([1.0, 4.0])
-        2.0
-    """
+    """The geometric mean; None of nothing."""
     return exp(sum(map(log, values)) / len(values)) if values else None
 
 
@@ -214,10 +209,8 @@ def average_speedup(rows: Iterable[Row]) -> Average:
 def average_speedups(rows: Iterable[Row]) -> dict[str, Average]:
     """By implementation, ours first."""
     rows = list(rows)
-    return {
-        name: average_speedup(row for row in rows if row.implementation == name)
-        for name in implementation_names(rows)
-    }
+    names = implementation_names(rows)
+    return {name: average_speedup(r for r in rows if r.implementation == name) for name in names}
 
 
 def implementation_names(rows: Iterable[Row]) -> list[str]:

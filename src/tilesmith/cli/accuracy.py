@@ -21,7 +21,7 @@ from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.pages import LIGHT, PictureError, Theme, legend, new_figure, png
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.diagnosed_call import ReferenceFormError
-from tilesmith.numerics.doctor.errors import LOWEST, WRONG
+from tilesmith.numerics.doctor.errors import LOWEST, WRONG, power_text
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
@@ -83,7 +83,12 @@ def accuracy(flags: AccuracyFlags) -> int:
         raise UsageError(f"--reference: {error}") from None
     show(str(diagnosis))
     try:
-        _write_files(flags, diagnosis)
+        for path in filter(None, (flags.json, flags.png)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if flags.json is not None:
+            flags.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
+        if flags.png is not None:
+            flags.png.write_bytes(_picture(diagnosis))
     except OSError as error:
         names = ", ".join(map(str, filter(None, (flags.json, flags.png))))
         place = error.filename or names
@@ -138,23 +143,14 @@ def find_eager(kernel: Kernel, asked: str = EAGER) -> Callable[..., Any]:
     raise UsageError(f"--against {asked}: {kernel.fn.__module__} has no {kernel.name}_eager; {fix}")
 
 
-def _write_files(flags: AccuracyFlags, diagnosis: Diagnosis) -> None:
-    for path in filter(None, (flags.json, flags.png)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    if flags.json is not None:
-        flags.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
-    if flags.png is not None:
-        _write_picture(flags.png, diagnosis)
-
-
-def _write_picture(path: Path, diagnosis: Diagnosis) -> None:
+def _picture(diagnosis: Diagnosis) -> bytes:
     try:
         picture = draw_errors(diagnosis.statistics, diagnosis.examination.subject.name)
     except PictureError as error:
         raise UsageError(f"--png: {error}") from None
     if picture is None:
         raise UsageError("--png: there are no errors to draw, as there is no reference")
-    path.write_bytes(picture)
+    return picture
 
 
 def draw_errors(
@@ -170,7 +166,8 @@ def draw_errors(
     last = max(bucket for item in drawn for bucket in item.histogram)
     axes.axvline(HALF_AN_ULP + 0.5, c=theme.roofline, lw=1.3, ls="--", label="rounding alone")
     axes.set_yscale("log")
-    axes.set_xticks(range(LOWEST, last + 1), [_label(b) for b in range(LOWEST, last + 1)])
+    buckets = range(LOWEST, last + 1)
+    axes.set_xticks(buckets, ["NaN" if b == WRONG else power_text(b) for b in buckets])
     axes.set_xlabel("error in ulp of the result's type, up to")
     axes.set_ylabel("share of elements (log scale)")
     pad = 4 + 16 * legend(axes, theme, COLUMNS)
@@ -186,9 +183,3 @@ def _draw(axes: Any, drawn: Sequence[ErrorStatistics], number: int, theme: Theme
     shares = [count / total for count in item.histogram.values()]
     color = theme.series[number % len(theme.series)]
     axes.bar(places, shares, width, color=color, label=f"{item.output}, {item.implementation}")
-
-
-def _label(bucket: int) -> str:
-    if bucket == WRONG:
-        return "NaN"
-    return str(1 << bucket) if bucket >= 0 else f"1/{1 << -bucket}"

@@ -115,6 +115,7 @@ class BenchFlags:
 
     def options(self) -> Options:
         """What runs and how; PlanError for what does not exist."""
+        new_path = Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
         return Options(
             suite=self.suite or DEFAULT_SUITE,
             kernels=_words("--kernel", self.kernel),
@@ -135,7 +136,7 @@ class BenchFlags:
             use_fresh_processes=self.fresh_processes,
             require_accuracy=self.require_accuracy,
             memory_limit_gb=self.memory_limit,
-            path=self.out or (None if self.resume or self.is_list or self.load else _new_path()),
+            path=self.out or (None if self.resume or self.is_list or self.load else new_path),
             resume=self.resume,
             retry_failed=self.retry_failed,
             retry_disturbed=self.retry_disturbed,
@@ -194,18 +195,15 @@ def load_results(path: Path) -> Results:
 
 def list_lines(jobs: Sequence[Job]) -> Iterator[str]:
     """Operators with the inputs and implementations that would run; what cannot says why."""
-    operators: dict[str, list[Job]] = {}
-    for job in jobs:
-        operators.setdefault(job.operator, []).append(job)
-    for name, mine in operators.items():
+    for name in dict.fromkeys(job.operator for job in jobs):
+        mine = [job for job in jobs if job.operator == name]
         yield name
         names = dict.fromkeys(job.implementation.name for job in mine)
         yield f"  implementations: {', '.join(names)}"
         inputs = {(job.input_id, job.input_label, job.dtype): job for job in mine}
         for (position, label, dtype), job in inputs.items():
-            yield f"  {position:>3}  {label}  {dtype}" + (
-                f"  ({job.problem})" if job.problem else ""
-            )
+            why = f"  ({job.problem})" if job.problem else ""
+            yield f"  {position:>3}  {label}  {dtype}{why}"
 
 
 def exit_code(rows: Sequence[Row]) -> int:
@@ -247,9 +245,12 @@ def _run(flags: BenchFlags, options: Options) -> Results:
 
 
 def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
-    written: list[Path] = []
+    rows, written = results.rows, list[Path]()
     try:
-        for path, text in ((flags.csv, csv_text(results.rows)), (flags.json, _json(results))):
+        for path, text in (
+            (flags.csv, csv_text(rows)),
+            (flags.json, json_text(rows, results.run)),
+        ):
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
@@ -268,10 +269,6 @@ def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
         tell(f"wrote {', '.join(map(str, written))}")
 
 
-def _json(results: Results) -> str:
-    return json_text(results.rows, results.run)
-
-
 def _words(option: str, text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if text and not words:
@@ -287,21 +284,16 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _new_path() -> Path:
-    return Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
-
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
 def check_modes(flags: DataclassInstance) -> None:
     """UsageError if something was asked for that would not be looked at."""
+    given = [f.name for f in fields(flags) if getattr(flags, f.name) not in (f.default, [])]
     for mode, used in USES.items():
-        if not getattr(flags, mode):
-            continue
-        ignored = [name for name in _given(flags) if name not in (mode, *used)]
-        if ignored:
+        ignored = [name for name in given if name not in (mode, *used)]
+        if mode in given and ignored:
             names = ", ".join(map(flag_of, ignored))
             raise UsageError(f"{flag_of(mode)} does not go with {names}: {WHY[mode]}; leave it out")
 
@@ -314,11 +306,3 @@ def flag_of(name: str) -> str:
         ('--num-inputs', '--from')
     """
     return FLAGS.get(name) or f"--{name.replace('_', '-')}"
-
-
-def _given(flags: DataclassInstance) -> Iterator[str]:
-    """Fields that are not as they are if nothing is said."""
-    for item in fields(flags):
-        value = getattr(flags, item.name)
-        if value not in (item.default, []):
-            yield item.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -98,14 +99,10 @@ def clear(
     what = f"{counted(len(winners), 'winner')} and {counted(len(journals), 'journal')}"
     if not is_sure:
         typer.confirm(f"forget {what} below {folder}?", abort=True)
-    _attempt(lambda: _remove(store, kernel, journals))
-    typer.echo(f"forgot {what}")
-
-
-def _remove(store: Winners, kernel: str | None, journals: list[Path]) -> None:
-    store.clear(kernel)
+    _attempt(lambda: store.clear(kernel))
     for path in journals:
-        path.unlink(missing_ok=True)
+        _attempt(partial(path.unlink, missing_ok=True))
+    typer.echo(f"forgot {what}")
 
 
 @cache_app.command()

@@ -64,8 +64,10 @@ def run_compare(flags: CompareFlags) -> int:
     before, after = load_results(flags.before), load_results(flags.after)
     found = compare(before.rows, after.rows, flags.threshold / 100)
     differences = run_differences(before, after, found)
-    show = _print_json if flags.json else partial(_print_parts, has_all=flags.every)
-    if not is_shown(lambda: show(found, differences)):
+    changes = [change_record(change) for change in found.changes]
+    line = json_line({"differences": differences, "changes": changes})
+    print_parts = partial(_print_parts, found, differences, has_all=flags.every)
+    if not is_shown(partial(typer.echo, line) if flags.json else print_parts):
         return UNPRINTED
     if flags.fail_on_slower and found.is_empty:
         tell("error: nothing of ours can be compared: the runs share no row that both timed")
@@ -76,11 +78,6 @@ def run_compare(flags: CompareFlags) -> int:
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith compare`` known."""
     add_command(app, "compare", CompareFlags, run_compare)
-
-
-def _print_json(found: Comparison, differences: Differences) -> None:
-    changes = [change_record(change) for change in found.changes]
-    typer.echo(json_line({"differences": differences, "changes": changes}))
 
 
 def _print_parts(found: Comparison, differences: Differences, *, has_all: bool) -> None:
@@ -121,17 +118,26 @@ def comparison_parts(
     timed = [change for change in timed if change.ratio is not None]
     if timed and table_width(timed) <= width:
         yield _times_table(timed)
-    elif timed:
-        yield from (
-            Text(_time_line(change), style=_STYLES.get(change.kind, "")) for change in timed
-        )
+    else:
+        for change in timed:
+            kind, *names = _name_cells(change)
+            before, after, *moved = _time_cells(change)
+            told = ", ".join(f"{name} {text}" for name, text in zip(TIMES[2:], moved) if text)
+            text = f"{kind}: {' '.join(names)}: {before} to {after} ms, {told}"
+            yield Text(text, style=_STYLES.get(change.kind, ""))
     for change in found.of(ChangeKind.FAILS_NOW, ChangeKind.WORKS_NOW, ChangeKind.STILL_FAILS):
-        yield Text(_ending_line(change), style=_STYLES.get(change.kind, ""))
+        row = change.row
+        text = f"{change.kind.value}: {row.operator} {row.input_label} {row.implementation}"
+        ending = "" if change.kind is ChangeKind.WORKS_NOW else f": {ending_text(row)}"
+        yield Text(text + ending, style=_STYLES.get(change.kind, ""))
     for kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
         only = found.of(kind)
         if only:
             yield Text(f"{counted(len(only), 'row')} {kind.value}")
-    yield from map(Text, _mean_lines(found))
+    for name, average in found.ratios.items():
+        if average.value is not None:
+            words = f"geometric mean, {average.count_text}"
+            yield Text(f"{name}: times {_moved_text(average.value)} ({words})")
     yield Text(counts_line(found))
     disturbed = found.of(ChangeKind.DISTURBED)
     if disturbed:
@@ -164,14 +170,6 @@ def _times_table(changes: Sequence[Change]) -> Table:
     return table
 
 
-def _time_line(change: Change) -> str:
-    kind, *names = _name_cells(change)
-    before, after, *moved = _time_cells(change)
-    shown = zip(TIMES[2:], moved)
-    told = ", ".join(f"{name} {text}" for name, text in shown if text)
-    return f"{kind}: {' '.join(names)}: {before} to {after} ms, {told}"
-
-
 def _name_cells(change: Change) -> tuple[str, ...]:
     row = change.row
     label = f"{row.input_label} {row.dtype}".strip()
@@ -190,16 +188,3 @@ def _time_cells(change: Change) -> tuple[str, ...]:
 
 def _moved_text(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f}%"
-
-
-def _ending_line(change: Change) -> str:
-    row = change.row
-    name = f"{change.kind.value}: {row.operator} {row.input_label} {row.implementation}"
-    return name if change.kind is ChangeKind.WORKS_NOW else f"{name}: {ending_text(row)}"
-
-
-def _mean_lines(found: Comparison) -> Iterator[str]:
-    for name, average in found.ratios.items():
-        if average.value is not None:
-            words = f"geometric mean, {average.count_text}"
-            yield f"{name}: times {_moved_text(average.value)} ({words})"

@@ -41,10 +41,14 @@ def facts(flags: BoundFlags) -> int:
 def explain(flags: ExplainFlags) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
     bound = flags.bind()
-    if flags.stages:
-        show("\n".join(stage_lines(bound, _chosen_config(bound, flags.config))))
-    else:
+    if not flags.stages:
         show("\n".join(explain_lines(bound, flags.count)))
+        return 0
+    try:
+        config = Config.from_json(flags.config) if flags.config else bound.default_config()
+    except ValueError as error:
+        raise UsageError(f"--config: {error}") from None
+    show("\n".join(stage_lines(bound, config)))
     return 0
 
 
@@ -52,15 +56,6 @@ def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith facts`` and ``tilesmith explain`` known."""
     add_command(app, "facts", BoundFlags, facts)
     add_command(app, "explain", ExplainFlags, explain)
-
-
-def _chosen_config(bound: BoundKernel, text: str) -> Config:
-    if not text:
-        return bound.default_config()
-    try:
-        return Config.from_json(text)
-    except ValueError as error:
-        raise UsageError(f"--config: {error}") from None
 
 
 def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:

@@ -57,12 +57,12 @@ class KernelFlags:
         if bool(self.args) == bool(self.inputs):
             raise UsageError("give the kernel's arguments with --args, or with --inputs")
         kernel = find_kernel(self.kernel)
-        given = self._from_function() if self.inputs else self._from_text()
+        if self.inputs:
+            given = self._from_function()
+        else:
+            device = self.device or default_device()
+            given = parse_arguments(self.args, device=device, seed=self.seed)
         return kernel, kernel.normalize_args(*given.positional, **dict(given.keywords))
-
-    def _from_text(self) -> Arguments:
-        device = self.device or default_device()
-        return parse_arguments(self.args, device=device, seed=self.seed)
 
     def _from_function(self) -> Arguments:
         make = find_function(self.inputs)

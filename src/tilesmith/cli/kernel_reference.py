@@ -29,8 +29,10 @@ def find_kernel(reference: str) -> Kernel:
     place, name = _split(reference)
     module = _load(place)
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
+    if not name and len(kernels) == 1:
+        return next(iter(kernels.values()))
     if not name:
-        return _only_kernel(place, kernels)
+        raise ReferenceNotFoundError(f"which kernel of {place}? {_listed('kernels', kernels)}")
     found = _find_attribute(module, place, name, kernels)
     if not isinstance(found, Kernel):
         raise ReferenceNotFoundError(
@@ -55,12 +57,6 @@ def find_function(reference: str) -> Callable[..., Any]:
 def _split(reference: str) -> tuple[str, str]:
     place, colon, name = reference.rpartition(":")
     return (place, name) if colon else (reference, "")
-
-
-def _only_kernel(place: str, kernels: dict[str, Kernel]) -> Kernel:
-    if len(kernels) == 1:
-        return next(iter(kernels.values()))
-    raise ReferenceNotFoundError(f"which kernel of {place}? {_listed('kernels', kernels)}")
 
 
 def _find_attribute(module: ModuleType, place: str, name: str, known: Iterable[str]) -> Any:
@@ -107,9 +103,12 @@ def _no_module(place: str, missing: str) -> str:
     if not folders:
         return f"no module {place}; {parent} is no package"
     file = f"{place.replace('.', '/')}.py"
+    names = {found.name for found in pkgutil.iter_modules(folders)}
+    # Modules of Python itself hold no kernels.
+    near = _near(missing.rpartition(".")[2], names - sys.stdlib_module_names)
     return "\n".join(
         [
-            f"no module {place}; {_near_modules(missing, parent)}",
+            f"no module {place}; {near}",
             f"{missing} was looked for in",
             *(f"  {folder}" for folder in folders),
             f"go to the folder that has {file}, or name the file: path/to/{file}:NAME",
@@ -129,7 +128,10 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ReferenceNotFoundError(_no_file(path))
     whole = path.resolve()
-    root, name = _package_of(whole)
+    # The folder to import the file from, and its name from there.
+    root, name = whole.parent, whole.stem
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        root, name = root.parent, f"{root.name}.{name}"
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     if "." in name:
@@ -140,27 +142,14 @@ def _load_file(path: Path) -> ModuleType:
     try:
         return _execute(path, name if known is None else f"{name}_of_command_line")
     except ModuleNotFoundError as error:
-        folder = _folder_named(whole, error.name or "")
+        # The folder around the file that the module is named after.
+        top = (error.name or "").partition(".")[0]
+        folder = next((folder for folder in whole.parents if top and folder.name == top), None)
         if folder is None:
             raise
         raise ReferenceNotFoundError(
             f"{path} imports {error.name}: run this in {folder.parent}, which has {folder.name}"
         ) from None
-
-
-def _package_of(path: Path) -> tuple[Path, str]:
-    """The folder to import a file from, and its name from there."""
-    root, names = path.parent, [path.stem]
-    while (root / "__init__.py").is_file() and root.name.isidentifier():
-        names.insert(0, root.name)
-        root = root.parent
-    return root, ".".join(names)
-
-
-def _folder_named(path: Path, module: str) -> Path | None:
-    """The folder around a file that a module is named after."""
-    top = module.partition(".")[0]
-    return next((folder for folder in path.parents if top and folder.name == top), None)
 
 
 def _execute(path: Path, name: str) -> ModuleType:
@@ -184,12 +173,6 @@ def _no_file(path: Path) -> str:
         return f"no file {path}; there is no folder {folder.absolute()}"
     beside = _near(path.name, (found.name for found in folder.glob("*.py")))
     return f"no file {path}; {beside}\n{path.name} was looked for in {folder.absolute()}"
-
-
-def _near_modules(missing: str, parent: str) -> str:
-    names = {found.name for found in pkgutil.iter_modules(_folders_of(parent))}
-    # Modules of Python itself hold no kernels.
-    return _near(missing.rpartition(".")[2], names - sys.stdlib_module_names)
 
 
 def _near(name: str, known: Iterable[str]) -> str:

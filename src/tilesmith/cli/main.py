@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -12,28 +11,17 @@ from typer.core import TyperGroup
 from typer.main import get_group
 from typing_extensions import override
 
-
-@dataclass(frozen=True)
-class CommandPlace:
-    """Where a command is made, and its first sentence."""
-
-    module: str
-    """Its ``add_to`` adds the command, and perhaps others, to an application."""
-    summary: str
-
-
 COMMANDS = {
-    "run": CommandPlace("run_script", "Run a script, also one written for Helion."),
-    "tune": CommandPlace("tune", "Find the fastest config of a kernel for given arguments."),
-    "facts": CommandPlace(
-        "explain", "What a kernel multiplies, reduces and moves, in its own names."
-    ),
-    "explain": CommandPlace("explain", "Which config a kernel gets without a search, and why."),
-    "accuracy": CommandPlace("accuracy", "Which of several results is wrong, and why."),
-    "bench": CommandPlace("bench", "Run kernels against eager, torch.compile and others."),
-    "compare": CommandPlace("compare", "Say what got faster or slower beyond noise."),
-    "cache": CommandPlace("cache", "What tuning has left on disk."),
+    "run": ("run_script", "Run a script, also one written for Helion."),
+    "tune": ("tune", "Find the fastest config of a kernel for given arguments."),
+    "facts": ("explain", "What a kernel multiplies, reduces and moves, in its own names."),
+    "explain": ("explain", "Which config a kernel gets without a search, and why."),
+    "accuracy": ("accuracy", "Which of several results is wrong, and why."),
+    "bench": ("bench", "Run kernels against eager, torch.compile and others."),
+    "compare": ("compare", "Say what got faster or slower beyond noise."),
+    "cache": ("cache", "What tuning has left on disk."),
 }
+"""The module whose ``add_to`` adds the command to an application, and its first sentence."""
 
 
 class LazyCommands(TyperGroup):
@@ -45,17 +33,10 @@ class LazyCommands(TyperGroup):
         return name, load_command(name) if name in COMMANDS else known, rest
 
 
-def add_names(app: typer.Typer) -> None:
-    """Make the commands known by their names."""
-    for name, place in COMMANDS.items():
-        app.command(name, help=place.summary)(_unloaded)
-
-
 def load_command(name: str) -> Any:
     """The command itself, from its module."""
-    place = COMMANDS[name]
     app = typer.Typer(rich_markup_mode=None)
-    importlib.import_module(f"tilesmith.cli.{place.module}").add_to(app)
+    importlib.import_module(f"tilesmith.cli.{COMMANDS[name][0]}").add_to(app)
     return get_group(app).commands[name]
 
 
@@ -95,7 +76,8 @@ def _show_help(
 
 
 app.callback()(_show_help)
-add_names(app)
+for _name, (_, _summary) in COMMANDS.items():
+    app.command(_name, help=_summary)(_unloaded)
 
 
 def main() -> None:

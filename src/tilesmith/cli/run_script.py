@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -65,17 +65,11 @@ def run_script(script: Path, arguments: list[str]) -> None:
 
 
 def _report(error: BaseException, script: str) -> None:
-    """The traceback from the script's own frames on."""
-    shown = error.with_traceback(_from_script(error.__traceback__, script))
-    sys.excepthook(type(shown), shown, shown.__traceback__)
-
-
-def _from_script(found: TracebackType | None, script: str) -> TracebackType | None:
-    place = found
+    """The traceback from the script's own frames on; one that does not compile has none."""
+    place = error.__traceback__
     while place is not None and place.tb_frame.f_code.co_filename != script:
         place = place.tb_next
-    # A script that does not compile has no frame.
-    return place
+    sys.excepthook(type(error), error.with_traceback(place), place)
 
 
 def install_helion_names() -> None:

@@ -51,7 +51,10 @@ class TuneFlags(KernelFlags):
         keywords: dict[str, Any] = {"autotune_random_seed": self.seed}
         if self.method:
             keywords["method"] = self.method
-        _check_method(self.method or kernel.settings.autotuner)
+        try:
+            find_method(self.method or kernel.settings.autotuner)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         if self.quiet:
             keywords["autotune_log_level"] = logging.WARNING
         if self.report is not None:
@@ -98,13 +101,6 @@ def _why_no_search(bound: BoundKernel, request: TuneRequest) -> str:
     if request.budget_s == 0.0:
         return f"{name} has no stored config, and --budget 0 does not search"
     return f"{name} has one config in its decorator; --force searches"
-
-
-def _check_method(name: str) -> None:
-    try:
-        find_method(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _show(flags: TuneFlags, kernel: Kernel, result: TuneResult, written: list[Path]) -> None:

@@ -77,11 +77,12 @@ def make_page(results: Results) -> str:
     """The page, from the rows of a run."""
     rows = results.rows
     operators = by_operator(rows)
+    warning = disturbance_text(rows)
     return document(
         "Benchmark",
         (
             _heading(results),
-            _warning(rows),
+            f'<p class="failed">{escape(warning)}</p>\n' if warning else "",
             figures(_figures(rows)),
             section("Failures", _failures(failures(rows))),
             section("Speedups", _speedups(rows, operators)),
@@ -106,11 +107,6 @@ def _heading(results: Results) -> str:
         + note(f"{how}speedups are over eager, timed in turns in the same process")
         + "</header>"
     )
-
-
-def _warning(rows: Sequence[Row]) -> str:
-    text = disturbance_text(rows)
-    return f'<p class="failed">{escape(text)}</p>\n' if text else ""
 
 
 def _figures(rows: Sequence[Row]) -> Iterable[tuple[str, str]]:
@@ -157,22 +153,18 @@ def _reason_cell(reason: str) -> str:
 
 def _speedups(rows: Sequence[Row], operators: Mapping[str, Sequence[Row]]) -> str:
     words = "Means are over inputs on which both the implementation and eager ran undisturbed."
-    shown = [picture(lambda theme: draw_geomeans(rows, theme), "geometric means of speedups")]
-    if len(operators) <= MAX_DETAILED:
-        shown += [_inputs_picture(name, rows) for name in operators]
+    shown = [picture(partial(draw_geomeans, rows), "geometric means of speedups")]
+    detailed = operators if len(operators) <= MAX_DETAILED else ()
+    shown += [picture(partial(draw_inputs, n, rows), f"speedups of {n}") for n in detailed]
     found = "\n".join(filter(None, shown))
     return note(words) + found if found else ""
-
-
-def _inputs_picture(operator: str, rows: Sequence[Row]) -> str:
-    return picture(lambda theme: draw_inputs(operator, rows, theme), f"speedups of {operator}")
 
 
 def _rooflines(results: Results) -> str:
     rows, limits = results.rows, results.limits
     shown = [
-        picture(lambda theme: draw_roofline(rows, limits, theme), "roofline"),
-        picture(lambda theme: draw_bandwidth(rows, limits, theme), "memory bandwidth"),
+        picture(partial(draw_roofline, rows, limits), "roofline"),
+        picture(partial(draw_bandwidth, rows, limits), "memory bandwidth"),
     ]
     found = "\n".join(filter(None, shown))
     words = (
@@ -188,10 +180,15 @@ def _operator(rows: Sequence[Row]) -> str:
     columns = columns_for(rows)
     most = max((speedup_of(item) or 0.0 for item in rows), default=0.0)
     heads = ["input", "implementation", *(column.heading for column in columns), ""]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for item in rows:
+        groups.setdefault((item.input_label, item.dtype), []).append(item)
     made: list[str] = []
-    for group in _by_input(rows):
+    for (label, dtype), group in groups.items():
         lines = [line for item in group for line in _lines(item, columns, most)]
-        made.append(row([_input_cell(group[0], len(lines)), lines[0]], "first"))
+        kind = f'<br><span class="soft">{escape(dtype)}</span>' if dtype else ""
+        first = f'<td rowspan="{len(lines)}">{escape(label)}{kind}</td>'
+        made.append(row([first, lines[0]], "first"))
         made += [row([line]) for line in lines[1:]]
     averages = [
         f"{name} {average}" for name, average in average_speedups(rows).items() if average.count
@@ -199,18 +196,6 @@ def _operator(rows: Sequence[Row]) -> str:
     words = f"Geometric means: {', '.join(averages)}." if averages else ""
     shown = table(head(heads, range(2, 2 + len(columns))), made, "groups")
     return (note(words) if words else "") + shown
-
-
-def _by_input(rows: Sequence[Row]) -> list[list[Row]]:
-    found: dict[tuple[str, str], list[Row]] = {}
-    for item in rows:
-        found.setdefault((item.input_label, item.dtype), []).append(item)
-    return list(found.values())
-
-
-def _input_cell(item: Row, num_lines: int) -> str:
-    kind = f'<br><span class="soft">{escape(item.dtype)}</span>' if item.dtype else ""
-    return f'<td rowspan="{num_lines}">{escape(item.input_label)}{kind}</td>'
 
 
 def _lines(item: Row, columns: Sequence[Column], most: float) -> list[str]:
@@ -266,13 +251,11 @@ def paste_text(config: str) -> str:
 def _options(results: Results) -> str:
     """What was asked for, other than nothing."""
     chosen: Mapping[str, Any] = results.run.get("options", {})
-    return facts_table({name: _option_text(value) for name, value in chosen.items()})
-
-
-def _option_text(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
-    return "yes" if value is True else str(value) if value else ""
+    texts: dict[str, str] = {}
+    for name, value in chosen.items():
+        listed = value if isinstance(value, (list, tuple)) else [value] if value else []
+        texts[name] = "yes" if value is True else ", ".join(map(str, listed))
+    return facts_table(texts)
 
 
 def write_page(results: Results, path: Path) -> None:
@@ -295,12 +278,8 @@ def write_pictures(results: Results, folder: Path) -> list[Path]:
     for name, draw in draws.items():
         content = draw()
         if content is not None:
-            path = folder / f"{_file_name(name)}.png"
+            # Operators may be called anything.
+            path = folder / (re.sub(r"[^-.+\w]", "_", name) + ".png")
             path.write_bytes(content)
             written.append(path)
     return written
-
-
-def _file_name(text: str) -> str:
-    """Operators may be called anything."""
-    return re.sub(r"[^-.+\w]", "_", text)

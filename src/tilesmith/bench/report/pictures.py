@@ -5,7 +5,7 @@ The roofline shows work for each byte against TFLOP/s, or bytes against GB/s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,14 +114,12 @@ def _input_text(row: Row, rows: Sequence[Row]) -> str:
 def _input_bar(row: Row) -> Bar:
     speedup = speedup_of(row)
     if speedup is not None:
-        return Bar(row.implementation, speedup, COLUMNS["speedup"][0].text(row))
-    return Bar(row.implementation, None, _words_for_none(row))
-
-
-def _words_for_none(row: Row) -> str:
-    if row.blame:
-        return row.cause.value or "failed"
-    return DISTURBED if is_speedup_disturbed(row) else "no baseline"
+        words = COLUMNS["speedup"][0].text(row)
+    elif row.blame:
+        words = row.cause.value or "failed"
+    else:
+        words = DISTURBED if is_speedup_disturbed(row) else "no baseline"
+    return Bar(row.implementation, speedup, words)
 
 
 def _draw(
@@ -252,7 +250,8 @@ def draw_roofline(rows: Sequence[Row], limits: Limits | None, theme: Theme = LIG
     if not found:
         return None
     figure, axes = new_figure((WIDTH, HEIGHT), theme)
-    points = _scatter(axes, found, _on_the_roofline, colours_of(rows, theme))
+    places = [(intensity_of(row) or 0.0, row.tflops or 0.0) for row in found]
+    points = _scatter(axes, found, places, colours_of(rows, theme))
     low, high = min(x for x, _ in points) / 2, max(x for x, _ in points) * 2
     heights = [y for _, y in points]
     if limits is not None:
@@ -273,7 +272,9 @@ def draw_bandwidth(
     if not found:
         return None
     figure, axes = new_figure((WIDTH, HEIGHT), theme)
-    points = _scatter(axes, found, _on_the_memory, colours_of(rows, theme))
+    # A rate times a time is what had to move.
+    moved = [((row.gbps or 0.0) * (row.latency_ms or 0.0), row.gbps or 0.0) for row in found]
+    points = _scatter(axes, found, moved, colours_of(rows, theme))
     heights = [y for _, y in points]
     if limits is not None:
         label = f"memory, {number_text(limits.dram_gbps)} GB/s"
@@ -294,39 +295,22 @@ def intensity_of(row: Row) -> float | None:
     return row.tflops * 1e3 / row.gbps
 
 
-def _on_the_roofline(row: Row) -> Point:
-    return intensity_of(row) or 0.0, row.tflops or 0.0
-
-
-def _on_the_memory(row: Row) -> Point:
-    """A rate times a time is what had to move."""
-    return (row.gbps or 0.0) * (row.latency_ms or 0.0), row.gbps or 0.0
-
-
 def _is_timed(row: Row) -> bool:
     return row.status is Status.OK and bool(row.latency_ms) and not row.is_disturbed
 
 
 def _scatter(
-    axes: Any, rows: Sequence[Row], place: Callable[[Row], Point], colours: Mapping[str, str]
+    axes: Any, rows: Sequence[Row], places: Sequence[Point], colours: Mapping[str, str]
 ) -> list[Point]:
     """A mark for each row: colour and shape tell the implementation, also where colours repeat."""
     points: list[Point] = []
     for number, (name, colour) in enumerate(colours.items()):
-        mine = [place(row) for row in rows if row.implementation == name]
+        mine = [place for row, place in zip(rows, places) if row.implementation == name]
         points += mine
+        marker = MARKERS[(number + number // len(MARKERS)) % len(MARKERS)]
+        look: dict[str, Any] = {"s": 30, "c": colour, "lw": 0, "alpha": 0.85, "zorder": 3}
         if mine:
-            axes.scatter(
-                [x for x, _ in mine],
-                [y for _, y in mine],
-                s=30,
-                c=colour,
-                marker=MARKERS[(number + number // len(MARKERS)) % len(MARKERS)],
-                lw=0,
-                alpha=0.85,
-                label=name,
-                zorder=3,
-            )
+            axes.scatter(*zip(*mine), marker=marker, label=name, **look)
     return points
 
 
@@ -336,10 +320,8 @@ def _draw_roofs(
     """The slope of the memory and the level of each kind of arithmetic; where they are drawn."""
     slope = limits.dram_gbps / 1e3
     corners = [peak / slope for peak in limits.tflops.values()]
-    low, high = (
-        min([places[0], *(corner / 4 for corner in corners)]),
-        max([places[1], *corners]) * 2,
-    )
+    low = min([places[0], *(corner / 4 for corner in corners)])
+    high = max([places[1], *corners]) * 2
     top = max(limits.tflops.values(), default=slope * high)
     label = f"memory, {number_text(limits.dram_gbps)} GB/s"
     look: dict[str, Any] = {"c": theme.roofline, "lw": 1.6, "zorder": 1}

@@ -71,9 +71,9 @@ def _rows(columns: Sequence[ErrorStatistics]) -> list[tuple[str, range]]:
     if plain:
         common = [b for b in plain if any(_share(c, range(b, b + 1)) >= RARE for c in columns)]
         last = max([plain[0], *common])
-        rows = [(f"<= {_power(b[-1])}", b) for b in _ranges(columns, range(plain[0], last + 1))]
+        rows = [(f"<= {power_text(b[-1])}", b) for b in _ranges(columns, range(plain[0], last + 1))]
         if plain[-1] > last:
-            rows.append((f"> {_power(last)}", range(last + 1, plain[-1] + 1)))
+            rows.append((f"> {power_text(last)}", range(last + 1, plain[-1] + 1)))
     if WRONG in found:
         rows.append(("NaN or inf", range(WRONG, WRONG + 1)))
     return rows
@@ -92,7 +92,8 @@ def _ranges(columns: Sequence[ErrorStatistics], buckets: range) -> Iterator[rang
             start = bucket + 1
 
 
-def _power(bucket: int) -> str:
+def power_text(bucket: int) -> str:
+    """The errors in ulp that a bucket holds at most."""
     return str(1 << bucket) if bucket >= 0 else f"1/{1 << -bucket}"
 
 
