@@ -224,3 +224,37 @@ def test_one_executable_serves_the_shapes_on_a_gpu_too() -> None:
     assert first is again
     sources = [parameter.source for parameter in first.to_artifact().parameters]
     assert "x.size(0)" in sources
+
+
+@helion.kernel(static_shapes=False)
+def scaled_by_width(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    width = hl.specialize(x.size(1))
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = (x[t, :] + hl.zeros([t, width])) * weights[:] + width
+    return out
+
+
+def test_specialising_one_size_leaves_an_equal_one_alone() -> None:
+    square, weights = torch.randn(8, 8), torch.randn(8)
+    code = scaled_by_width.bind((square, weights)).to_code()
+    assert "x: f32[x_size_0, 8]" in code
+    assert "weights: f32[8]" in code, "the same dimension as the constant"
+    for rows in (8, 5, 1):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(scaled_by_width(x, weights), x * weights + 8)
+    assert scaled_by_width.bind((torch.randn(5, 8), weights)).to_code() == code
+
+
+@helion.kernel(static_shapes=False)
+def plus_sums(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = x[t, :] + (x[t, :] * y[:]).sum(-1)[:, None]
+    return out
+
+
+def test_a_bound_kernel_shows_the_code_for_its_arguments() -> None:
+    square = plus_sums.bind((torch.randn(6, 6), torch.randn(6))).to_code()
+    assert "range(x_size_1)" not in square, "one size stands for both"
+    assert "range(x_size_1)" in plus_sums.bind((torch.randn(9, 6), torch.randn(6))).to_code()

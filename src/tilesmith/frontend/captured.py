@@ -92,8 +92,8 @@ class CapturedValues:
             self._block(registered.value, "registered")
 
     def _runtime_int(self, value: int, source: str) -> Scalar | int:
-        if not self._tracer.options.static_shapes and self._tracer.host.is_constant_size(value):
-            # It may be a size, and all sizes of that value are constants.
+        constant_sizes = self._tracer.host.constant_sizes
+        if not self._tracer.options.static_shapes and constant_sizes.is_constant(source, value):
             self._tracer.equal_sizes.append((source, str(int(value))))
             return int(value)
         dtype = self._tracer.integer_dtype(int(value))

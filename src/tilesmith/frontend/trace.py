@@ -26,6 +26,7 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
+from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
 from tilesmith.frontend.tracing.guards import Guard, GuardList
 from tilesmith.frontend.tracing.host_run import (
     BlockSizeMode,
@@ -98,11 +99,25 @@ class HostReturnedError(Exception):
 def trace_kernel(request: TraceRequest) -> Trace:
     """Trace a kernel; raises a located error for anything its code does wrong.
 
-    Host code runs once for it, without a trace of that: tensors and random numbers are as before.
+    Host code runs for it, without a trace of that: tensors and random numbers are as before.
     """
+    return _trace_with(request, ConstantSizes())
+
+
+def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
+    try:
+        return _attempt(request, constant_sizes)
+    except BaseError:
+        again = None if request.options.static_shapes else constant_sizes.after_failure()
+        if again is None:
+            raise
+    return _trace_with(request, again)
+
+
+def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     scratch = copy_if_changed(request.kernel.source, request.arguments)
     request = replace(request, arguments=scratch)
-    session = HostSession(request.block_sizes, request.tunables)
+    session = HostSession(request.block_sizes, request.tunables, constant_sizes=constant_sizes)
 
     def launch(*values: Any) -> None:
         raise _Traced(_trace_device(request, session, values))
@@ -116,7 +131,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
     mode = (
         nullcontext()
         if request.options.static_shapes
-        else RuntimeSizeMode(_origins(request), session.literal_sizes)
+        else RuntimeSizeMode(_origins(request), constant_sizes)
     )
     try:
         watch = HostWatch(request.warnings, host.__code__, request.device)

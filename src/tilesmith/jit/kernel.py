@@ -96,7 +96,15 @@ class Kernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.unpack_args(args)
         try:
-            return self._find_or_bind(arguments, target)
+            with self._lock:
+                found = self._find(arguments, target)
+                if found is None:
+                    return self._bind_new(arguments, target)
+                if not self.settings.static_shapes:
+                    # What it shows is for these arguments: sizes that were equal when it was traced
+                    # may differ now.
+                    found.capture_launch(arguments)
+                return found
         except HostReturnedError:
             source = self.definition.split.source
             raise errors.NoDeviceLoopsInKernel(

@@ -55,9 +55,11 @@ def test_under_dynamic_shapes_all_but_0_and_1_are_parameters() -> None:
 
 def test_a_size_that_host_code_made_a_constant_stays_one_and_is_checked() -> None:
     with open_tracer(static_shapes=False) as tracer:
-        tracer.host.literal_sizes.add(3)
-        assert tracer.tensor_type(torch.zeros(3), "x").shape == (3,)
+        x, y = torch.zeros(3), torch.zeros(3)
+        tracer.host.constant_sizes.note_made(x, [3])
+        assert tracer.tensor_type(x, "x").shape == (3,)
         assert tracer.equal_sizes == [("x.size(0)", "3")]
+        assert tracer.tensor_type(y, "y").shape == ("y_size_0",), "equal, but not it"
 
 
 def test_views_of_one_storage_share_their_alias_group() -> None:

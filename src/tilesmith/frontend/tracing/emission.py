@@ -110,13 +110,32 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
         return left
     if left.is_one:
         return right
+    _note_equal_sizes(left.symbol, right.symbol)
     for block, other in ((left, right), (right, left)):
         # A tile whose block size is fixed to n also accepts plain values of size n.
         if block.symbol is not None and other.constant is not None:
             declared = [b for b in current_tracer("shape").blocks if b.name == block.symbol]
             if declared and declared[0].fixed == other.constant:
                 return block
+            _note_equal(block.symbol, other.constant)
     return None
+
+
+def _note_equal_sizes(left: str | None, right: str | None) -> None:
+    """Two runtime sizes met that are equal: as one they would fit."""
+    tracer = current_tracer("shape")
+    sizes = [tracer.sizes.get(symbol or "") for symbol in (left, right)]
+    if sizes[0] is not None and sizes[1] is not None and sizes[0].hint == sizes[1].hint:
+        names = (size.name for size in sizes if size is not None)
+        tracer.host.constant_sizes.wanted_shared.update(map(tracer.source_of, names))
+
+
+def _note_equal(symbol: str, constant: int) -> None:
+    """A runtime size met a constant that it equals: as a constant itself it would fit."""
+    tracer = current_tracer("shape")
+    size = tracer.sizes.get(symbol)
+    if size is not None and size.hint == constant:
+        tracer.host.constant_sizes.wanted.add(tracer.source_of(symbol))
 
 
 def align_shapes(shapes: list[Shape]) -> Shape | None:

@@ -25,6 +25,7 @@ from tilesmith.diagnostics.kernel_warnings import (
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
+from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
 from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
 
@@ -158,16 +159,16 @@ class RuntimeSizeMode(_HostMode):
     """Active while host code of a dynamic-shape kernel runs for tracing.
 
     ``origins`` tells, for argument tensors by identity, how to get them from the kernel's
-    arguments. ``literal_sizes`` receives the sizes that host code gives as plain numbers: those
-    are constants, as ``torch.empty([n, 3])`` has exactly three columns.
+    arguments. ``constant_sizes`` hears of sizes that host code gives as plain numbers: those are
+    constants, as ``torch.empty([n, 3])`` has exactly three columns.
     """
 
     def __init__(
-        self, origins: dict[int, Callable[..., torch.Tensor]], literal_sizes: set[int]
+        self, origins: dict[int, Callable[..., torch.Tensor]], constant_sizes: ConstantSizes
     ) -> None:
         super().__init__()
         self._origins = origins
-        self._literal_sizes = literal_sizes
+        self._constant_sizes = constant_sizes
 
     @override
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -176,9 +177,9 @@ class RuntimeSizeMode(_HostMode):
             return result
         name = getattr(func, "__name__", "")
         if name in _SHAPED_BY_NUMBERS:
-            # The number of torch.full is its value.
-            sizes = [a for a in args if isinstance(a, (list, tuple))] if "full" in name else args
-            self._note_literals((*sizes, kwargs.get("size", ())))
+            self._constant_sizes.note_made(result, _sizes_given(name, args, kwargs))
+        elif name.endswith("_like"):
+            self._constant_sizes.note_like(result, args[0])
         if not args or not isinstance(args[0], torch.Tensor):
             return result
         if name in ("size", "stride"):
@@ -188,13 +189,6 @@ class RuntimeSizeMode(_HostMode):
         if name == "numel":
             return RuntimeInt.make(result)
         return result
-
-    def _note_literals(self, sizes: Any) -> None:
-        for size in sizes:
-            if isinstance(size, (list, tuple)):
-                self._note_literals(size)
-            elif type(size) is int and size > 1:
-                self._literal_sizes.add(size)
 
     def _mark_all(self, result: Any, args: tuple[Any, ...], kind: str) -> Any:
         tensor = args[0]
@@ -208,7 +202,17 @@ class RuntimeSizeMode(_HostMode):
         origin = self._origins.get(id(tensor))
         if origin is None:
             return RuntimeInt.make(value)
-        return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis))
+        place = (id(tensor), axis % tensor.dim()) if kind == "size" else None
+        return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis), place)
+
+
+def _sizes_given(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    """The sizes in a call that makes or views a tensor, in the order of its axes."""
+    sequences = [a for a in (*args, kwargs.get("size")) if isinstance(a, (list, tuple))]
+    if sequences:
+        return sequences[0]
+    # The number of torch.full is its value.
+    return () if "full" in name else [a for a in args if isinstance(a, int)]
 
 
 def may_change_arguments(source: KernelSource) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.tracing.constant_sizes import Axis, ConstantSizes
 from tilesmith.schedule.space.fragments import Fragment
 
 _BINARY = (
@@ -31,12 +32,16 @@ class RuntimeInt(int):
 
     origin: Callable[..., int] | None = None
     """Recomputes the value from the kernel's arguments, when it comes from them alone."""
+    axis: Axis | None = None
+    """The axis of a tensor that it is the size of."""
 
     @classmethod
-    def make(cls, value: int, origin: Callable[..., int] | None = None) -> RuntimeInt:
+    def make(
+        cls, value: int, origin: Callable[..., int] | None = None, axis: Axis | None = None
+    ) -> RuntimeInt:
         """An integer with the mark, and how to recompute it."""
         number = cls(value)
-        number.origin = origin
+        number.origin, number.axis = origin, axis
         return number
 
 
@@ -189,8 +194,8 @@ class HostSession:
     )
     """Runtime values turned into constants: how to recompute them from the arguments, and the
     value."""
-    literal_sizes: set[int] = field(default_factory=set[int])
-    """Sizes that host code gave as plain numbers when it made or viewed tensors."""
+    constant_sizes: ConstantSizes = field(default_factory=ConstantSizes)
+    """Sizes that are constants although shapes are dynamic."""
     is_used: bool = False
     """Whether host code calls the language at all; if not, launches need no session."""
 
@@ -223,10 +228,6 @@ class HostSession:
         self.tunable_values[name] = value
         return value
 
-    def is_constant_size(self, value: int) -> bool:
-        """Whether a size equals one that is a constant in host code."""
-        return value in self.literal_sizes or any(value == known for _, known in self.specialized)
-
     def specialize(self, value: Any) -> Any:
         """The plain constant behind a runtime integer; remembered as part of the specialization."""
         self.is_used = True
@@ -238,4 +239,5 @@ class HostSession:
             if value.origin is None:
                 raise errors.SpecializeArgType(type="a value that the arguments alone do not give")
             self.specialized.append((value.origin, int(value)))
+            self.constant_sizes.note_value(int(value), value.axis)
         return int(value)

@@ -196,8 +196,13 @@ def size_scalar(ref: TensorRef, axis: int) -> Any:
 def size_dim(extent: str, hint: int) -> Dim:
     """The dimension of a runtime size; equal sizes share a symbol, checked at each launch."""
     tracer = current_tracer("a size")
+    shares = tracer.host.constant_sizes.shares_symbol
+    is_shared = shares(tracer.source_of(extent), hint)
     for size in tracer.sizes.values():
-        if size.hint == hint:
+        is_same = size.name == extent
+        if is_same or (
+            size.hint == hint and is_shared and shares(tracer.source_of(size.name), hint)
+        ):
             if size.name != extent:
                 tracer.equal_sizes.append((tracer.source_of(size.name), tracer.source_of(extent)))
             return Dim.of(size.name)

@@ -215,8 +215,8 @@ class Tracer:
         if self.options.static_shapes or value in (0, 1):
             return int(value)
         expression = f"{source}.{kind}({axis})"
-        if kind == "size" and self.host.is_constant_size(value):
-            # Which tensors a constant size belongs to is not known: equal ones are it, guarded.
+        place = (id(tensor), axis)
+        if kind == "size" and self.host.constant_sizes.is_constant(expression, value, place):
             self.equal_sizes.append((expression, str(int(value))))
             return int(value)
         name = f"{_identifier(source)}_{kind}_{axis}"
