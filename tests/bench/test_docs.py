@@ -6,12 +6,15 @@ import json
 import re
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
-from tilesmith.bench.plan import METRICS
+from tilesmith.bench import run as runs
+from tilesmith.bench.plan import METRICS, Options
 from tilesmith.cli import bench as bench_command
 from tilesmith.cli import compare as compare_command
 
@@ -38,6 +41,16 @@ def run(command: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def one_server(monkeypatch):
+    """Lets all runs fork their processes from one server, which takes seconds to start."""
+    with runs.scratch_folder() as folder, runs.WorkerProcesses(Options(), folder) as processes:
+        monkeypatch.setattr(runs, "scratch_folder", lambda: nullcontext(folder))
+        monkeypatch.setattr(runs, "WorkerProcesses", lambda *_: nullcontext(processes))
+        yield
+
+
+@pytest.mark.usefixtures("one_server")
 def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))

@@ -26,7 +26,8 @@ from tilesmith.lab.processes.channel import ChildDied, ChildTimeout
 from tilesmith.schedule.config import Config
 from tilesmith.tune.result import StopReason, TuneResult
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 2.0
+"""Three processes hang for so long."""
 
 
 def any_row() -> Row:
@@ -44,8 +45,8 @@ def test_a_hang_says_in_which_stage_and_for_how_long() -> None:
     inputs, calls = run_plan(make_plan(hanging_suite(), options), options)
     assert (inputs.status, inputs.cause) == (Status.HARNESS_FAILED, Cause.HANG)
     assert inputs.stage == "making the arguments"
-    assert inputs.reason.startswith("no answer within 3 s while making the arguments (")
-    assert "accuracy not checked: no answer within 3 s while working out" in inputs.reason
+    assert inputs.reason.startswith("no answer within 2 s while making the arguments (")
+    assert "accuracy not checked: no answer within 2 s while working out" in inputs.reason
     assert (calls.status, calls.cause) == (Status.FAILED, Cause.HANG)
     assert calls.stage == "calling it a second time"
     assert "in hangs_the_second_time" in calls.reason
