@@ -42,9 +42,10 @@ def keep_first(overlaps: torch.Tensor) -> torch.Tensor:
     keep = torch.ones([n], dtype=torch.bool, device=overlaps.device)
     for _ in hl.grid(1):
         for i in range(n):
-            if keep[i]:
-                for tile_j in hl.tile(i + 1, n):
-                    keep[tile_j] = keep[tile_j] & ~overlaps[i, tile_j]
+            if not keep[i]:
+                continue
+            for tile_j in hl.tile(i + 1, n):
+                keep[tile_j] = keep[tile_j] & ~overlaps[i, tile_j]
     return keep
 
 

@@ -40,7 +40,9 @@ def test_small_blocks_at_boundary_sizes(
     port: Port, size: Size, dtype: torch.dtype, backend: str
 ) -> None:
     args = port.make_inputs(size, dtype, "cpu")
-    run = on_backend(port.kernel, backend).bind(args).compile_config(port.config)
+    # The interpreter also looks at bounds, and at programs that use what another one writes.
+    kernel = on_backend(port.kernel, backend, check=backend == "reference")
+    run = kernel.bind(args).compile_config(port.config)
     check_run(port, run, args, size, dtype)
 
 
