@@ -32,6 +32,7 @@ from tilesmith.frontend.language.inline import (
 )
 from tilesmith.frontend.language.loops import barrier, grid, jagged_tile, static_range, tile
 from tilesmith.frontend.language.memory import (
+    StackTensor,
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -54,10 +55,10 @@ from tilesmith.frontend.tracing.tile import (
 )
 
 __all__ = [
-    "Tile", "arange", "associative_scan", "atomic_add", "atomic_and", "atomic_cas", "atomic_max",
-    "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "barrier", "breakpoint", "constexpr",
-    "cumprod", "cumsum", "device_print", "dot", "dot_scaled", "float4_e2m1fn_x2_to_float32", "full",
-    "grid", "inline_asm_elementwise", "inline_triton", "jagged_tile", "join", "load",
+    "StackTensor", "Tile", "arange", "associative_scan", "atomic_add", "atomic_and", "atomic_cas",
+    "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "barrier", "breakpoint",
+    "constexpr", "cumprod", "cumsum", "device_print", "dot", "dot_scaled",
+    "float4_e2m1fn_x2_to_float32", "full", "grid", "inline_asm_elementwise", "inline_triton", "jagged_tile", "join", "load",
     "load_bfloat16_x16_to_float16", "load_float4_e2m1fn_x16_to_float16", "rand", "rand4x",
     "randint", "reduce", "register_block_size", "register_tunable", "specialize", "split",
     "stacktensor_like", "static_range", "store", "subscript", "tile", "tile_begin",

@@ -22,6 +22,7 @@ from tilesmith.frontend.functions.combine_functions import (
 from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
+from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     Number,
@@ -89,22 +90,24 @@ def _cumulative_extreme(kind: ReduceKind) -> Rule:
     return rule
 
 
-def cumsum(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
-    """Running sum along ``dim``, of the type of ``x`` (bools are counted in int64).
+@also_named(x="input_tensor", input="input_tensor")
+def cumsum(input_tensor: TileValue, dim: int, reverse: bool = False) -> TileValue:
+    """Running sum along ``dim``, of the type of the input (bools are counted in int64).
 
     Example:
         ``out[t, :] = hl.cumsum(x[t, :], dim=1, reverse=True)``
     """
-    return scan(_summable(x, "hl.cumsum"), dim, ReduceKind.SUM, reverse=reverse)
+    return scan(_summable(input_tensor, "hl.cumsum"), dim, ReduceKind.SUM, reverse=reverse)
 
 
-def cumprod(x: TileValue, dim: int, reverse: bool = False) -> TileValue:
-    """Running product along ``dim``, of the type of ``x`` (of bools in int64).
+@also_named(x="input_tensor", input="input_tensor")
+def cumprod(input_tensor: TileValue, dim: int, reverse: bool = False) -> TileValue:
+    """Running product along ``dim``, of the type of the input (of bools in int64).
 
     Example:
         ``out[t, :] = hl.cumprod(x[t, :], dim=1)``
     """
-    return scan(_summable(x, "hl.cumprod"), dim, ReduceKind.PROD, reverse=reverse)
+    return scan(_summable(input_tensor, "hl.cumprod"), dim, ReduceKind.PROD, reverse=reverse)
 
 
 def _summable(x: Any, function: str) -> TileValue:
@@ -142,24 +145,25 @@ class _Default(int):
 _ZERO = _Default(0)
 
 
+@also_named(input="input_tensor")
 def reduce(
     combine_fn: Callable[..., Any],
-    input: Any,
+    input_tensor: Any,
     dim: int | None = None,
     other: Any = _ZERO,
     keep_dims: bool = False,
 ) -> Any:
     """Combine all elements along ``dim`` (all there are for None); the type stays.
 
-    ``input`` is a tensor, or a tuple of them that ``combine_fn`` combines together; it takes two
+    The input is a tensor, or a tuple of them that ``combine_fn`` combines together; it takes two
     elements, two tuples of them, or all elements one by one, and is associative and commutative.
     ``other`` is its identity, or one for each tensor.
 
     Example:
         ``best, place = hl.reduce(larger, (x[t, :], index), dim=1, other=(float("-inf"), 0))``
     """
-    call = CombineCall(combine_fn, REDUCE, isinstance(input, (tuple, list)))
-    tiles = _checked(input, REDUCE)
+    call = CombineCall(combine_fn, REDUCE, isinstance(input_tensor, (tuple, list)))
+    tiles = _checked(input_tensor, REDUCE)
     others = _others_of(other, tiles)
     rank = tiles[0].tile.rank
     axes = list(reversed(range(rank))) if dim is None else [resolve_axis(tiles[0], dim, "reduce")]
@@ -170,18 +174,19 @@ def reduce(
     return tiles if call.is_tuple else tiles[0]
 
 
+@also_named(input="input_tensor")
 def associative_scan(
-    combine_fn: Callable[..., Any], input: Any, dim: int, reverse: bool = False
+    combine_fn: Callable[..., Any], input_tensor: Any, dim: int, reverse: bool = False
 ) -> Any:
     """Each element combined with those before it along ``dim``, or in reverse with those after it.
 
-    ``input`` and ``combine_fn`` are as in ``hl.reduce``; the order of elements is kept.
+    The input and ``combine_fn`` are as in ``hl.reduce``; the order of elements is kept.
 
     Example:
         ``out[t, :] = hl.associative_scan(torch.maximum, x[t, :], dim=1)``
     """
-    call = CombineCall(combine_fn, SCAN, isinstance(input, (tuple, list)))
-    tiles = _checked(input, SCAN)
+    call = CombineCall(combine_fn, SCAN, isinstance(input_tensor, (tuple, list)))
+    tiles = _checked(input_tensor, SCAN)
     axis = resolve_axis(tiles[0], dim, "associative_scan")
     found = trace_combination(call, _dtypes(tiles))
     kind = _KINDS.get(found.scalar_function or "")

@@ -67,7 +67,12 @@ def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) ->
 
 
 def arange(
-    *bounds: Any, dtype: torch.dtype | None = None, device: Any = None, step: Any = 1
+    *bounds: Any,
+    start: Any = 0,
+    end: Any = None,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    step: Any = 1,
 ) -> TileValue:
     """``[start, end)`` as an integer tensor; the length must be known or of whole blocks.
 
@@ -75,6 +80,8 @@ def arange(
         ``k = hl.arange(tile.block_size)``
     """
     tracer = current_tracer("hl.arange")
+    if end is not None:
+        bounds = (*(bounds or (start,)), end)
     if not 1 <= len(bounds) <= 3:
         raise invalid_kind("hl.arange", f"{len(bounds)} bounds are given")
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]

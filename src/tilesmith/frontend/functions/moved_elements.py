@@ -11,6 +11,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, normalise
+from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
@@ -43,9 +44,11 @@ def _moved_size(x: TileValue, axis: int, function: str) -> int:
     return size
 
 
-def subscript(x: TileValue, index: Any) -> TileValue:
+@also_named(x="tensor", v="tensor")
+def subscript(tensor: TileValue, index: Any) -> TileValue:
     """``x[:, None]``, ``x[0]``, ``x[..., 2:5]``: new axes, positions, slices of constant axes."""
     current_tracer("hl.subscript")
+    x = tensor
     elements = list(index) if isinstance(index, (tuple, list)) else [index]
     taken = sum(element is not None and element is not Ellipsis for element in elements)
     if taken > x.tile.rank:

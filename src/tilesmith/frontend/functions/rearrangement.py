@@ -13,6 +13,7 @@ import tilesmith.exc as errors
 from tilesmith.frontend.functions.moved_elements import check_gathered
 from tilesmith.frontend.functions.promotion import common_dtype
 from tilesmith.frontend.functions.shape import constant_size, flatten, normalise
+from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     Rule,
@@ -38,6 +39,7 @@ from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import Dim
 
 
+@also_named(a="tensor0", b="tensor1")
 def join(tensor0: Any, tensor1: Any) -> TileValue:
     """Two values of one element type along a new last dimension of size 2; shapes broadcast.
 
@@ -54,6 +56,7 @@ def join(tensor0: Any, tensor1: Any) -> TileValue:
     return join_pair(broadcast_to(lhs, shape), broadcast_to(rhs, shape))
 
 
+@also_named(v="tensor")
 def split(tensor: Any) -> tuple[TileValue, TileValue]:
     """The two halves of a value whose last dimension is 2, without that dimension.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.tracing.host_session import RuntimeInt
 from tilesmith.frontend.tracing.known_sizes import known_number
 from tilesmith.frontend.tracing.tracer import (
@@ -53,6 +54,7 @@ class constexpr(_Wrapped):  # noqa: N801 (the name kernels use)
         return bool(self.value)
 
 
+@also_named(v="value")
 def specialize(value: Any) -> Any:
     """Make a size, stride or integer argument a constant of the compiled kernel. Host code only.
 

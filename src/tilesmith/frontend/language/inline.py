@@ -19,6 +19,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.tracing.emission import as_tile, broadcast_shapes, broadcast_to
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
@@ -31,6 +32,7 @@ from tilesmith.ir.types import Shape, TileType, Value
 Arguments = Sequence[Any] | Mapping[str, Any]
 
 
+@also_named(src="triton_source")
 def inline_triton(triton_source: str, args: Arguments, output_like: Any) -> Any:
     """Put Triton statements into the kernel; the last line is the value, like ``output_like``.
 

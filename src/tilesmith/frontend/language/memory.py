@@ -15,6 +15,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, U64, DType
 from tilesmith.frontend.language.indexing import Access, broadcast_value, resolve_access
 from tilesmith.frontend.language.jagged import access_mask
+from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, broadcast_to, expand_dims
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
@@ -26,34 +27,34 @@ from tilesmith.ir.types import TileType, Value
 
 
 class StackTensor(TorchOperand):
-    """Tensors that look like ``example``, one at each address of ``pointers``."""
+    """Tensors that look like ``tensor_like``, one at each address of ``dev_ptrs``."""
 
     user_name = "a stack of tensors"
 
-    def __init__(self, example: TensorRef, pointers: TileValue) -> None:
-        self.example = example
-        self.pointers = pointers
+    @also_named(example="tensor_like", ptrs="dev_ptrs")
+    def __init__(self, tensor_like: Any, dev_ptrs: Any) -> None:
+        self.tensor_like, self.dev_ptrs = _checked_stack(tensor_like, dev_ptrs)
 
     @property
     def dtype(self) -> torch.dtype:
         """The element type of every tensor of the stack."""
-        return self.example.dtype
+        return self.tensor_like.dtype
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """Sizes of the pointers, then of the example."""
-        return (*self.pointers.shape, *self.example.shape)
+        return (*self.dev_ptrs.shape, *self.tensor_like.shape)
 
     def resolve(self, index: Any) -> tuple[Access, Value]:
         """Aligned indices, the accessed shape, and the base address of every lane."""
-        inner = resolve_access(self.example, index)
-        lead, rank = self.pointers.tile.rank, len(inner.shape)
+        inner = resolve_access(self.tensor_like, index)
+        lead, rank = self.dev_ptrs.tile.rank, len(inner.shape)
         indices = [
             expand_dims(TileValue(value), tuple(range(lead))).value if value.tile.rank else value
             for value in inner.indices
         ]
-        bases = expand_dims(self.pointers, tuple(range(lead, lead + rank)))
-        shape = (*self.pointers.tile.shape, *inner.shape)
+        bases = expand_dims(self.dev_ptrs, tuple(range(lead, lead + rank)))
+        shape = (*self.dev_ptrs.tile.shape, *inner.shape)
         return Access(tuple(indices), shape), bases.value
 
     def __getitem__(self, index: Any) -> Any:
@@ -63,17 +64,22 @@ class StackTensor(TorchOperand):
         dispatch("store", (self, index, value), {})
 
     def __repr__(self) -> str:
-        return f"<stack of tensors like {self.example.source}>"
+        return f"<stack of tensors like {self.tensor_like.source}>"
 
 
-def stacktensor_like(example: Any, ptrs: Any) -> StackTensor:
-    """Tensors of the dtype, shape and strides of ``example`` at the addresses ``ptrs``.
+@also_named(example="tensor_like", ptrs="dev_ptrs")
+def stacktensor_like(tensor_like: Any, dev_ptrs: Any) -> StackTensor:
+    """Tensors of the dtype, shape and strides of ``tensor_like`` at the addresses ``dev_ptrs``.
 
-    A load has the shape of ``ptrs``, then that of the index.
+    A load has the shape of ``dev_ptrs``, then that of the index.
 
     Example:
         ``out[t, u] = hl.stacktensor_like(like, addresses[t])[u]``
     """
+    return StackTensor(tensor_like, dev_ptrs)
+
+
+def _checked_stack(example: Any, ptrs: Any) -> tuple[TensorRef, TileValue]:
     if find_tracer() is None:
         try:
             current_tracer("hl.stacktensor_like")
@@ -91,7 +97,7 @@ def stacktensor_like(example: Any, ptrs: Any) -> StackTensor:
     if not isinstance(ptrs, TileValue) or ptrs.tile.dtype != U64:
         found = ptrs.dtype if isinstance(ptrs, TileValue) else kind_of(ptrs)
         raise errors.StackTensorDevPtrDtype(dtype=str(found))
-    return StackTensor(example, ptrs)
+    return example, ptrs
 
 
 def _reference(tensor: Any) -> Any:
@@ -112,7 +118,7 @@ def host_tensor(target: Any, function: str) -> TensorRef:
 
 def _resolve(tensor: Any, index: Any, function: str) -> tuple[TensorRef, Access, Value | None]:
     if isinstance(tensor, StackTensor):
-        return tensor.example, *tensor.resolve(index)
+        return tensor.tensor_like, *tensor.resolve(index)
     ref = host_tensor(tensor, function)
     return ref, resolve_access(ref, index), None
 
