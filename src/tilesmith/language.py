@@ -58,11 +58,12 @@ __all__ = [
     "StackTensor", "Tile", "arange", "associative_scan", "atomic_add", "atomic_and", "atomic_cas",
     "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "barrier", "breakpoint",
     "constexpr", "cumprod", "cumsum", "device_print", "dot", "dot_scaled",
-    "float4_e2m1fn_x2_to_float32", "full", "grid", "inline_asm_elementwise", "inline_triton", "jagged_tile", "join", "load",
-    "load_bfloat16_x16_to_float16", "load_float4_e2m1fn_x16_to_float16", "rand", "rand4x",
-    "randint", "reduce", "register_block_size", "register_tunable", "specialize", "split",
-    "stacktensor_like", "static_range", "store", "subscript", "tile", "tile_begin",
-    "tile_block_size", "tile_end", "tile_id", "tile_index", "triton_kernel", "zeros",
+    "float4_e2m1fn_x2_to_float32", "full", "grid", "inline_asm_elementwise", "inline_triton",
+    "jagged_tile", "join", "load", "load_bfloat16_x16_to_float16",
+    "load_float4_e2m1fn_x16_to_float16", "rand", "rand4x", "randint", "reduce",
+    "register_block_size", "register_tunable", "specialize", "split", "stacktensor_like",
+    "static_range", "store", "subscript", "tile", "tile_begin", "tile_block_size", "tile_end",
+    "tile_id", "tile_index", "triton_kernel", "zeros",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from tests.conformance.indexing_kernels import INDEXING
 from tests.conformance.jagged_kernels import JAGGED
 from tests.conformance.jump_kernels import JUMPS
 from tests.conformance.literal_kernels import LITERALS
+from tests.conformance.lookup_kernels import LOOKUPS
 from tests.conformance.loop_form_kernels import LOOP_FORMS
 from tests.conformance.masking_kernels import MASKING
 from tests.conformance.memory_kernels import MEMORY
@@ -50,6 +51,7 @@ CASES: tuple[Case, ...] = (
     *COMBINES,
     *REARRANGEMENTS,
     *ORDERED_TILES,
+    *LOOKUPS,
     *RANDOM,
     *SIGNS,
     *LITERALS,

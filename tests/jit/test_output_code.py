@@ -87,3 +87,17 @@ def test_variables_may_have_the_names_of_triton_s_modules():
     assert "def _with_names_of_triton(x, tl_1, triton_1):" in code
     assert "libdevice = triton_module.cdiv(x.size(0), 3)" in code
     compile(code, "generated", "exec")
+
+
+@helion.kernel
+def with_tensors_of_the_language(x: torch.Tensor) -> torch.Tensor:
+    out, add = hl.zeros([x.size(0)], torch.float32), hl.full(shape=[x.size(0)], value=2.0)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + add[tile]
+    return out
+
+
+def test_tensors_that_the_language_makes_on_the_host_are_torch_s():
+    code = with_tensors_of_the_language.bind((torch.randn(8),)).to_triton_code()
+    assert "torch.zeros([x.size(0)], dtype=torch.float32, device=x.device)" in code
+    assert "torch.full(size=[x.size(0)], fill_value=2.0, dtype=torch.float32, device" in code

@@ -55,18 +55,23 @@ class _FoldLanguage(ast.NodeTransformer):
         name = called_name(node)
         if not self._is_ours(node.func):
             return node
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
         if name in ("specialize", "constexpr"):
-            return node.args[0]
+            return given[0]
         if name == "register_block_size":
             self._registered += 1
             return ast.Constant(self._blocks[self._registered - 1])
-        if name == "register_tunable" and isinstance(node.args[0], ast.Constant):
-            return ast.Constant(self._tunables[str(node.args[0].value)])
+        if name == "register_tunable":
+            return self._tunable(given)
         if name == "get_num_sm" and len(node.args) == 1 and not node.keywords:
             return ast.parse(_NUM_SM.format(ast.unparse(node.args[0])), mode="eval").body
         if name in _TRITON_FUNCTIONS:
             node.func = ast.parse(f"{self.triton}.{name}", mode="eval").body
-        return node
+        return _of_torch(node, name) if name in ("zeros", "full") else node
+
+    def _tunable(self, given: list[ast.expr]) -> ast.Constant:
+        names = [part.value for part in given if isinstance(part, ast.Constant)]
+        return ast.Constant(self._tunables[str(names[0])])
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         """Annotations of variables name types that nothing else needs."""
@@ -82,6 +87,21 @@ class _FoldLanguage(ast.NodeTransformer):
         owner = self._module.get(root.id) if isinstance(root, ast.Name) else None
         name = getattr(owner, "__name__" if isinstance(owner, ModuleType) else "__module__", "")
         return str(name).partition(".")[0] == "tilesmith"
+
+
+def _of_torch(node: ast.Call, name: str) -> ast.Call:
+    """The call of torch that ``hl.zeros`` or ``hl.full`` of host code comes to."""
+    spelled = {"shape": "size", "value": "fill_value"}
+    keywords = [ast.keyword(spelled.get(k.arg or "", k.arg), k.value) for k in node.keywords]
+    # Positions after the shape and the value: the type, then the device.
+    rest = node.args[1 if name == "zeros" else 2 :]
+    keywords += [ast.keyword(key, value) for key, value in zip(("dtype", "device"), rest)]
+    if "dtype" not in {keyword.arg for keyword in keywords}:
+        keywords.append(ast.keyword("dtype", ast.parse("torch.float32", mode="eval").body))
+    made = ast.parse(f"torch.{name}()", mode="eval").body
+    assert isinstance(made, ast.Call)
+    made.args, made.keywords = node.args[: len(node.args) - len(rest)], keywords
+    return made
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,12 @@ def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
 def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     scratch = copy_if_changed(request.kernel.source, request.arguments)
     request = replace(request, arguments=scratch)
-    session = HostSession(request.block_sizes, request.tunables, constant_sizes=constant_sizes)
+    session = HostSession(
+        request.block_sizes,
+        request.tunables,
+        constant_sizes=constant_sizes,
+        device=request.device,
+    )
 
     def launch(*values: Any) -> None:
         raise _Traced(_trace_device(request, session, values))

@@ -171,7 +171,7 @@ class Executables:
     ) -> Any:
         fragments = self._session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}
-        with running_host(HostSession(blocks, tunables)):
+        with running_host(HostSession(blocks, tunables, device=self._device)):
             return self._host(launch, *args)
 
     def _changed_numbers(self, captured: tuple[Any, ...]) -> frozenset[str]:

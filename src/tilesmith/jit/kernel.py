@@ -160,8 +160,8 @@ class Kernel:
 
     def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
         """For arguments with which host code returns before any device loop."""
-        with running_host(HostSession()):
-            nowhere = SimpleNamespace(device=find_device(args))
+        nowhere = SimpleNamespace(device=find_device(args))
+        with running_host(HostSession(device=nowhere.device)):
             return self.definition.split.host_function()(nowhere, *args)
 
     def autotune(

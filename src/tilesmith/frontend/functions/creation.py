@@ -24,9 +24,10 @@ from tilesmith.frontend.tracing.emission import (
     spaced_range,
 )
 from tilesmith.frontend.tracing.emission import full as emit_full
+from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.known_sizes import length_between
 from tilesmith.frontend.tracing.tile import Tile
-from tilesmith.frontend.tracing.tracer import current_tracer
+from tilesmith.frontend.tracing.tracer import current_tracer, find_host_session
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.types import Dim, Shape
@@ -36,7 +37,9 @@ MOST_NUMBERS = 64
 
 
 def shape_of(shape: Any, function: str) -> Shape:
-    """The dimensions of a shape given as a list of sizes."""
+    """The dimensions of a shape given as a list of sizes, or as one."""
+    if isinstance(shape, (Tile, Scalar, int)) and not isinstance(shape, bool):
+        shape = (shape,)
     if not isinstance(shape, (list, tuple)):
         raise invalid_kind(function, f"the shape is {kind_of(shape)}, expected a list of sizes")
     return new_shape(tuple(shape), function)
@@ -45,11 +48,16 @@ def shape_of(shape: Any, function: str) -> Shape:
 def full(
     shape: Any, value: Any, dtype: torch.dtype | None = torch.float32, device: Any = None
 ) -> TileValue:
-    """A device tensor filled with ``value`` (a number, a symbolic number or a 0-d value).
+    """A tensor filled with ``value`` (a number, a symbolic number or a 0-d value).
+
+    In device code a device value; in host code a host tensor on the kernel's device.
 
     Example:
         ``m = hl.full([t], float("-inf"), dtype=torch.float32)``
     """
+    session = find_host_session()
+    if session is not None:
+        return _on_host(session, torch.full, shape, value, dtype=dtype, device=device)
     current_tracer("hl.full")
     dims = shape_of(shape, "hl.full")
     natural = value.tile.dtype if isinstance(value, TileValue) else number_dtype(value)
@@ -57,13 +65,26 @@ def full(
 
 
 def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) -> TileValue:
-    """A device tensor of zeros; ``[]`` gives a 0-d one.
+    """A tensor of zeros; ``[]`` gives a 0-d one.
+
+    In device code a device value; in host code a host tensor on the kernel's device.
 
     Example:
         ``acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)``
     """
+    session = find_host_session()
+    if session is not None:
+        return _on_host(session, torch.zeros, shape, dtype=dtype, device=device)
     current_tracer("hl.zeros")
     return emit_full(0, from_torch(dtype), shape_of(shape, "hl.zeros"))
+
+
+def _on_host(session: HostSession, make: Any, shape: Any, *value: Any, **options: Any) -> Any:
+    """What a factory function of torch makes, on the kernel's device unless another is named."""
+    session.is_used = True
+    sizes = list(shape) if isinstance(shape, (list, tuple)) else [shape]
+    device = session.device if options["device"] is None else options["device"]
+    return make(sizes, *value, **{**options, "device": device})
 
 
 def arange(

@@ -111,6 +111,8 @@ _SCALE = (1 - 2.0**-24) * 2.0**-31
 def rand(shape: Any, seed: Any, device: Any = None, offsets: Any = None) -> TileValue:
     """Uniform float32 in [0, 1), a function of the seed and of each element's position.
 
+    ``offsets`` are positions of your own; with an empty shape the result has theirs.
+
     Example:
         ``keep = hl.rand([t, u], seed=seed) > p``
     """
@@ -156,7 +158,9 @@ def _words(function: str, shape: Any, seed: Any, offsets: Any) -> tuple[TileValu
     if offsets is None:
         return _random_words(function, shape, key)
     position = _integer(function, "offsets", offsets)
-    dims = position.tile.shape if shape is None else shape_of(shape, function)
+    # An empty shape says no more than that the offsets have one.
+    is_shaped = shape is not None and shape_of(shape, function) != ()
+    dims = shape_of(shape, function) if is_shaped else position.tile.shape
     words = philox((*_halves(position), 0, 0), key)
     return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
 
@@ -164,7 +168,8 @@ def _words(function: str, shape: Any, seed: Any, offsets: Any) -> tuple[TileValu
 def _random_words(function: str, shape: Any, key: Key, series: int = 0) -> tuple[TileValue, ...]:
     """The four words of every element by its position; other ones in each series."""
     dims = shape_of(shape, function)
-    position = _position([_axis(function, size, dim) for size, dim in zip(shape, dims)])
+    sizes = shape if isinstance(shape, (list, tuple)) else (shape,)
+    position = _position([_axis(function, size, dim) for size, dim in zip(sizes, dims)])
     low, high = _halves(position)
     words = philox((low, high, series, 0), key)
     return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)

@@ -14,6 +14,7 @@ from tilesmith.frontend.functions.combine import RUNNING_LOGS, SCANS
 from tilesmith.frontend.functions.combine_functions import COMBINERS
 from tilesmith.frontend.functions.creation import CREATION, FACTORIES
 from tilesmith.frontend.functions.elementwise import ELEMENTWISE, bitcast
+from tilesmith.frontend.functions.lookups import LOOKUPS
 from tilesmith.frontend.functions.losses import LOSSES
 from tilesmith.frontend.functions.moved_elements import MOVES, SUBSCRIPTS
 from tilesmith.frontend.functions.norms import NORMALIZATIONS, NORMS
@@ -51,6 +52,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     **REARRANGEMENTS,
     **MOVES,
     **SORTS,
+    **LOOKUPS,
     **MATMULS,
     "einsum": einsum,
     **CREATION,
@@ -144,7 +146,9 @@ def _reject_in_combination(name: str, args: tuple[Any, ...]) -> None:
         raise errors.NotAllowedInHelperFunction(operation=f"torch.{name}", function=kind)
 
 
-_NOT_POINTWISE = frozenset((*REDUCTIONS, *SCANS, *MATMULS, *REARRANGEMENTS, *MOVES, *SORTS))
+_NOT_POINTWISE = frozenset(
+    (*REDUCTIONS, *SCANS, *MATMULS, *REARRANGEMENTS, *MOVES, *SORTS, *LOOKUPS)
+)
 
 
 def _reject_host_value(arg: Any, name: str) -> None:

@@ -14,7 +14,7 @@ from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.elementwise import add
 from tilesmith.frontend.functions.matmul import mismatch, product
 from tilesmith.frontend.functions.promotion import compute_dtype
-from tilesmith.frontend.functions.shape import reverse_axes
+from tilesmith.frontend.functions.shape import reverse_axes, transpose
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
@@ -27,12 +27,13 @@ from tilesmith.frontend.tracing.emission import (
     expand_dims,
     one_by_one,
     permute,
+    positions_in,
     reduce,
     reshape,
     unify_dims,
 )
 from tilesmith.frontend.tracing.values import TileValue, shape_text
-from tilesmith.interpreter.torch_dtypes import from_torch
+from tilesmith.interpreter.torch_dtypes import from_torch, to_torch
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import ONE, Dim, Shape
 
@@ -124,7 +125,7 @@ def matrix_product(name: str) -> Rule:
     return rule
 
 
-def matmul(lhs: Any, rhs: Any) -> TileValue:
+def matmul(lhs: Any, rhs: Any, out_dtype: torch.dtype | None = None) -> TileValue:
     """``torch.matmul``, ``@``: a vector stands for one row or one column."""
     lhs, rhs = as_tile(lhs), as_tile(rhs)
     if lhs.tile.rank == 1 and rhs.tile.rank == 1:
@@ -134,11 +135,11 @@ def matmul(lhs: Any, rhs: Any) -> TileValue:
     if lhs.tile.rank == 1:
         return vector_matrix("matmul", lhs, rhs)
     if max(lhs.tile.rank, rhs.tile.rank) > 3 or lhs.tile.rank != rhs.tile.rank:
-        return _in_one_batch(lhs, rhs)
-    return matrix_product("matmul")(lhs, rhs)
+        return _in_one_batch(lhs, rhs, out_dtype)
+    return matrix_product("matmul")(lhs, rhs, out_dtype)
 
 
-def _in_one_batch(lhs: TileValue, rhs: TileValue) -> TileValue:
+def _in_one_batch(lhs: TileValue, rhs: TileValue, out_dtype: torch.dtype | None) -> TileValue:
     """Matrices along several axes, broadcast as torch does, as one batch."""
     batches = [operand.tile.shape[:-2] for operand in (lhs, rhs)]
     shared = align_shapes(batches)
@@ -152,8 +153,49 @@ def _in_one_batch(lhs: TileValue, rhs: TileValue) -> TileValue:
         for operand in (lhs, rhs)
         for matrix in (operand.tile.shape[-2:],)
     ]
-    made = matrix_product("matmul")(*flat)
+    made = matrix_product("matmul")(*flat, out_dtype)
     return reshape(made, (*shared, *made.tile.shape[1:]))
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> TileValue:
+    """``F.scaled_dot_product_attention`` of whole rows: scores and weights in fp32."""
+    name = "nn.functional.scaled_dot_product_attention"
+    if dropout_p or options.get("enable_gqa"):
+        argument = "dropout_p" if dropout_p else "enable_gqa"
+        raise unsupported_argument(f"torch.{name}", f"{argument}=")
+    query, key, value = map(as_tile, (query, key, value))
+    dtype = same_dtype(name, query, key)
+    wide = compute_dtype(dtype)
+    scale = options.get("scale")
+    if scale is None:
+        length = query.shape[-1]
+        is_known = isinstance(length, int)
+        scale = length**-0.5 if is_known else apply("rsqrt", as_tile(length, wide))
+    scores = matmul(query, transpose(key, -2, -1), to_torch(wide)) * scale
+    if is_causal:
+        rows, columns = (positions_in(scores.tile.shape, scores.tile.rank + n) for n in (-2, -1))
+        attn_mask = apply("ge", rows, columns)
+    weights = scores.softmax(-1) if attn_mask is None else _weights(scores, as_tile(attn_mask))
+    return matmul(cast(weights, dtype), value)
+
+
+def _weights(scores: TileValue, mask: TileValue) -> TileValue:
+    """Softmax of masked scores; a row that may see nothing gets zeros, as eager has it."""
+    dtype = scores.tile.dtype
+    if mask.tile.dtype.is_bool:
+        scores = apply("where", mask, scores, float("-inf"), dtype=dtype)
+    else:
+        scores = apply("add", scores, cast(mask, dtype))
+    is_blind = apply("eq", scores.amax(-1, keepdim=True), float("-inf"))
+    return apply("where", is_blind, 0.0, scores.softmax(-1), dtype=dtype)
 
 
 def accumulated_product(name: str) -> Rule:
@@ -189,6 +231,7 @@ MATMULS: dict[str, Rule] = {
     "mm": matrix_product("mm"), "bmm": matrix_product("bmm"), "matmul": matmul,
     "addmm": accumulated_product("addmm"), "baddbmm": accumulated_product("baddbmm"),
     "linear": linear, "mv": mv, "dot": dot_of_vectors("dot"), "vdot": dot_of_vectors("vdot"),
+    "scaled_dot_product_attention": attention,
     "outer": outer, "vecdot": vecdot, "linalg_vecdot": vecdot,
 }  # fmt: skip
 

@@ -196,6 +196,8 @@ class HostSession:
     value."""
     constant_sizes: ConstantSizes = field(default_factory=ConstantSizes)
     """Sizes that are constants although shapes are dynamic."""
+    device: Any = None
+    """The kernel's ``torch.device``: where the language makes tensors of host code."""
     is_used: bool = False
     """Whether host code calls the language at all; if not, launches need no session."""
 

@@ -59,7 +59,8 @@ class HostRun:
         fragments = self._probe.variant.trace.session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}
         blocks = dict(enumerate(config.get("block_sizes", [])))
-        with torch.no_grad(), same_random_numbers(), running_host(HostSession(blocks, tunables)):
+        session = HostSession(blocks, tunables, device=self._probe.device)
+        with torch.no_grad(), same_random_numbers(), running_host(session):
             return bound.definition.split.host_function()(launch, *self.args)
 
 
