@@ -11,14 +11,16 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
 
-VALUES = ("Tile", "constexpr")
+VALUES = ("StackTensor", "Tile", "constexpr")
 """Names that are no functions of device code."""
+EVERYWHERE = ("full", "zeros")
 HOST_FUNCTIONS = ("register_block_size", "register_tunable", "specialize")
 LOOP_FUNCTIONS = ("tile", "grid", "static_range", "jagged_tile", "barrier")
 """What these mean is decided by where they stand in the source."""
 HOST_ERRORS = {"stacktensor_like": exc.StackTensorcOnHost}
 FUNCTIONS = [name for name in hl.__all__ if name not in VALUES]
-DEVICE_FUNCTIONS = [name for name in FUNCTIONS if name not in HOST_FUNCTIONS + LOOP_FUNCTIONS]
+OTHERS = HOST_FUNCTIONS + LOOP_FUNCTIONS + EVERYWHERE
+DEVICE_FUNCTIONS = [name for name in FUNCTIONS if name not in OTHERS]
 
 
 def call(name: str) -> object:
