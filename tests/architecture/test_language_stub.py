@@ -20,6 +20,6 @@ def test_the_stub_names_what_the_module_exports():
 def test_the_stub_has_the_parameters_of_the_functions():
     for node in ast.parse(STUB.read_text()).body:
         if isinstance(node, ast.FunctionDef):
-            code = getattr(hl, node.name).__code__
+            code = inspect.unwrap(getattr(hl, node.name)).__code__
             given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
             assert given == list(code.co_varnames[: code.co_argcount]), node.name
