@@ -145,7 +145,8 @@ PRODUCT_PORTS: tuple[Port, ...] = (
          blocks(16, 16), TOKENS, lambda size: size[2], typical=(256, 64, 8, 1024)),
     # Triton's interpreter truncates to fp8.
     Port("fp8_quantise_groups", fp8_blockwise.quantise_groups, rows, reference_groups, blocks(16),
-         ROWS, noticeable=0.1, is_interpretable=False, typical=(512, 2048)),
+         ROWS, noticeable=0.1, is_interpretable=False, missing_targets=("cuda:80",),
+         typical=(512, 2048)),
     Port("fp8_blockwise", fp8_blockwise.fp8_blockwise, fp8_operands, fp8_blockwise.reference,
          blocks(16, 16), QUANTISED, last, dtypes=FP8, noticeable=1e-2, missing_targets=("cuda:80",),
          typical=(512, 1024, 1024)),
