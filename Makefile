@@ -88,6 +88,7 @@ docs: $(READY_DEV)
 	$(PYTHON) -m tools.generate_ir_docs
 	$(PYTHON) -m tools.generate_loop_ir_docs
 	$(PYTHON) -m tools.draw_house
+	$(PYTHON) -m tools.draw_indexing
 
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table

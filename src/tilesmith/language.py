@@ -25,6 +25,7 @@ from tilesmith.frontend.language.host_functions import (
     register_tunable,
     specialize,
 )
+from tilesmith.frontend.language.indexing import paired
 from tilesmith.frontend.language.inline import (
     inline_asm_elementwise,
     inline_triton,
@@ -60,7 +61,7 @@ __all__ = [
     "constexpr", "cumprod", "cumsum", "device_print", "dot", "dot_scaled",
     "float4_e2m1fn_x2_to_float32", "full", "grid", "inline_asm_elementwise", "inline_triton",
     "jagged_tile", "join", "load", "load_bfloat16_x16_to_float16",
-    "load_float4_e2m1fn_x16_to_float16", "rand", "rand4x", "randint", "reduce",
+    "load_float4_e2m1fn_x16_to_float16", "paired", "rand", "rand4x", "randint", "reduce",
     "register_block_size", "register_tunable", "specialize", "split", "stacktensor_like",
     "static_range", "store", "subscript", "tile", "tile_begin", "tile_block_size", "tile_end",
     "tile_id", "tile_index", "triton_kernel", "zeros",

@@ -12,7 +12,7 @@ import pytest
 
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
-from tools import draw_house, generate_loop_ir_docs
+from tools import draw_house, draw_indexing, generate_loop_ir_docs
 from tools.generate_ir_docs import OUTPUT, render
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +27,10 @@ def test_ir_reference_is_up_to_date():
 def test_loop_ir_reference_is_up_to_date():
     written = generate_loop_ir_docs.OUTPUT.read_text(encoding="utf-8")
     assert written == generate_loop_ir_docs.render(), "run `make docs`"
+
+
+def test_the_pictures_of_subscripts_are_up_to_date():
+    assert draw_indexing.OUTPUT.read_text(encoding="utf-8") == draw_indexing.render(), "make docs"
 
 
 def test_ir_reference_names_every_op_and_scalar_function():

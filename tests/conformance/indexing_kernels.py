@@ -178,6 +178,35 @@ def two_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return randn(9, 11), integers(0, 9, 13), integers(0, 11, 13, seed=1)
 
 
+@helion.kernel
+def picked_pairs(x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([columns.size(0)], dtype=x.dtype, device=x.device)
+    for t in hl.tile(columns.size(0)):
+        out[t] = x[hl.paired(t.index, columns[t])]
+    return out
+
+
+@helion.kernel
+def marked_pairs(columns: torch.Tensor, width: int) -> torch.Tensor:
+    out = torch.zeros([columns.size(0), width], device=columns.device)
+    for t in hl.tile(columns.size(0)):
+        out[hl.paired(t, columns[t])] = 1.0
+    return out
+
+
+@helion.kernel
+def rows_of_pages(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
+    size = cache.size(1)
+    out = torch.empty([pages.size(0) * size, cache.size(2)], dtype=cache.dtype, device=cache.device)
+    for t, u in hl.tile(out.size()):
+        out[t, u] = cache[hl.paired(pages[t.index // size], t.index % size), u]
+    return out
+
+
+def marked(columns: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.nn.functional.one_hot(columns, width).float()
+
+
 # fmt: off
 INDEXING = (
     Case("cartesian_gather", cartesian_gather,
@@ -211,5 +240,10 @@ INDEXING = (
          EXACT),
     Case("zero_dimensional", zero_dimensional, lambda: (randn(13), torch.tensor(2.5)),
          lambda x, s: x.double() * s.double() + s.double(), blocks(8)),
+    Case("picked_pairs", picked_pairs, lambda: (randn(7, 5), integers(0, 5, 7)),
+         lambda x, columns: x[torch.arange(7), columns], blocks(4), EXACT),
+    Case("marked_pairs", marked_pairs, lambda: (integers(0, 5, 7), 5), marked, blocks(4), EXACT),
+    Case("rows_of_pages", rows_of_pages, lambda: (randn(5, 4, 6), integers(0, 5, 3)),
+         lambda cache, pages: cache[pages].flatten(0, 1), blocks(4, 4), EXACT),
 )
 # fmt: on

@@ -196,6 +196,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "TiledKMatmulAccumulationWarning": {"name": "acc"},
     "WrongDevice": {"operation": "torch.zeros", "device": "cpu", "kernel_device": "cuda:0"},
     "BlockSizeIgnoredInInterpretMode": {"block_sizes": "[32, 64]"},
+    "IndicesFormProduct": {"tensor": "x", "tile": "t", "shape": "[t, t]"},
     "ReduceIdentityNotGiven": {"function": "larger"},
     "BlockPtrIndexingUnavailable": {},
     "ProcessGroupNameNotFound": {"function": "all_reduce"},

@@ -51,6 +51,7 @@ NEVER_RAISED = {
     "BackendImplementationMissing": "every backend has a rule for every op, as a test checks",
     "ErrorCompilingKernel": "the first error is raised itself, with its place",
     "InternalError": "it would be a mistake of ours",
+    "StarredArgsNotSupportedOnDevice": "starred targets are lists of device values",
     "MultipleReductionDims": "several dimensions are reduced one after the other",
     "ReductionOnNonTile": "every axis can be reduced",
     "TritonError": "needs a GPU to launch on",

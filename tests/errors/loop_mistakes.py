@@ -77,19 +77,16 @@ def tile_outside_for(x):
 
 
 @helion.kernel
-def range_in_a_comprehension(x):
+def range_in_a_comprehension(x, n):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
-        parts = [x[tile] * i for i in range(3)]
+        parts = [x[tile] * i for i in range(n)]
         out[tile] = parts[0]
     return out
 
 
 def sum_of_row(x, tile):
-    total = hl.zeros([tile])
-    for inner in hl.tile(x.size(1)):
-        total = total + x[tile, inner].sum(1)
-    return total
+    return sum(x[tile, inner].sum(1) for inner in hl.tile(x.size(1)))
 
 
 @helion.kernel
@@ -187,7 +184,7 @@ CASES = [
     Case(loop_without_a_store, exc.EmptyDeviceLoopAfterDCE, X),
     Case(loop_with_else, exc.DeviceLoopElseBlock, X),
     Case(tile_outside_for, exc.LoopFunctionNotInFor, X),
-    Case(range_in_a_comprehension, exc.LoopFunctionNotInFor, X),
+    Case(range_in_a_comprehension, exc.LoopFunctionNotInFor, (row(), 3)),
     Case(loop_in_a_helper, exc.LoopFunctionNotInFor, XX),
     Case(tile_of_a_tile, exc.TileOfTile, X),
     Case(one_tile_for_two_names, exc.FailedToUnpackTile, XX),

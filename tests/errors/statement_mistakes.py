@@ -44,22 +44,11 @@ def try_in_a_loop(x):
 
 
 @helion.kernel
-def break_in_a_loop(x):
-    out = torch.empty_like(x)
-    for tile in hl.tile(x.size(0)):
-        for inner in hl.tile(4):
-            if inner.begin > 2:
-                break
-        out[tile] = x[tile]
-    return out
-
-
-@helion.kernel
-def continue_in_a_loop(x):
+def break_in_the_grid(x):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
         if tile.begin > 2:
-            continue
+            break
         out[tile] = x[tile]
     return out
 
@@ -79,15 +68,6 @@ def raise_in_a_loop(x):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
         raise ValueError("no")
-    return out
-
-
-@helion.kernel
-def assert_in_a_loop(x):
-    out = torch.empty_like(x)
-    for tile in hl.tile(x.size(0)):
-        assert x[tile].sum() > 0
-        out[tile] = x[tile]
     return out
 
 
@@ -150,15 +130,6 @@ def nested_unpacking(x):
 
 
 @helion.kernel
-def starred_target(x):
-    out = torch.empty_like(x)
-    for tile in hl.tile(x.size(0)):
-        a, *rest = x[tile], x[tile], x[tile]
-        out[tile] = a + rest[0]
-    return out
-
-
-@helion.kernel
 def item_in_a_loop(x, s):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
@@ -183,18 +154,15 @@ CASES = [
     Case(return_in_a_loop, exc.NotAllowedOnDevice, X),
     Case(with_in_a_loop, exc.NotAllowedOnDevice, X),
     Case(try_in_a_loop, exc.NotAllowedOnDevice, X),
-    Case(break_in_a_loop, exc.UnsupportedPythonType, X),
-    Case(continue_in_a_loop, exc.UnsupportedPythonType, X),
+    Case(break_in_the_grid, exc.UnsupportedPythonType, X),
     Case(del_in_a_loop, exc.StatementNotSupported, X),
     Case(raise_in_a_loop, exc.StatementNotSupported, X),
-    Case(assert_in_a_loop, exc.StatementNotSupported, X),
     Case(import_in_a_loop, exc.StatementNotSupported, X),
     Case(global_in_a_loop, exc.GlobalMutation, X),
     Case(def_in_a_loop, exc.StatementNotSupported, X),
     Case(walrus_in_a_loop, exc.StatementNotSupported, X),
     Case(chained_assignment, exc.AssignmentMultipleTargets, X),
     Case(nested_unpacking, exc.InvalidAssignment, X),
-    Case(starred_target, exc.StarredArgsNotSupportedOnDevice, X),
     Case(item_in_a_loop, exc.NotAllowedOnDevice, (row(), torch.tensor(2.0))),
     Case(while_with_else, exc.StatementNotSupported, X),
 ]

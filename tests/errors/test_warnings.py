@@ -16,6 +16,7 @@ REMARKS = {
     kernels.calls_a_function_that_computes: (exc.TensorOperationsInHostCall, MATRIX),
     kernels.sums_after_the_loop: (exc.TensorOperationInWrapper, MATRIX),
     kernels.changes_in_place: (exc.TensorOperationInWrapper, MATRIX),
+    kernels.product_of_indices: (exc.IndicesFormProduct, MATRIX),
     kernels.takes_a_tensor_elsewhere: (exc.WrongDevice, MATRIX),
     kernels.scaled_products: (exc.TiledKMatmulAccumulationWarning, HALVES),
 }

@@ -40,6 +40,17 @@ class TiledKMatmulAccumulationWarning(BaseWarning):
     fix = "use `{name} = torch.addmm({name}, a, b)` or `{name} = hl.dot(a, b, acc={name})`"
 
 
+class IndicesFormProduct(BaseWarning):
+    """Index tensors of one tile in a subscript that torch would pair."""
+
+    message = "two indices of tile `{tile}` in `{tensor}[...]` form a product of shape {shape}"
+    note = "every row is combined with every column, as in Helion; torch would pair them"
+    fix = (
+        "pair them: {tensor}[hl.paired(i, j)]; for the product, say so: {tensor}[i[:, None], "
+        "j[None, :]]"
+    )
+
+
 class WrongDevice(BaseWarning):
     """A tensor on another device than the kernel's."""
 
@@ -111,6 +122,7 @@ ALL_WARNINGS: tuple[type[BaseWarning], ...] = (
     ProcessGroupNameNotFound,
     NoAOTHeuristicWarning,
     ConfigReplaced,
+    IndicesFormProduct,
     TuningFailed,
     StoredConfigUnusable,
 )

@@ -1,13 +1,14 @@
 """Subscripts of host tensors: from index elements and slices to aligned integer tiles.
 
 Tiles and one-dimensional index tensors in different positions form a Cartesian product;
-neighbouring index tensors of higher rank broadcast together. A slice has static bounds, or runtime
-ones of a known length.
+neighbouring index tensors of higher rank, and those in ``hl.paired``, broadcast together. A slice
+has static bounds, or runtime ones of a known length.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -29,8 +30,32 @@ from tilesmith.frontend.tracing.known_sizes import length_between
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
-from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import ONE, Dim, Shape, Value
+
+_PAIR_THEM = "index tensors of one tile formed a product; pair them: x[hl.paired(i, j)]"
+
+
+class PairedIndices(tuple[Any, ...]):
+    """Index elements that go together: ``hl.paired`` makes them."""
+
+    __slots__ = ()
+
+
+def paired(*indices: Any) -> PairedIndices:
+    """Index tensors that pick elements together, one for each position, as torch pairs them.
+
+    Without it, one-dimensional index tensors form a product: every row with every column.
+
+    Example:
+        ``picked[t] = scores[hl.paired(t.index, labels[t])]``
+    """
+    current_tracer("hl.paired")
+    if len(indices) < 2:
+        raise errors.InvalidArgumentValue(
+            function="hl.paired", problem=f"{len(indices)} index: it pairs two or more"
+        )
+    return PairedIndices(indices)
 
 
 @dataclass(frozen=True)
@@ -38,6 +63,10 @@ class Position:
     """One index element: what indexes a dimension, or a new axis (``index`` None)."""
 
     index: TileValue | None
+    pair: int = 0
+    """The number of the ``hl.paired`` that it stands in; 0: none."""
+    is_tensor: bool = False
+    """Whether it is an index tensor, not a tile, slice or number."""
 
     @property
     def shape(self) -> Shape:
@@ -55,8 +84,9 @@ class Access:
 
 def resolve_access(ref: TensorRef, index: Any) -> Access:
     """Turn a subscript into aligned indices."""
-    positions = [_position(ref, axis, element) for axis, element in _expand(ref, index)]
+    positions = [_paired_position(ref, axis, element) for axis, element in _expand(ref, index)]
     groups = _group(positions)
+    _warn_of_product(ref, groups)
     shape: list[Dim] = []
     placed: list[tuple[Position, int, Shape]] = []
     for group in groups:
@@ -74,8 +104,9 @@ def resolve_access(ref: TensorRef, index: Any) -> Access:
 
 def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
     """Pair index elements with dimensions (-1 for new axes), filling ``...`` and the tail."""
-    elements = list(index) if isinstance(index, (tuple, list)) else [index]
-    elements = _flatten_single_tuple(elements)
+    is_sequence = isinstance(index, (tuple, list)) and not isinstance(index, PairedIndices)
+    elements = list(index) if is_sequence else [index]
+    elements = _flatten_pairs(_flatten_single_tuple(elements))
     consumed = sum(element is not None and element is not Ellipsis for element in elements)
     if consumed > ref.ndim:
         raise errors.RankMismatch(tensor=ref.source, rank=ref.ndim, given=consumed)
@@ -95,13 +126,39 @@ def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
     return pairs
 
 
+@dataclass(frozen=True)
+class _InPair:
+    """An element of ``hl.paired``, and which one of the subscript that is."""
+
+    element: Any
+    pair: int
+
+
+def _flatten_pairs(elements: list[Any]) -> list[Any]:
+    flat: list[Any] = []
+    for number, element in enumerate(elements, 1):
+        is_pair = isinstance(element, PairedIndices)
+        flat.extend((_InPair(item, number) for item in element) if is_pair else (element,))
+    return flat
+
+
 def _flatten_single_tuple(elements: list[Any]) -> list[Any]:
-    nested = [element for element in elements if isinstance(element, (tuple, list))]
+    nested = [
+        element
+        for element in elements
+        if isinstance(element, (tuple, list)) and not isinstance(element, PairedIndices)
+    ]
     if not nested:
         return elements
     if len(elements) == 1:
         return list(nested[0])
     raise errors.OverpackedTile()
+
+
+def _paired_position(ref: TensorRef, axis: int, element: Any) -> Position:
+    if not isinstance(element, _InPair):
+        return _position(ref, axis, element)
+    return replace(_position(ref, axis, element.element), pair=element.pair)
 
 
 def _position(ref: TensorRef, axis: int, element: Any) -> Position:
@@ -123,7 +180,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
     if not element.tile.dtype.is_integer:
         raise errors.InvalidIndexingType(kind=f"a tensor of {element.dtype}", tensor=ref.source)
-    return Position(element)
+    return Position(element, is_tensor=True)
 
 
 def _tile_position(ref: TensorRef, axis: int, tile: Tile) -> TileValue:
@@ -145,18 +202,37 @@ def _constant_position(ref: TensorRef, axis: int, element: int) -> TileValue:
 
 
 def _group(positions: list[Position]) -> list[list[Position]]:
-    """Neighbouring index tensors of rank two or more form one group.
+    """Index tensors in one ``hl.paired``, or neighbours of rank two or more, form one group.
 
     Everything else stands alone.
     """
     groups: list[list[Position]] = []
     for position in positions:
+        last = groups[-1] if groups else []
         is_wide = len(position.shape) >= 2
-        if is_wide and groups and all(len(p.shape) >= 2 for p in groups[-1]):
+        if position.pair:
+            joins = bool(last) and last[0].pair == position.pair
+        else:
+            joins = bool(last) and is_wide and all(len(p.shape) >= 2 and not p.pair for p in last)
+        if joins:
             groups[-1].append(position)
         else:
             groups.append([position])
     return groups
+
+
+def _warn_of_product(ref: TensorRef, groups: list[list[Position]]) -> None:
+    """Remark that index tensors of one tile form a product, where torch would pair them."""
+    lines = [g[0] for g in groups if len(g) == 1 and len(g[0].shape) == 1 and g[0].shape[0].symbol]
+    for first, second in pairwise(lines):
+        if first.shape == second.shape and (first.is_tensor or second.is_tensor):
+            current_tracer("a subscript").warn(
+                errors.IndicesFormProduct,
+                tensor=ref.source,
+                shape=shape_text((*first.shape, *second.shape)),
+                tile=first.shape[0],
+            )
+            return
 
 
 def _group_shape(group: list[Position]) -> Shape:
@@ -180,8 +256,10 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
     extra = tile.tile.rank - len(access.shape)
     if extra > 0:
         if not all(dim.is_one for dim in tile.tile.shape[:extra]):
+            symbols = [dim.symbol for dim in tile.tile.shape if dim.symbol]
+            fix = {"fix": _PAIR_THEM} if len(set(symbols)) < len(symbols) else {}
             raise errors.StoredRankMismatch(
-                tensor=ref.source, rank=len(access.shape), given=tile.tile.rank
+                tensor=ref.source, rank=len(access.shape), given=tile.tile.rank, **fix
             )
         tile = reshape(tile, tile.tile.shape[extra:])
     return broadcast_to(tile, access.shape)

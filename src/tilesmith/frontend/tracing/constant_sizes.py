@@ -61,6 +61,11 @@ class ConstantSizes:
             return True
         return self.takes_equal and value in self._values
 
+    def note_met(self, expression: str, constant: int) -> None:
+        """A runtime size met a constant that it equals; host code's own constants are meant."""
+        if constant in self._values:
+            self.wanted.add(expression)
+
     def shares_symbol(self, expression: str, value: int) -> bool:
         """Whether a runtime size is taken for the same as others that equal it.
 

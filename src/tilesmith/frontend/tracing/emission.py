@@ -135,7 +135,7 @@ def _note_equal(symbol: str, constant: int) -> None:
     tracer = current_tracer("shape")
     size = tracer.sizes.get(symbol)
     if size is not None and size.hint == constant:
-        tracer.host.constant_sizes.wanted.add(tracer.source_of(symbol))
+        tracer.host.constant_sizes.note_met(tracer.source_of(symbol), constant)
 
 
 def align_shapes(shapes: list[Shape]) -> Shape | None:
