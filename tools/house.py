@@ -1,4 +1,4 @@
-"""Measures the floor plan of ``src``: the table of docs/decisions/0019, as it is now.
+"""Measures the floor plan of ``src``: the table of docs/decisions/0022, as it is now.
 
 ``python -m tools.house`` prints every figure; ``--rooms`` lines and files per folder, ``--chain``
 the longest chain of imports, ``--single`` modules that exactly one other imports, ``--unused`` what
@@ -142,7 +142,8 @@ def frames_to_emit() -> list[str]:
     chains: list[list[str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or frame.f_code.co_name != "emit" or _is_in(frame.f_back, BACKENDS):
+        is_emit = event == "call" and frame.f_code.co_name == "emit" and _is_in(frame, BACKENDS)
+        if not is_emit or _is_in(frame.f_back, BACKENDS):
             return
         frames = list(_callers(frame))
         bound = [i for i, caller in enumerate(frames) if _is_in(caller, "jit/bound_kernel.py")]

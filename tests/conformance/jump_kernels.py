@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import tilesmith as helion
@@ -183,8 +185,8 @@ def matched_modes(x: torch.Tensor, modes: torch.Tensor, kind: str) -> torch.Tens
                 shift = 7
             case _:
                 shift = torch.no_such_function(value)  # type: ignore[attr-defined]
-        mode = modes[i]
-        match mode:
+        mode: Any = modes[i]
+        match mode:  # pyright: ignore[reportMatchNotExhaustive]
             case 0:
                 value = -value
             case 1 | 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ def most_alone(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("size", [1, 31, 257, 5000])
 @pytest.mark.parametrize("static_shapes", [True, False])
 def test_defaults_keep_to_the_bounds(backend: str, size: int, static_shapes: bool) -> None:
-    settings = {"backend": backend, "static_shapes": static_shapes}
+    settings: dict[str, Any] = {"backend": backend, "static_shapes": static_shapes}
     seen = helion.kernel(block_sizes_seen, **settings)(torch.zeros(size), 32, 256)
     assert 32 <= seen[0] <= 256
     assert helion.kernel(most_alone, **settings)(torch.zeros(size))[0] <= 64

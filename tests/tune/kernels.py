@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import tilesmith
@@ -21,7 +23,7 @@ def scale_in_place_function(x, factor: float):
     return x
 
 
-ONE_THREAD = {"num_threads": 1}
+ONE_THREAD: dict[str, Any] = {"num_threads": 1}
 """On a busy machine threads that wait for each other make a search many times as long."""
 
 

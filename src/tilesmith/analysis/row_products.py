@@ -102,11 +102,14 @@ def _find_loop(function: Function) -> RowProduct | None:
     if not all(map(_is_allowed, grid.body.ops)):
         return None
     site = _collect(grid, loops[0], dots[0], num_rows)
-    shape: Shape = site.acc.tile.shape if site is not None else ()
-    # The accumulator has whole rows of constant length, for a tile of rows.
-    is_row_tile = len(shape) == 2 and shape[0] == Dim.of(grid.blocks[0])
-    is_constant = is_row_tile and shape[1].constant is not None and len(shape[1].factors) == 1
-    return site if is_constant else None
+    return site if site and _has_whole_rows(site.acc.tile.shape, grid) else None
+
+
+def _has_whole_rows(shape: Shape, grid: Grid) -> bool:
+    """Whether an accumulator has whole rows of constant length, for a tile of rows."""
+    if len(shape) != 2 or shape[0] != Dim.of(grid.blocks[0]):
+        return False
+    return shape[1].constant is not None and len(shape[1].factors) == 1
 
 
 def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | None:

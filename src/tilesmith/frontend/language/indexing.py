@@ -257,7 +257,7 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
     if extra > 0:
         if not all(dim.is_one for dim in tile.tile.shape[:extra]):
             symbols = [dim.symbol for dim in tile.tile.shape if dim.symbol]
-            fix = {"fix": _PAIR_THEM} if len(set(symbols)) < len(symbols) else {}
+            fix: dict[str, Any] = {"fix": _PAIR_THEM} if len(set(symbols)) < len(symbols) else {}
             raise errors.StoredRankMismatch(
                 tensor=ref.source, rank=len(access.shape), given=tile.tile.rank, **fix
             )
