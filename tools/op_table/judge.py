@@ -41,7 +41,11 @@ def exact_results(
 
 
 def explain_error(
-    actual: torch.Tensor, eager: torch.Tensor, exact: Any, num_terms: int
+    actual: torch.Tensor,
+    eager: torch.Tensor,
+    exact: Any,
+    num_terms: int,
+    rounded_inside: torch.dtype | None = None,
 ) -> str | None:
     """What is wrong with a result; None when nothing is.
 
@@ -56,7 +60,9 @@ def explain_error(
     is_same = (actual == eager) | (actual.isnan() & eager.isnan())
     reference = torch.where(is_same, actual.double(), reference)
     try:
-        ours = measure_error(actual, reference, reduction_length=num_terms)
+        ours = measure_error(
+            actual, reference, reduction_length=num_terms, intermediate=rounded_inside
+        )
         if ours.is_within_budget or _is_within_twice_the_budget(ours):
             return None
         theirs = measure_error(eager, reference, reduction_length=num_terms)

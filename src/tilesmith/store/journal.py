@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 from filelock import FileLock, Timeout
 
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.space.keys import KEYS_BY_NAME
 from tilesmith.store.key import StoreKey, now_text, safe_name, shape_distance
 from tilesmith.store.outcome import Candidate, Outcome, Resources, Verdict
 
@@ -211,7 +212,8 @@ def from_line(line: str | bytes) -> Record | None:
 
 def _outcome(values: Mapping[str, Any]) -> Outcome:
     config = Config.from_dict(cast("Mapping[str, Any]", values["config"]))
-    hash(config)  # A value that is no plain JSON scalar or list does not belong in a Config.
+    if any(isinstance(config.get(name), Mapping) for name in KEYS_BY_NAME):
+        raise ValueError("only keys of the user's own hold dictionaries")
     predicted = values.get("predicted_ms")
     candidate = Candidate(config, "journal", None if predicted is None else float(predicted))
     verdict = Verdict(values["verdict"])

@@ -259,7 +259,7 @@ def without_a_loop(x: torch.Tensor) -> torch.Tensor:
 def of_no_list(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     for t in hl.tile(x.size(0)):
-        out[t] = hl.rand(t, 3)
+        out[t] = hl.rand("t", 3)  # pyright: ignore[reportArgumentType]
     return out
 
 
@@ -283,7 +283,7 @@ def of_torch(x: torch.Tensor) -> torch.Tensor:
     ("kernel", "text"),
     [
         (without_a_loop, "no loop steps over the axis block"),
-        (of_no_list, "the shape is a tile"),
+        (of_no_list, "the shape is a str"),
         (by_fractions, "offsets is a device value"),
         (of_torch, "use hl.rand"),
     ],

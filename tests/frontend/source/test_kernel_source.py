@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -100,6 +101,12 @@ def no_loop(x):
     return x
 
 
+def moved(lines: int) -> Callable[..., Any]:
+    """A function whose file was edited above it after the import."""
+    first_line = max(1, no_loop.__code__.co_firstlineno + lines)
+    return FunctionType(no_loop.__code__.replace(co_firstlineno=first_line), globals())
+
+
 @pytest.mark.parametrize(
     ("function", "error"),
     [
@@ -108,6 +115,9 @@ def no_loop(x):
         (statement_between, exc.TopLevelStatementBetweenLoops),
         (no_loop, exc.NoDeviceLoopsInKernel),
         (eval("lambda x: x"), exc.SourceNotAvailable),
+        (moved(-1), exc.SourceChanged),
+        (moved(-9), exc.SourceChanged),
+        (moved(-(10**6)), exc.SourceChanged),
     ],
 )
 def test_what_cannot_be_split_is_an_error(

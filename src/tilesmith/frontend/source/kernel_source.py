@@ -114,11 +114,16 @@ def _read(function: Callable[..., Any]) -> str:
 
 
 def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
-    (statement,) = ast.parse(text).body
+    try:
+        statement, *others = ast.parse(text).body
+    except SyntaxError as error:
+        raise errors.SourceChanged(function=function.__name__) from error
     if isinstance(statement, ast.If):
         statement = statement.body[0]
-    if not isinstance(statement, ast.FunctionDef):
-        raise errors.SourceNotAvailable(function=function.__name__)
+    if others or not isinstance(statement, ast.FunctionDef):
+        raise errors.SourceChanged(function=function.__name__)
+    if statement.name != function.__code__.co_name:
+        raise errors.SourceChanged(function=function.__name__)
     statement.body = unroll_host_loops(statement.body, lambda node: _is_device_loop(node, function))
     return statement
 
