@@ -203,6 +203,15 @@ def rows_of_pages(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@helion.kernel
+def tiles_and_sizes_aligned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t, u in hl.tile([x.size(0), x.size(1)]):
+        # [t, 3] below [t, u, 3]: the tile by identity, the size at the end.
+        out[t, u, 0:3] = x[t, u, 0:3] + y[t, 1:4]
+    return out
+
+
 def marked(columns: torch.Tensor, width: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(columns, width).float()
 
@@ -240,6 +249,9 @@ INDEXING = (
          EXACT),
     Case("zero_dimensional", zero_dimensional, lambda: (randn(13), torch.tensor(2.5)),
          lambda x, s: x.double() * s.double() + s.double(), blocks(8)),
+    Case("tiles_and_sizes_aligned", tiles_and_sizes_aligned,
+         lambda: (randn(7, 5, 3), randn(7, 4, seed=1)),
+         lambda x, y: x + y[:, None, 1:], blocks(4, 4), EXACT),
     Case("picked_pairs", picked_pairs, lambda: (randn(7, 5), integers(0, 5, 7)),
          lambda x, columns: x[torch.arange(7), columns], blocks(4), EXACT),
     Case("marked_pairs", marked_pairs, lambda: (integers(0, 5, 7), 5), marked, blocks(4), EXACT),

@@ -152,16 +152,23 @@ def align_shapes(shapes: list[Shape]) -> Shape | None:
 
 
 def _identity_axes(shape: Shape, target: Shape) -> tuple[int, ...] | None:
-    """Positions of the axes of ``shape`` in ``target`` by identity, in order, or None."""
+    """Positions of the axes of ``shape`` in ``target``, or None.
+
+    Tiles are found by identity, in order. Constant sizes have none, two axes of 5 may be
+    different ones: those after the last tile stand below the last axes, as torch has it.
+    """
+    num_tiles = max((place + 1 for place, dim in enumerate(shape) if dim.symbol), default=0)
+    first_plain = len(target) - (len(shape) - num_tiles)
+    if any(unify_dims(a, b) != b for a, b in zip(shape[num_tiles:], target[first_plain:])):
+        return None
     positions: list[int] = []
     start = 0
-    for dim in shape:
-        # Constant sizes have no identity: two axes of 5 may be different ones.
-        if dim.symbol is None or dim not in target[start:]:
+    for dim in shape[:num_tiles]:
+        if dim.symbol is None or dim not in target[start:first_plain]:
             return None
         positions.append(target.index(dim, start))
         start = positions[-1] + 1
-    return tuple(positions)
+    return (*positions, *range(first_plain, len(target)))
 
 
 def broadcast_shapes(operands: list[TileValue]) -> Shape:
