@@ -15,7 +15,7 @@ from tilesmith.frontend.tracing.changed_numbers import (
     paired_numbers,
     scalar_for,
 )
-from tilesmith.frontend.tracing.emission import apply, as_tile
+from tilesmith.frontend.tracing.emission import apply, as_tile, reduce
 from tilesmith.frontend.tracing.merging import (
     State,
     carried_argument,
@@ -34,7 +34,10 @@ from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.ir.ops.control_flow import If, While, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.foreign import Assert
+from tilesmith.ir.ops.memory import Atomic
+from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Value
 
 STATIC_LOOP_LIMIT = 10_000
@@ -116,8 +119,31 @@ def run_assert(test: Any, message: Callable[[], Any]) -> None:
 def as_condition(condition: TileValue) -> TileValue:
     """A scalar bool for a branch."""
     if condition.tile.rank:
-        raise errors.MultiElementCondition(shape=str(condition.tile))
-    return condition if condition.tile.dtype == BOOL else apply("ne", condition, 0)
+        _check_is_one_element(condition)
+    if condition.tile.dtype != BOOL:
+        condition = apply("ne", condition, 0)
+    while condition.tile.rank:
+        condition = reduce(condition, 0, ReduceKind.ANY)
+    return condition
+
+
+def _check_is_one_element(condition: TileValue) -> None:
+    """Refuse tiles of several elements; a lock is taken for one, so its tiles have that size."""
+    tracer = current_tracer("a condition")
+    for dim in condition.tile.shape:
+        block = next((block for block in tracer.blocks if block.name == dim.symbol), None)
+        is_tuned = block is not None and block.fixed is None and block.low == 1
+        if block and is_tuned and _is_of_an_atomic(tracer, condition.value):
+            tracer.limit_block(block, 1)
+        elif not dim.is_one:
+            raise errors.MultiElementCondition(shape=str(condition.tile))
+
+
+def _is_of_an_atomic(tracer: Tracer, value: Value) -> bool:
+    op = tracer.builder.definition_of(value)
+    if isinstance(op, (Elementwise, Cast)):
+        return any(_is_of_an_atomic(tracer, operand) for operand in op.operand_values())
+    return isinstance(op, Atomic)
 
 
 def _trace_arm(tracer: Tracer, arm: Callable[..., State], state: State) -> tuple[State, Any]:
