@@ -1,4 +1,4 @@
-"""Lanes of a nest go along what all its loops move through; a value of each row is read once a row."""
+"""Lanes of a nest go along what all its loops move through; values of a row are read once a row."""
 
 from __future__ import annotations
 
