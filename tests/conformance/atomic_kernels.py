@@ -97,6 +97,32 @@ def flags(x: torch.Tensor, bins: hl.constexpr) -> torch.Tensor:
     return out
 
 
+@helion.kernel
+def sums_under_a_lock(x: torch.Tensor, lock: torch.Tensor) -> torch.Tensor:
+    totals = torch.zeros([2], dtype=x.dtype, device=x.device)
+    for t in hl.tile(x.size(0)):
+        while hl.atomic_cas(lock, [0], 0, 1, sem="acquire") != 0:
+            pass
+        totals[0] = totals[0] + x[t].sum()
+        totals[1] = totals[1] + torch.ones_like(x[t]).sum()
+        hl.atomic_xchg(lock, [0], 0, sem="release")
+    return totals
+
+
+@helion.kernel
+def rows_under_locks(x: torch.Tensor, bins: torch.Tensor, locks: torch.Tensor) -> torch.Tensor:
+    totals = torch.zeros([locks.size(0), x.size(1)], dtype=x.dtype, device=x.device)
+    tries = torch.zeros_like(locks)
+    for i in hl.grid(x.size(0)):
+        b, waited = bins[i], 0
+        while hl.atomic_cas(locks, [b], 0, 1, sem="acquire") != 0:
+            waited = waited + 1
+        tries[b] = tries[b] + waited * 0 + 1
+        totals[b, :] = totals[b, :] + x[i, :]
+        hl.atomic_xchg(locks, [b], 0, sem="release")
+    return totals + tries[:, None]
+
+
 def swapped(target: torch.Tensor, expected: torch.Tensor, value: torch.Tensor) -> Any:
     return torch.where(target == expected, value, target), target
 
@@ -177,6 +203,14 @@ ATOMICS = (
            blocks(8), EXACT)
       for kind, (fn, torch_fn) in BITS.items() for name, dtype in SMALL.items()
       if name == "bool" or kind == "and"),
+    *(Case(f"sums_under_a_lock_{size}", sums_under_a_lock,
+           lambda: (integers(-9, 9, 50), integers(0, 1, 1).int()),
+           lambda x, lock: torch.stack([x.sum(), x.new_tensor(len(x))]), blocks(size), EXACT)
+      for size in (1, 8)),
+    Case("rows_under_locks", rows_under_locks,
+         lambda: (integers(-9, 9, 40, 7), integers(0, 3, 40), integers(0, 1, 3).int()),
+         lambda x, bins, locks: x.new_ones(3, 7).mul(torch.bincount(bins, minlength=3)[:, None])
+         .index_add(0, bins, x), blocks(), EXACT),
     Case("flags", flags, lambda: (integers(0, 21, 13), 21),
          lambda x, bins: torch.bincount(x, minlength=bins) > 0, blocks(4), EXACT),
 )

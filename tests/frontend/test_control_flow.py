@@ -82,6 +82,37 @@ def test_a_while_of_known_turns_is_unrolled_up_to_a_limit() -> None:
         trace_of(endless, torch.zeros(4))
 
 
+def waits(x, lock):
+    for _ in hl.grid(x.size(0)):
+        while hl.atomic_cas(lock, [0], 0, 1) != 0:
+            pass
+
+
+def test_a_condition_that_writes_stands_in_the_loop_only() -> None:
+    lines = lines_of(waits, torch.zeros(4), torch.zeros(1, dtype=torch.int32))
+    swaps = [p for p, line in enumerate(lines) if "= atomic" in line]
+    (loop,) = [p for p, line in enumerate(lines) if line.startswith("while(")]
+    assert len(swaps) == 1
+    assert loop < swaps[0]
+
+
+def swapped(lock, turns: int) -> bool:
+    hl.atomic_cas(lock, [0], 0, 1)
+    return turns < 2
+
+
+def swaps_twice(x, lock):
+    for _ in hl.grid(x.size(0)):
+        turns = 0
+        while swapped(lock, turns):
+            turns += 1
+
+
+def test_a_known_condition_writes_once_for_each_test() -> None:
+    lines = lines_of(swaps_twice, torch.zeros(4), torch.zeros(1, dtype=torch.int32))
+    assert sum("= atomic" in line for line in lines) == 3
+
+
 def carries_a_list(x):
     for t in hl.tile(x.size(0)):
         parts = [hl.zeros([t]), hl.zeros([t])]

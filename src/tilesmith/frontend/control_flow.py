@@ -173,7 +173,7 @@ def run_while(
     """Run a ``while``: unrolled while the condition is known, else a loop op."""
     check_captures(others, state)
     turns = 0
-    test = condition(*state)
+    test = _test(condition, state)
     while not isinstance(test, TileValue):
         if not test:
             return state
@@ -181,11 +181,28 @@ def run_while(
         if turns > STATIC_LOOP_LIMIT:
             raise errors.StaticLoopTooLong(limit=STATIC_LOOP_LIMIT)
         state = body(*state)
-        test = condition(*state)
+        test = _test(condition, state)
     items = spread(names, state)
     functions = (items.on_leaves(condition), items.on_leaves(body))
     with check_others(others, state):
         return items.joined(trace_while(*functions, items.names, items.leaves))
+
+
+def _test(condition: Callable[..., Any], state: State) -> Any:
+    """What a condition says of ``state``; one known only at run time leaves no op behind.
+
+    The loop asks it again itself, and what it does to memory is to happen once a turn.
+    """
+    tracer = current_tracer("while")
+    mark = tracer.mark()
+    with tracer.open_region("while"):
+        test = condition(*state)
+    if isinstance(test, TileValue):
+        tracer.return_to(mark)
+        return test
+    for op in tracer.take_region(()).ops:
+        tracer.builder.insert(op)
+    return test
 
 
 def with_changed_numbers(state: State, trace: Callable[[State], State]) -> State:

@@ -245,12 +245,15 @@ def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout
         return Layout(space, Form.ONE_BY_ONE, -1)
     if not space:
         return Layout(space, Form.ROWS, -1)
-    scores = [_score(root, axis, tiles) for axis in range(len(space))]
-    for axis, dim in enumerate(space):
-        if schedule.physical(dim) < schedule.target.vector_lanes:
-            scores[axis] -= _SHORT_AXIS
-    # The last of equal ones: tiles are row-major.
-    axis = max(range(len(space)), key=lambda axis: (scores[axis], axis))
+    lanes = schedule.target.vector_lanes
+    short = [_SHORT_AXIS * (schedule.physical(dim) < lanes) for dim in space]
+
+    def preference(axis: int) -> tuple[int, int, int]:
+        all_loops, fewer_loops = _scores(root, axis, tiles)
+        # The last of equal ones: tiles are row-major.
+        return all_loops - short[axis], fewer_loops, axis
+
+    axis = max(range(len(space)), key=preference)
     if root.is_keep or not isinstance(root.op, Reduce):
         return Layout(space, Form.ROWS, axis)
     if shape[root.op.axis].is_one:
@@ -261,15 +264,22 @@ def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout
     return Layout(space, Form.COLUMNS, axis, reduced)
 
 
-def _score(root: Root, axis: int, tiles: VirtualTiles) -> int:
-    total = 0
+def _scores(root: Root, axis: int, tiles: VirtualTiles) -> tuple[int, int]:
+    """How well accesses go along an axis: those in all loops, and those that fewer loops move.
+
+    A bias or a scale of each row is read once a row when lanes go along the row.
+    """
+    num_loops = len(coordinates.space_of(root.place[0].tile.shape))
+    scores = [0, 0]
     for (_, coords), op in root.closure(tiles).nodes.items():
         if isinstance(op, Load):
             places = coordinates.access_places(op, op.result.tile.shape, coords)
-            total += _access_score(op, places, axis, tiles)
+            is_partial = len(frozenset().union(*map(tiles.axes, places))) < num_loops
+            scores[is_partial] += _access_score(op, places, axis, tiles)
     if not root.is_keep and isinstance(root.op, Store):
-        total += 2 * _access_score(root.op, root.places()[1:], axis, tiles)
-    return total + (root.is_keep and axis == len(root.place[1]) - 1)
+        scores[0] += 2 * _access_score(root.op, root.places()[1:], axis, tiles)
+    scores[0] += root.is_keep and axis == num_loops - 1
+    return scores[0], scores[1]
 
 
 def _access_score(
