@@ -123,6 +123,19 @@ def rows_under_locks(x: torch.Tensor, bins: torch.Tensor, locks: torch.Tensor) -
     return totals + tries[:, None]
 
 
+@helion.kernel
+def counts_under_a_lock_each(x: torch.Tensor, locks: torch.Tensor) -> torch.Tensor:
+    counts = torch.zeros_like(x)
+    for t in hl.tile(locks.size(0)):
+        # A condition of a tile: its block size can be 1 only.
+        while hl.atomic_cas(locks, [t], 0, 1, sem="acquire") != 0:
+            pass
+        if hl.atomic_add(locks, [t], 1) == 1:
+            counts[t] = counts[t] + x[t]
+        hl.atomic_xchg(locks, [t], 0, sem="release")
+    return counts
+
+
 def swapped(target: torch.Tensor, expected: torch.Tensor, value: torch.Tensor) -> Any:
     return torch.where(target == expected, value, target), target
 
@@ -207,6 +220,9 @@ ATOMICS = (
            lambda: (integers(-9, 9, 50), integers(0, 1, 1).int()),
            lambda x, lock: torch.stack([x.sum(), x.new_tensor(len(x))]), blocks(size), EXACT)
       for size in (1, 8)),
+    Case("counts_under_a_lock_each", counts_under_a_lock_each,
+         lambda: (integers(-9, 9, 13), integers(0, 1, 13).int()), lambda x, locks: x, blocks(1),
+         EXACT),
     Case("rows_under_locks", rows_under_locks,
          lambda: (integers(-9, 9, 40, 7), integers(0, 3, 40), integers(0, 1, 3).int()),
          lambda x, bins, locks: x.new_ones(3, 7).mul(torch.bincount(bins, minlength=3)[:, None])

@@ -367,7 +367,7 @@ class BlockSizeFragment(PowerOfTwoFragment):
     def _range_text(self) -> str:
         if self.most is None:
             return f", at least {self.least}" if self.least > 1 else ""
-        return f" from {self.least} to {self.most}, as hl.register_block_size says"
+        return f" from {self.least} to {self.most}, which the kernel allows"
 
     @override
     def neighbours(self, value: int, radius: int = 1) -> list[int]:
