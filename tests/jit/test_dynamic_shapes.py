@@ -258,3 +258,22 @@ def test_a_bound_kernel_shows_the_code_for_its_arguments() -> None:
     square = plus_sums.bind((torch.randn(6, 6), torch.randn(6))).to_code()
     assert "range(x_size_1)" not in square, "one size stands for both"
     assert "range(x_size_1)" in plus_sums.bind((torch.randn(9, 6), torch.randn(6))).to_code()
+
+
+@helion.kernel(static_shapes=False)
+def plus_a_specialised_stride(x: torch.Tensor) -> torch.Tensor:
+    step = hl.specialize(x.stride(dim=-2))
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size()):
+        out[t] = x[t] + step
+    return out
+
+
+@pytest.mark.parametrize("step", [5, 7, 11])
+def test_a_specialised_stride_is_a_constant_of_the_code(step: int):
+    x = torch.randn(64).as_strided((4, 5), (step, 1))
+    torch.testing.assert_close(plus_a_specialised_stride(x), x + step)
+    code = plus_a_specialised_stride.bind((x,)).to_triton_code(target="cuda:90")
+    assert f"* {step}" in code
+    assert "x_stride" not in code
+    assert "out_stride_0" in code

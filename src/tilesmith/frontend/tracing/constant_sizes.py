@@ -1,4 +1,4 @@
-"""Which sizes of tensors are constants where shapes are dynamic.
+"""Which sizes and strides of tensors are constants where shapes are dynamic.
 
 A size is one if host code specialises that very size, or makes the tensor with a plain number. That
 another size happens to equal it says nothing. Only where device code uses the two as one dimension
@@ -13,8 +13,13 @@ from typing import Any
 
 import torch
 
-Axis = tuple[int, int]
-"""A tensor by its identity, and the number of one of its axes."""
+Axis = tuple[int, str, int]
+"""A tensor by its identity, "size" or "stride", and the number of one of its axes."""
+
+
+def place_of(tensor: torch.Tensor, kind: str, axis: int) -> Axis:
+    """Where a size or stride is read."""
+    return id(tensor), kind, axis % tensor.dim()
 
 
 @dataclass
@@ -47,19 +52,21 @@ class ConstantSizes:
         self._kept.append(tensor)
         for axis, size in enumerate(sizes):
             if type(size) is int and size > 1:
-                self.note_value(size, (id(tensor), axis))
+                self.note_value(size, place_of(tensor, "size", axis))
 
     def note_like(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
         """A tensor was made with the sizes of another."""
         self._kept.append(tensor)
-        axes = range(original.dim())
-        self._axes |= {(id(tensor), i) for i in axes if (id(original), i) in self._axes}
+        for axis in range(original.dim()):
+            if place_of(original, "size", axis) in self._axes:
+                self._axes.add(place_of(tensor, "size", axis))
 
     def is_constant(self, expression: str, value: int, axis: Axis | None = None) -> bool:
         """Whether the size or number that a launch expression gives is a constant."""
         if axis in self._axes or expression in self.expressions:
             return True
-        return self.takes_equal and value in self._values
+        is_stride = axis is not None and "stride" in axis
+        return self.takes_equal and value in self._values and not is_stride
 
     def note_met(self, expression: str, constant: int) -> None:
         """A runtime size met a constant that it equals; host code's own constants are meant."""

@@ -25,7 +25,7 @@ from tilesmith.diagnostics.kernel_warnings import (
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
+from tilesmith.frontend.tracing.constant_sizes import ConstantSizes, place_of
 from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
 
@@ -183,17 +183,16 @@ class RuntimeSizeMode(_HostMode):
         if not args or not isinstance(args[0], torch.Tensor):
             return result
         if name in ("size", "stride"):
-            return self._mark_all(result, args, name)
+            return self._mark_all(result, args[0], name, (*args[1:], *kwargs.values()))
         if isinstance(result, torch.Size):
-            return self._mark_all(result, (args[0],), "size")
+            return self._mark_all(result, args[0], "size", ())
         if name == "numel":
             return RuntimeInt.make(result)
         return result
 
-    def _mark_all(self, result: Any, args: tuple[Any, ...], kind: str) -> Any:
-        tensor = args[0]
+    def _mark_all(self, result: Any, tensor: torch.Tensor, kind: str, axis: tuple[Any, ...]) -> Any:
         if isinstance(result, int):
-            return self._mark(result, tensor, kind, args[1])
+            return self._mark(result, tensor, kind, axis[0])
         return tuple(self._mark(value, tensor, kind, axis) for axis, value in enumerate(result))
 
     def _mark(self, value: int, tensor: torch.Tensor, kind: str, axis: int) -> int:
@@ -202,7 +201,7 @@ class RuntimeSizeMode(_HostMode):
         origin = self._origins.get(id(tensor))
         if origin is None:
             return RuntimeInt.make(value)
-        place = (id(tensor), axis % tensor.dim()) if kind == "size" else None
+        place = place_of(tensor, kind, axis)
         return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis), place)
 
 

@@ -20,6 +20,7 @@ from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, capture_location
 from tilesmith.dtypes import I32, I64, DType
+from tilesmith.frontend.tracing.constant_sizes import place_of
 from tilesmith.frontend.tracing.guards import GuardList
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.interpreter.torch_dtypes import from_torch
@@ -219,8 +220,8 @@ class Tracer:
         if self.options.static_shapes or value in (0, 1):
             return int(value)
         expression = f"{source}.{kind}({axis})"
-        place = (id(tensor), axis)
-        if kind == "size" and self.host.constant_sizes.is_constant(expression, value, place):
+        place = place_of(tensor, kind, axis)
+        if self.host.constant_sizes.is_constant(expression, value, place):
             self.equal_sizes.append((expression, str(int(value))))
             return int(value)
         name = f"{_identifier(source)}_{kind}_{axis}"
