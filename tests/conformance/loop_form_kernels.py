@@ -22,6 +22,14 @@ def block_size_expression(x: torch.Tensor) -> torch.Tensor:
 
 
 @helion.kernel
+def one_block_size_for_all(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t, u in hl.tile(x.size(), block_size=4):
+        out[t, u] = x[t, u] + t.block_size * u.block_size
+    return out
+
+
+@helion.kernel
 def block_size_argument(x: torch.Tensor, size: int) -> torch.Tensor:
     out = torch.empty_like(x)
     for t in hl.tile(x.size(0), None, size):
@@ -152,6 +160,10 @@ LOOP_FORMS: tuple[Case, ...] = (
     Case(
         "block sizes with none", block_sizes_with_none, lambda: (randn(7, 11),), _inner,
         blocks(2), EXACT,
+    ),
+    Case(
+        "one block size for all", one_block_size_for_all, lambda: (randn(7, 5),),
+        lambda x: x + 16, blocks(), EXACT,
     ),
     Case(
         "split by a tunable", split_by_a_tunable, lambda: (randn(37),), lambda x: x + 1,

@@ -136,11 +136,11 @@ def _ranges(
             problem=f"hl.{function} got no bounds: the shape of a tensor without dimensions is []",
             fix="loop over one step, `for t in hl.tile(1)`, and index the tensor with `x[()]`",
         )
-    extras = list(extra) if _is_sequence(extra) else [extra] * (len(ends) if extra is None else 1)
+    extras = list(extra) if _is_sequence(extra) else [extra] * len(ends)
     if not len(begins) == len(ends) == len(extras):
         raise errors.IncorrectTileUsage(
             problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)}",
-            fix="all must be scalars, or sequences of the same length",
+            fix="give as many of each, or one block size or step for all",
         )
     for low, high, item in zip(begins, ends, extras):
         _check_bound(low, function)
