@@ -11,7 +11,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype
-from tilesmith.frontend.functions.shape import normalise
+from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.refusals import invalid_kind, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
@@ -88,7 +88,7 @@ def bucketize(
 def scatter_add(x: TileValue, dim: int, index: Any, src: Any) -> TileValue:
     """``torch.scatter_add``: each element of ``src`` is added at its position along ``dim``."""
     x, index, src = as_tile(x), _integers(index, "torch.scatter_add"), as_tile(src)
-    axis = normalise(dim, x.tile.rank, "scatter_add", x)
+    axis = resolve_axis(x, dim, "scatter_add")
     _check_scattered(x, axis, index, src)
     wide = compute_dtype(x.tile.dtype)
     # A new axis in front of the one that is added up has the positions of the result.

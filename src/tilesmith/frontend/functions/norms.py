@@ -90,16 +90,6 @@ def pairwise_distance(
     return _length(x - y + eps, p, -1, keepdim)
 
 
-NORMS: dict[str, Rule] = {
-    "norm": _of_dtype(_norm), "normalize": in_wide_type(normalize),
-    "linalg_vector_norm": _of_dtype(_length), "linalg_norm": _of_dtype(_any_length),
-    "linalg_matrix_norm": _of_dtype(_matrix_length),
-    "cosine_similarity": in_float_type(cosine_similarity, 2),
-    "pairwise_distance": in_float_type(pairwise_distance, 2),
-    "dist": in_float_type(lambda x, y, p=2: _length(x - y, p), 2),
-}  # fmt: skip
-
-
 def layer_norm(
     x: TileValue, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> TileValue:
@@ -135,7 +125,7 @@ def batch_norm(
 ) -> TileValue:
     """``F.batch_norm`` by given statistics, or in training by its own if none are to be updated."""
     if not training:
-        average, variance = (_per_channel(x, given) for given in (running_mean, running_var))
+        average, variance = _per_channel(x, running_mean), _per_channel(x, running_var)
     elif running_mean is None and running_var is None:
         axes = tuple(axis for axis in range(x.tile.rank) if axis != 1)
         variance, average = x.var_mean(axes, correction=0, keepdim=True)
@@ -187,7 +177,13 @@ def _normalized(x: TileValue, axes: tuple[int, ...], eps: float) -> Any:
     return (x - average) * scale
 
 
-NORMALIZATIONS: dict[str, Rule] = {
+NORMS: dict[str, Rule] = {
+    "norm": _of_dtype(_norm), "normalize": in_wide_type(normalize),
+    "linalg_vector_norm": _of_dtype(_length), "linalg_norm": _of_dtype(_any_length),
+    "linalg_matrix_norm": _of_dtype(_matrix_length),
+    "cosine_similarity": in_float_type(cosine_similarity, 2),
+    "pairwise_distance": in_float_type(pairwise_distance, 2),
+    "dist": in_float_type(lambda x, y, p=2: _length(x - y, p), 2),
     "layer_norm": in_wide_type(layer_norm), "rms_norm": in_wide_type(rms_norm),
     "batch_norm": in_wide_type(batch_norm), "instance_norm": in_wide_type(instance_norm),
     "group_norm": in_wide_type(group_norm),

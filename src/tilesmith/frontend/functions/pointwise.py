@@ -6,6 +6,7 @@ Half types are computed in fp32 and rounded once.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 
@@ -164,29 +165,17 @@ _COMMON: dict[str, Composition] = {
     "addcmul": lambda x, a, b, *, value=1: x + apply("mul", a, value) * b,
     "addcdiv": lambda x, a, b, *, value=1: x + apply("div", apply("mul", a, value), b),
 }  # fmt: skip
-ACTIVATIONS: dict[str, Rule] = {
-    **{name: in_wide_type(function) for name, function in _WIDE.items()},
-    **{name: in_common_type(function) for name, function in _COMMON.items()},
-    "softsign": in_float_type(lambda x: x / (abs(x) + 1.0)),
-    "tanhshrink": in_float_type(lambda x: x - x.tanh()),
-    "masked_fill": lambda x, mask, value: apply("where", mask, value, x, dtype=x.tile.dtype),
-    "sign": sign, "sgn": sign,
-}  # fmt: skip
 
 
-def extreme_number(fn: str) -> Rule:
+def extreme_number(x: Operand, other: Operand, *, fn: str) -> TileValue:
     """``fmax``/``fmin``: a NaN counts only next to another."""
-
-    def rule(x: Operand, other: Operand) -> TileValue:
-        dtype = common_dtype(x, other)
-        left, right = as_tile(x, dtype), as_tile(other, dtype)
-        result = apply(fn, left, right)
-        if not dtype.is_float:
-            return result
-        result = select(apply("ne", left, left), right, result)
-        return select(apply("ne", right, right), left, result)
-
-    return rule
+    dtype = common_dtype(x, other)
+    left, right = as_tile(x, dtype), as_tile(other, dtype)
+    result = apply(fn, left, right)
+    if not dtype.is_float:
+        return result
+    result = select(apply("ne", left, left), right, result)
+    return select(apply("ne", right, right), left, result)
 
 
 def heaviside(x: TileValue, values: TileValue) -> TileValue:
@@ -253,8 +242,14 @@ def fill(x: TileValue, value: Operand) -> TileValue:
 
 
 POINTWISE: dict[str, Rule] = {
+    **{name: in_wide_type(function) for name, function in _WIDE.items()},
+    **{name: in_common_type(function) for name, function in _COMMON.items()},
+    "softsign": in_float_type(lambda x: x / (abs(x) + 1.0)),
+    "tanhshrink": in_float_type(lambda x: x - x.tanh()),
+    "masked_fill": lambda x, mask, value: apply("where", mask, value, x, dtype=x.tile.dtype),
+    "sign": sign, "sgn": sign,
     "frac": lambda x: apply("sub", x, apply("trunc", x)),
-    "fmax": extreme_number("maximum"), "fmin": extreme_number("minimum"),
+    "fmax": partial(extreme_number, fn="maximum"), "fmin": partial(extreme_number, fn="minimum"),
     "heaviside": heaviside, "nan_to_num": nan_to_num,
     "isposinf": is_equal_to(INFINITY), "isneginf": is_equal_to(-INFINITY),
     "isreal": lambda x: full(True, BOOL, x.tile.shape), "isclose": isclose,

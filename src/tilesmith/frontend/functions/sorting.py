@@ -15,13 +15,8 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I16, I32, I64, ElementKind
 from tilesmith.frontend.functions.promotion import compute_dtype
-from tilesmith.frontend.functions.reduction import (
-    ValuesAndIndices,
-    require_elements,
-    resolve_axis,
-    valid_count,
-)
-from tilesmith.frontend.functions.shape import flatten
+from tilesmith.frontend.functions.reduction import ValuesAndIndices, require_elements, valid_count
+from tilesmith.frontend.functions.shape import flatten, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
@@ -36,6 +31,7 @@ from tilesmith.frontend.tracing.emission import (
     positions_in,
     reduce,
     reinterpret,
+    select,
     sort_integers,
     take_range,
     with_dim,
@@ -55,16 +51,11 @@ class _Order:
     """Elements in order: what they are and where they came from, in one integer each."""
 
     packed: TileValue
-    axis: int
     shift: int
 
-    def first(self, count: int) -> _Order:
-        """The first ``count`` of them, which every tile must have."""
-        return _Order(_first(self.packed, self.axis, count), self.axis, self.shift)
-
-    def positions(self) -> TileValue:
-        """Where the elements came from."""
-        return apply("and", self.packed, (1 << self.shift) - 1)
+    def positions(self, kept: TileValue | None = None) -> TileValue:
+        """Where the elements came from: all of them, or those kept."""
+        return apply("and", self.packed if kept is None else kept, (1 << self.shift) - 1)
 
 
 def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
@@ -98,7 +89,7 @@ def _sorted(key: TileValue, axis: int, shift: int) -> _Order:
     key = reset_lanes(key, (axis,), (1 << (shift - 1)) - 1)
     high = apply("shl", cast(key, dtype), shift)
     positions = cast(positions_in(key.tile.shape, axis), dtype)
-    return _Order(sort_integers(apply("or", high, positions), axis), axis, shift)
+    return _Order(sort_integers(apply("or", high, positions), axis), shift)
 
 
 def _order_of_wide(key: TileValue, axis: int) -> _Order:
@@ -107,8 +98,7 @@ def _order_of_wide(key: TileValue, axis: int) -> _Order:
     once = _sorted(low, axis, _HALF).positions()
     high = gather(apply("shr", key, _HALF), once, axis)
     twice = _sorted(high, axis, _HALF)
-    positions = gather(once, twice.positions(), axis)
-    return _Order(positions, axis, _HALF)
+    return _Order(gather(once, twice.positions(), axis), _HALF)
 
 
 def _ordered_integer(x: TileValue) -> TileValue:
@@ -131,23 +121,18 @@ def _of_float(x: TileValue) -> TileValue:
     held = cast(held, I32) if bits < 32 else held
     greatest = (1 << (bits - 1)) - 1
     mirrored = apply("xor", held, greatest)
-    key = apply("where", apply("lt", held, 0), mirrored, held, dtype=held.tile.dtype)
-    key = apply("where", apply("eq", x, 0), 0, key, dtype=held.tile.dtype)
-    return apply("where", _is_nan(x), greatest, key, dtype=held.tile.dtype)
+    key = select(apply("lt", held, 0), mirrored, held)
+    key = select(apply("eq", x, 0), 0, key)
+    return select(_is_nan(x), greatest, key)
 
 
 def _is_nan(x: TileValue) -> TileValue:
     return apply("isnan", cast(x, compute_dtype(x.tile.dtype)))
 
 
-def _has_runtime_size(x: TileValue, axis: int) -> bool:
-    symbol = x.tile.shape[axis].symbol
-    return symbol is not None and symbol in current_tracer("topk").sizes
-
-
 def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) -> None:
     """Every tile must hold that many elements; an axis of a run-time size is taken to do so."""
-    if _has_runtime_size(x, axis):
+    if x.tile.shape[axis].symbol in current_tracer("topk").sizes:
         return
     size = known_counts(x, axis, function).least
     if not lowest <= k <= size:
@@ -159,11 +144,6 @@ def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) ->
         )
 
 
-def _first(x: TileValue, axis: int, count: int) -> TileValue:
-    _check_count(x, axis, "torch.topk", count, lowest=0)
-    return _take(x, axis, range(count))
-
-
 def _take(x: TileValue, axis: int, picked: range) -> TileValue:
     """Positions in succession, of any axis that has them."""
     if x.tile.shape[axis].constant is not None or not picked:
@@ -172,9 +152,8 @@ def _take(x: TileValue, axis: int, picked: range) -> TileValue:
     return gather(x, apply("add", positions, picked.start), axis)
 
 
-def _with_values(x: TileValue, order: _Order) -> ValuesAndIndices:
-    positions = order.positions()
-    return ValuesAndIndices(gather(x, positions, order.axis), cast(positions, I64))
+def _with_values(x: TileValue, axis: int, positions: TileValue) -> ValuesAndIndices:
+    return ValuesAndIndices(gather(x, positions, axis), cast(positions, I64))
 
 
 def sort(
@@ -182,7 +161,7 @@ def sort(
 ) -> ValuesAndIndices:
     """``torch.sort``; equal elements always keep their order."""
     axis = resolve_axis(x, dim, "sort")
-    return _with_values(x, _order(x, axis, descending=descending))
+    return _with_values(x, axis, _order(x, axis, descending=descending).positions())
 
 
 def argsort(
@@ -200,7 +179,9 @@ def topk(
     axis = resolve_axis(x, dim, "topk")
     if isinstance(k, bool) or not isinstance(k, int):
         raise errors.ShapeSpecializingCall(value="k of torch.topk")
-    return _with_values(x, _order(x, axis, descending=largest).first(k))
+    _check_count(x, axis, "torch.topk", k, lowest=0)
+    order = _order(x, axis, descending=largest)
+    return _with_values(x, axis, order.positions(_take(order.packed, axis, range(k))))
 
 
 def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
@@ -208,8 +189,8 @@ def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> Valu
     axis = resolve_axis(x, dim, "kthvalue")
     _check_count(x, axis, "torch.kthvalue", k, lowest=1)
     order = _order(x, axis, descending=False)
-    kept = _take(order.packed, axis, range(k - 1, k))
-    return _drop_axis(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+    positions = order.positions(_take(order.packed, axis, range(k - 1, k)))
+    return _drop_axis(_with_values(x, axis, positions), axis, keepdim)
 
 
 def _drop_axis(found: ValuesAndIndices, axis: int, keepdim: bool) -> ValuesAndIndices:
@@ -233,10 +214,10 @@ def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
         # NaNs come last; where there are any, the first of them is the median.
         nans = reset_lanes(cast(_is_nan(x), I32), (axis,), 0)
         count = expand_dims(reduce(nans, axis, ReduceKind.SUM), (axis,))
-        middle = apply("where", apply("gt", count, 0), apply("sub", size, count), middle, dtype=I32)
+        middle = select(apply("gt", count, 0), apply("sub", size, count), middle)
     middle = broadcast_to(middle, with_dim(x.tile.shape, axis, Dim.of(1)))
-    kept = gather(order.packed, middle, axis)
-    return _drop_axis(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+    positions = order.positions(gather(order.packed, middle, axis))
+    return _drop_axis(_with_values(x, axis, positions), axis, keepdim)
 
 
 def quantile(
@@ -252,15 +233,12 @@ def quantile(
     place = q * (known_count(x, axis, "torch.quantile") - 1)
     weight = _INTERPOLATIONS[interpolation](place - floor(place))
     values = sort(x, axis).values
-    low, high = (_element(values, axis, round_to(place)) for round_to in (floor, ceil))
+    neighbours = (range(n, n + 1) for n in (floor(place), ceil(place)))
+    low, high = (pick(_take(values, axis, picked), axis, 0) for picked in neighbours)
     result = _interpolate(low, high, weight)
     has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
-    result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
+    result = select(has_nan, float("nan"), result)
     return expand_dims(result, (axis,)) if keepdim and dim is not None else result
-
-
-def _element(x: TileValue, axis: int, position: int) -> TileValue:
-    return pick(_take(x, axis, range(position, position + 1)), axis, 0)
 
 
 def _interpolate(low: TileValue, high: TileValue, weight: float) -> TileValue:

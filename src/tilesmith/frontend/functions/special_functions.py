@@ -222,8 +222,7 @@ def times_log(fn: str) -> Composition:
 
 def entr(x: TileValue) -> TileValue:
     """``-x log(x)``, the entropy of a probability; -inf below zero."""
-    product = -x * x.log()
-    product = select(x == 0.0, 0.0, product)
+    product = select(x == 0.0, 0.0, -x * x.log())
     return select(x < 0.0, -INFINITY, product)
 
 
@@ -262,11 +261,6 @@ _FLOAT_BINARY: dict[str, Composition] = {
     "logaddexp": log_sum("exp", lambda x: x.log1p()),
     "logaddexp2": log_sum("exp2", lambda x: x.log1p() * (1 / math.log(2))),
 }  # fmt: skip
-
-SPECIAL_FUNCTIONS: dict[str, Rule] = {
-    **{name: in_float_type(function) for name, function in _FLOAT_UNARY.items()},
-    **{name: in_float_type(function, 2) for name, function in _FLOAT_BINARY.items()},
-}
 
 _INTEGERS = {16: I16, 32: I32, 64: I64}
 
@@ -343,7 +337,9 @@ def nextafter(x: TileValue, towards: TileValue) -> TileValue:
     return select(is_nan, NAN, result)
 
 
-FLOAT_PARTS: dict[str, Rule] = {
+SPECIAL_FUNCTIONS: dict[str, Rule] = {
+    **{name: in_float_type(function) for name, function in _FLOAT_UNARY.items()},
+    **{name: in_float_type(function, 2) for name, function in _FLOAT_BINARY.items()},
     "signbit": signbit, "copysign": copysign, "ldexp": ldexp, "frexp": frexp,
     "nextafter": nextafter,
 }  # fmt: skip
