@@ -65,19 +65,9 @@ def logsigmoid(x: TileValue) -> TileValue:
     return apply("minimum", x, 0.0) - tail
 
 
-def leaky_relu(x: TileValue, negative_slope: float = 0.01) -> TileValue:
-    """``x`` above zero, ``negative_slope * x`` below."""
-    return select(x > 0.0, x, x * negative_slope)
-
-
 def elu(x: TileValue, alpha: float = 1.0) -> TileValue:
     """``x`` above zero, ``alpha * (exp(x) - 1)`` below."""
     return select(x > 0.0, x, x.expm1() * alpha)
-
-
-def hardtanh(x: TileValue, min_val: float = -1.0, max_val: float = 1.0) -> TileValue:
-    """Clamp to a range."""
-    return x.clamp(min_val, max_val)
 
 
 def sign(x: TileValue) -> TileValue:
@@ -108,22 +98,11 @@ def threshold(x: TileValue, limit: float, value: float) -> TileValue:
     return select(x <= limit, full(value, x.tile.dtype), x)
 
 
-def celu(x: TileValue, alpha: float = 1.0) -> TileValue:
-    """ELU with a continuous slope for any alpha."""
-    curve = (x / alpha).expm1() * alpha
-    return select(x > 0.0, x, curve)
-
-
 def softshrink(x: TileValue, lambd: float = 0.5) -> TileValue:
     """Towards zero by ``lambd``; NaN stays."""
     within = select(apply("ne", x, x), x, full(0.0, x.tile.dtype))
     above = select(x > lambd, x - lambd, within)
     return select(x < -lambd, x + lambd, above)
-
-
-def hardshrink(x: TileValue, lambd: float = 0.5) -> TileValue:
-    """Zero within ``lambd`` of zero."""
-    return select(abs(x) <= lambd, 0.0, x)
 
 
 def prelu(x: TileValue, weight: TileValue) -> TileValue:
@@ -151,13 +130,17 @@ def rrelu(
 _WIDE: dict[str, Composition] = {
     "relu": lambda x: apply("maximum", x, 0), "relu_": lambda x: apply("maximum", x, 0),
     "gelu": gelu, "silu": lambda x: x * x.sigmoid(), "softplus": softplus,
-    "logsigmoid": logsigmoid, "log_sigmoid": logsigmoid, "leaky_relu": leaky_relu,
-    "elu": elu, "mish": lambda x: x * softplus(x).tanh(), "hardtanh": hardtanh,
-    "relu6": lambda x: hardtanh(x, 0.0, 6.0), "threshold": threshold, "_threshold": threshold,
-    "hardsigmoid": lambda x: hardtanh(x + 3.0, 0.0, 6.0) * (1 / 6),
-    "hardswish": lambda x: x * hardtanh(x + 3.0, 0.0, 6.0) * (1 / 6),
-    "celu": celu, "selu": lambda x: elu(x, SELU_ALPHA) * SELU_SCALE,
-    "softshrink": softshrink, "hardshrink": hardshrink, "glu": glu, "rrelu": rrelu,
+    "logsigmoid": logsigmoid, "log_sigmoid": logsigmoid,
+    "leaky_relu": lambda x, negative_slope=0.01: select(x > 0.0, x, x * negative_slope),
+    "elu": elu, "selu": lambda x: elu(x, SELU_ALPHA) * SELU_SCALE,
+    "celu": lambda x, alpha=1.0: select(x > 0.0, x, (x / alpha).expm1() * alpha),
+    "mish": lambda x: x * softplus(x).tanh(), "threshold": threshold, "_threshold": threshold,
+    "hardtanh": lambda x, min_val=-1.0, max_val=1.0: x.clamp(min_val, max_val),
+    "relu6": lambda x: x.clamp(0.0, 6.0),
+    "hardsigmoid": lambda x: (x + 3.0).clamp(0.0, 6.0) * (1 / 6),
+    "hardswish": lambda x: x * (x + 3.0).clamp(0.0, 6.0) * (1 / 6),
+    "hardshrink": lambda x, lambd=0.5: select(abs(x) <= lambd, 0.0, x),
+    "softshrink": softshrink, "glu": glu, "rrelu": rrelu,
 }  # fmt: skip
 _COMMON: dict[str, Composition] = {
     "lerp": lerp, "hypot": hypot, "prelu": prelu,
