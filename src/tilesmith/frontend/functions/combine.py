@@ -45,7 +45,13 @@ from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
+from tilesmith.ir.ops.reduction import (
+    KINDS_BY_FUNCTION,
+    ReduceKind,
+    ReduceWith,
+    Scan,
+    ScanWith,
+)
 from tilesmith.ir.types import Value
 
 
@@ -118,17 +124,11 @@ SCANS: dict[str, Rule] = {
     "cummin": partial(_cumulative_extreme, kind=ReduceKind.MIN),
 }
 
-_KINDS = {
-    "add": ReduceKind.SUM,
-    "mul": ReduceKind.PROD,
-    "maximum": ReduceKind.MAX,
-    "minimum": ReduceKind.MIN,
-}
 _KINDS_OF_BOOLS = {
     **dict.fromkeys(("add", "or", "maximum"), ReduceKind.ANY),
     **dict.fromkeys(("mul", "and", "minimum"), ReduceKind.ALL),
 }
-"""What a combination by that scalar function is called."""
+"""Of bools, what a reduction by that scalar function is."""
 
 Tiles = tuple[TileValue, ...]
 
@@ -184,7 +184,7 @@ def associative_scan(
     tiles = _checked(input_tensor, SCAN)
     axis = resolve_axis(tiles[0], dim, "associative_scan")
     found = trace_combination(call, _dtypes(tiles))
-    kind = _KINDS.get(found.scalar_function or "")
+    kind = KINDS_BY_FUNCTION.get(found.scalar_function or "")
     if kind is not None:
         results: Tiles = (scan(tiles[0], axis, kind, reverse=reverse),)
     else:
@@ -259,7 +259,8 @@ def _reduce_with(
     is_sum = others is None and not found.captured and found.is_identity(zeros)
     if others is None and not found.captured and not is_sum:
         current_tracer(REDUCE).warn(ReduceIdentityNotGiven, function=found.name)
-    kind = (_KINDS_OF_BOOLS if dtypes[0].is_bool else _KINDS).get(found.scalar_function or "")
+    kinds = _KINDS_OF_BOOLS if dtypes[0].is_bool else KINDS_BY_FUNCTION
+    kind = kinds.get(found.scalar_function or "")
     if kind is not None and (others is None or others[0] == kind.identity(dtypes[0])):
         return (_reduce_by_kind(tiles[0], axis, kind),)
     if found.captured:
