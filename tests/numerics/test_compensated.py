@@ -11,7 +11,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.numerics.judged_kernels import reference_of
-from tilesmith.numerics.reference_sums import compensated_product, compensated_sum, exact_product
+from tilesmith.numerics.oracle import compensated_product, compensated_sum, exact_product
 
 
 def wild(*shape: int, seed: int = 0) -> torch.Tensor:

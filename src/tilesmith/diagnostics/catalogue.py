@@ -132,7 +132,8 @@ class Base(RuntimeError):
     """Root of everything this package raises or warns of on purpose.
 
     Subclasses fill ``message`` and the parts; ``note`` says why the rule is there. A raise site may
-    pass a part itself (``fix="..."``) where it knows better than the template.
+    pass a part itself (``fix="..."``) where it knows better than the template. The message is also
+    the docstring of a class that has no more to say.
     """
 
     message: ClassVar[str] = ""
@@ -145,6 +146,7 @@ class Base(RuntimeError):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls.__doc__ = cls.__doc__ or cls.message
         if cls.__module__.startswith("tilesmith.diagnostics."):
             # Tracebacks show the name under which users import and catch the class.
             cls.__module__ = "tilesmith.exc"

@@ -6,15 +6,11 @@ from tilesmith.diagnostics.catalogue import BaseError, WrappingError
 
 
 class NotAKernelFunction(BaseError, AssertionError):
-    """The decorated object is not a plain Python function."""
-
     message = "@kernel decorates a plain Python function, not {kind}"
     fix = "write the kernel with `def`; wrap a method, a class or a partial in such a function"
 
 
 class SourceNotAvailable(BaseError, OSError):
-    """The kernel's source text cannot be read back."""
-
     message = "the source code of kernel `{function}` is not available"
     expected = "a function defined in a file or in a notebook cell"
     found = "code from exec(), eval(), `python -c` or the plain Python prompt, which keep no source"
@@ -22,8 +18,6 @@ class SourceNotAvailable(BaseError, OSError):
 
 
 class SourceChanged(SourceNotAvailable):
-    """The file was edited after it was imported, so its text is no longer the function's."""
-
     message = "the source file of kernel `{function}` changed after it was imported"
     expected = ""
     found = "at the place of `{function}` the file now holds other code"
@@ -46,8 +40,6 @@ class WrongArguments(BaseError, TypeError):
 
 
 class UnsupportedArgumentType(BaseError, TypeError):
-    """An argument of a type that kernels do not take."""
-
     message = "unsupported argument type: `{argument}` is {kind}"
     expected = (
         "a tensor, int, float, bool, str, None, torch.dtype, torch.device, a Python function,\n"
@@ -57,8 +49,6 @@ class UnsupportedArgumentType(BaseError, TypeError):
 
 
 class NoTensorArgs(BaseError):
-    """Neither a tensor nor a device among the arguments."""
-
     message = "kernel `{function}` cannot tell which device to run on: no argument is a tensor"
     fix = "pass at least one tensor, or a torch.device"
 
@@ -72,23 +62,17 @@ class TensorsOnDifferentDevices(BaseError):
 
 
 class DecoratorAfterHelionKernelDecorator(BaseError):
-    """Another decorator stands between the kernel decorator and the function."""
-
     message = "decorator `@{decorator}` stands below the kernel decorator of `{function}`"
     expected = "the kernel decorator directly above `def {function}`"
     fix = "move `@{decorator}` above the kernel decorator"
 
 
 class ClosuresNotSupported(BaseError):
-    """The kernel function uses variables of an enclosing function."""
-
     message = "kernel `{function}` uses variables of the enclosing function: {names}"
     fix = "pass them as arguments of `{function}`, or define them at module level"
 
 
 class NamingConflict(BaseError):
-    """A reserved name is used for something else."""
-
     message = "the name `{name}` is reserved in kernels"
     expected = "torch, math, operator, helion and hl to mean those modules"
     fix = "rename the variable `{name}`"
@@ -103,23 +87,17 @@ class GraphModuleUnsupportedOps(BaseError):
 
 
 class NotInsideKernel(BaseError):
-    """A language function was called by ordinary Python."""
-
     message = "{function} was called outside a kernel"
     fix = "call it in a function decorated with @kernel, or in a helper that such a function calls"
 
 
 class DeviceAPIOnHost(BaseError):
-    """A device-only function in host code."""
-
     message = "{function} works in device code only"
     found = "a call in host code, outside the `for ... in hl.tile(...)` loops"
     fix = "move the call into a device loop; on the host use torch"
 
 
 class NestedKernelCallsNotSupported(BaseError):
-    """Device code calls a kernel."""
-
     message = "kernel `{function}` is called from device code"
     fix = (
         "remove the kernel decorator from `{function}` to use it as a helper,\n"
@@ -128,15 +106,11 @@ class NestedKernelCallsNotSupported(BaseError):
 
 
 class ConflictingArguments(BaseError, AssertionError):
-    """Two decorator arguments that exclude each other."""
-
     message = "{first} and {second} cannot be given together"
     fix = "keep one of them"
 
 
 class IncompatibleInterpretModes(BaseError):
-    """Both interpreters are switched on."""
-
     message = "TILESMITH_INTERPRET and TRITON_INTERPRET cannot both be set"
     fix = (
         "keep TILESMITH_INTERPRET=1 to run the kernel's meaning with torch on the CPU,\n"
@@ -145,36 +119,26 @@ class IncompatibleInterpretModes(BaseError):
 
 
 class BreakpointInDeviceLoopRequiresInterpret(BaseError):
-    """A device ``breakpoint()`` in compiled mode."""
-
     message = "breakpoint() in device code needs an interpreter"
     fix = "set TILESMITH_INTERPRET=1, or pass ref_mode=RefMode.EAGER to the decorator"
 
 
 class RefEagerModeCodePrintError(BaseError):
-    """Code printing asked for in reference mode."""
-
     message = "there is no output code to print in reference mode"
     fix = "unset print_output_code, or set ref_mode=RefMode.OFF"
 
 
 class BackendImplementationMissing(BaseError):
-    """The backend lacks a hook the compiler needs."""
-
     message = "backend {backend} does not implement {hook}"
     fix = 'choose another backend, e.g. backend="triton"'
 
 
 class CuteBackendUnavailable(BaseError):
-    """The CuTe backend was selected; it is not installed."""
-
     message = 'backend "cute" is not available'
     fix = 'use backend="triton" or backend="auto"'
 
 
 class MissingEnableTile(BaseError):
-    """The TileIR backend was selected; it is not enabled."""
-
     message = 'backend "tileir" is not available'
     fix = 'use backend="triton" or backend="auto"'
 
@@ -211,8 +175,6 @@ class InvalidConfigKeys(InvalidConfig):
 
 
 class UnsupportedConfigKeys(InvalidConfig):
-    """Config keys of another backend."""
-
     message = "Unsupported config keys for backend {backend}: [{keys}]"
     fix = "leave them out for this backend"
 
@@ -240,37 +202,27 @@ class MissingBlockSizes(InvalidConfig):
 
 
 class ConfigSpecFragmentWithSymInt(BaseError):
-    """A tunable's bound is not a constant."""
-
     message = "the bounds of tunable `{name}` must be plain integers"
     found = "the bound {bound}, which is a runtime value"
     fix = "fix it first, e.g. `n = hl.specialize(x.size(0))`"
 
 
 class TunableNameConflict(BaseError):
-    """A tunable named like a built-in config key."""
-
     message = "tunable `{name}` has the name of a built-in config key"
     fix = "give the tunable another name"
 
 
 class TunableTypeNotSupported(BaseError):
-    """A tunable with values that are not numbers."""
-
     message = "tunable `{name}` has values of type {type}"
     expected = "int, float or bool"
 
 
 class RegisterTunableArgTypes(BaseError):
-    """Wrong arguments of ``hl.register_tunable``."""
-
     message = "hl.register_tunable was given {kind} as its {argument}"
     expected = 'a literal name and a fragment: hl.register_tunable("k", PowerOfTwoFragment(1, 64))'
 
 
 class SpecializeArgType(BaseError):
-    """``hl.specialize`` of something that is not an integer."""
-
     message = "hl.specialize takes sizes, strides and integers, not {type}"
 
 
@@ -282,28 +234,20 @@ class AutotuneError(BaseError):
 
 
 class AutotuningDisallowedInEnvironment(BaseError):
-    """Tuning is needed, but forbidden."""
-
     message = "kernel `{function}` needs autotuning, which {variable} forbids"
     fix = "pass config=Config(...), or unset {variable}"
 
 
 class CacheAssertionError(BaseError):
-    """A cache entry was demanded and is not there."""
-
     message = "no cache entry for kernel `{function}`, and TILESMITH_ASSERT_CACHE_HIT is set"
     found = "looked for {key}"
 
 
 class NoConfigFound(BaseError):
-    """No candidate config works."""
-
     message = "none of the {count} configs given works for kernel `{function}`"
 
 
 class NotEnoughConfigs(BaseError):
-    """A finite search with fewer than two configs."""
-
     message = "a search over given configs needs at least 2, not {count}"
     fix = "pass more configs, or one as config= to use it without a search"
 
@@ -316,8 +260,6 @@ class InconsistantConfigsAcrossRanks(BaseError):
 
 
 class TritonError(WrappingError):
-    """Triton failed to compile or launch the generated code."""
-
     message = "Triton failed on kernel `{function}`: {problem}"
     found = "config {config}\ncode in {path}"
     fix = "TILESMITH_PRINT_OUTPUT_CODE=1 shows the code; please report it if the kernel looks right"

@@ -16,8 +16,6 @@ from tilesmith.diagnostics.location import SourceLocation
 
 
 class TensorOperationInWrapper(BaseWarning):
-    """Tensor compute in host code."""
-
     message = "{operation} runs on the host, as a separate torch operation"
     note = "ignore_warnings=[exc.TensorOperationInWrapper] silences this"
     fix = "move it into the device loop to fuse it"
@@ -30,8 +28,6 @@ class TensorOperationsInHostCall(TensorOperationInWrapper):
 
 
 class TiledKMatmulAccumulationWarning(BaseWarning):
-    """A sum over products that are rounded to a half type first."""
-
     message = "`{name} += ...` adds matrix products that are rounded to half precision first"
     note = (
         "`{name} += a @ b` alone is accumulated exactly;\n"
@@ -52,29 +48,21 @@ class IndicesFormProduct(BaseWarning):
 
 
 class WrongDevice(BaseWarning):
-    """A tensor on another device than the kernel's."""
-
     message = "{operation} gives a tensor on {device}, but the kernel runs on {kernel_device}"
     fix = 'pass device=, or move it: .to("{kernel_device}")'
 
 
 class BlockSizeIgnoredInInterpretMode(BaseWarning):
-    """Block sizes have no meaning in reference mode."""
-
     message = "block sizes {block_sizes} are ignored in reference mode"
 
 
 class ReduceIdentityNotGiven(BaseWarning):
-    """``hl.reduce`` with the default ``other``, where 0 is not the identity."""
-
     message = "other=0, the default of hl.reduce, is not the identity of `{function}`"
     note = "lanes past the end of a tile are left out instead"
     fix = "pass other=<the identity of `{function}`>, e.g. float('-inf') for a maximum"
 
 
 class BlockPtrIndexingUnavailable(BaseWarning):
-    """Block pointers were asked for and are not available."""
-
     message = 'indexing="block_ptr" is not available here: pointers are used instead'
 
 
@@ -85,14 +73,10 @@ class ProcessGroupNameNotFound(BaseWarning):
 
 
 class NoAOTHeuristicWarning(BaseWarning):
-    """An ahead-of-time kernel without a heuristic for this device."""
-
     message = "kernel `{function}` has no heuristic file for {device}: the default config is used"
 
 
 class ConfigReplaced(BaseWarning):
-    """A default config that does not build."""
-
     message = "the default config does not build, the next one is used: {problem}"
     found = "failed: {failed}\nused: {used}"
     fix = "pass config=..., or let kernel.autotune(args) find one"
@@ -106,8 +90,6 @@ class TuningFailed(BaseWarning):
 
 
 class StoredConfigUnusable(BaseWarning):
-    """A stored winner that the kernel does not take any more."""
-
     message = "the stored config of kernel `{function}` is not used: {problem}"
 
 

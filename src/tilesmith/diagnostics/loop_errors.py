@@ -6,54 +6,40 @@ from tilesmith.diagnostics.catalogue import BaseError, TorchOpTracingError, Type
 
 
 class NoDeviceLoopsInKernel(BaseError):
-    """The function has no device loop."""
-
     message = "kernel `{function}` has no device loop"
     expected = "a top-level loop such as `for tile in hl.tile(x.size(0)):`"
     fix = "put the computation in such a loop, or remove the kernel decorator"
 
 
 class EmptyDeviceLoopAfterDCE(BaseError):
-    """A device loop that changes nothing."""
-
     message = "this device loop has no effect: nothing in it writes to a tensor"
     fix = "store the result: out[tile] = value"
 
 
 class NestedGridLoop(BaseError):
-    """An outermost device loop inside other host code."""
-
     message = "a device loop stands inside a host `{statement}`"
     expected = "device loops directly in the function body"
     fix = "split the kernel in two and call them from a function that holds the `{statement}`"
 
 
 class TopLevelStatementBetweenLoops(BaseError):
-    """A host statement between two device loops."""
-
     message = "a host statement stands between two device loops"
     note = "all device loops of a kernel run in one launch; host code cannot run in the middle"
     fix = "move it before the first loop or after the last, or split the kernel in two"
 
 
 class LoopDependencyError(BaseError):
-    """Top-level loops depend on each other through a tensor."""
-
     message = "this device loop uses `{tensor}`, which an earlier device loop writes"
     note = "the programs of both loops run at the same time"
     fix = "put hl.barrier() between the loops, or split the kernel in two"
 
 
 class DeviceLoopElseBlock(BaseError):
-    """``else`` on a device loop."""
-
     message = "a device loop cannot have an `else` block"
     fix = "put the code after the loop: without `break` it always runs"
 
 
 class LoopFunctionNotInFor(BaseError):
-    """A loop function used elsewhere than as the iterator of a ``for``."""
-
     message = "{function} is not the iterator of a `for` statement of the kernel"
     expected = "for i in {function}(...):"
     note = "helpers and comprehensions are plain Python, run once at compile time"
@@ -61,8 +47,6 @@ class LoopFunctionNotInFor(BaseError):
 
 
 class InvalidDeviceForLoop(BaseError):
-    """A device ``for`` over something that is not a loop."""
-
     message = "device code cannot loop over {iterable}"
     expected = "hl.tile, hl.grid, range, hl.static_range, or a list or tuple known at compile time"
 
@@ -75,8 +59,6 @@ class StaticLoopTooLong(TypeInferenceError):
 
 
 class StaticRangeBound(TypeInferenceError):
-    """``hl.static_range`` with a bound that is not a constant."""
-
     message = "the bounds of hl.static_range must be known at compile time"
     fix = (
         "annotate the argument with hl.constexpr, use hl.specialize on the host, or loop by hl.grid"
@@ -84,15 +66,11 @@ class StaticRangeBound(TypeInferenceError):
 
 
 class InvalidTileRange(BaseError):
-    """A tile range that ends before it begins."""
-
     message = "the range of the tile ends before it begins: [{begin}, {end})"
     fix = "swap the bounds: hl.tile(begin, end)"
 
 
 class TileOfTile(BaseError):
-    """A tile as a tile bound."""
-
     message = "a tile cannot be the bound of a tile loop"
     fix = "loop over its range: hl.tile(tile.begin, tile.end)"
 
@@ -105,8 +83,6 @@ class IncorrectTileUsage(BaseError):
 
 
 class TileArithmetic(TorchOpTracingError, IncorrectTileUsage):
-    """An operator that tiles do not have."""
-
     message = "`{form}` has no meaning: a tile is an index or a size, not a number"
     expected = "`tile + integer`, which is all the arithmetic of tiles"
     note = ""
@@ -114,22 +90,16 @@ class TileArithmetic(TorchOpTracingError, IncorrectTileUsage):
 
 
 class InvalidBlockSize(IncorrectTileUsage):
-    """A fixed block size that is not a power of two."""
-
     message = "block_size must be a power of two"
     fix = "use the next power of two: tiles past the end are masked"
 
 
 class FailedToUnpackTile(BaseError):
-    """A scalar tile unpacked into several names."""
-
     message = "one tile cannot be unpacked into {count} names"
     fix = "give the loop one size per name, e.g. `for t, u in hl.tile([m, n]):`"
 
 
 class NestedDeviceLoopsConflict(BaseError):
-    """Two live loops over one registered block size."""
-
     message = "block size `{block}` is already used by an enclosing loop"
     fix = "register a block size for each of the nested loops"
 
@@ -142,52 +112,38 @@ class InvalidJaggedTileUsage(BaseError):
 
 
 class BarrierOnlyAllowedAtTopLevel(BaseError):
-    """A barrier that is not between top-level loops."""
-
     message = "hl.barrier() does not stand between two device loops"
     expected = "hl.barrier() directly in the function body, between two device loops"
 
 
 class BarrierRequiresPersistent(BaseError):
-    """A barrier with program ids that are not persistent."""
-
     message = 'a kernel with hl.barrier() cannot run with pid_type="{pid_type}"'
     note = "a barrier waits for all programs, so all of them must be resident at once"
     fix = 'use pid_type="persistent_blocked", or leave pid_type out'
 
 
 class ControlFlowTensorMismatch(BaseError):
-    """A tensor changes its type across a loop or a branch."""
-
     message = "`{name}` changes from {before} to {after}"
     expected = "one dtype and one shape before and after each turn, and in both branches"
     fix = "convert it back, e.g. `{name} = (...).to(dtype)`, or start with the dtype it ends with"
 
 
 class CantCombineTypesInControlFlow(BaseError):
-    """A name has values of different kinds where control flow meets."""
-
     message = "`{name}` is {before} on one path and {after} on the other"
     expected = "one kind of value on both paths: which path is taken is known only at run time"
 
 
 class NumberChangedInControlFlow(CantCombineTypesInControlFlow):
-    """A Python number becomes something of another kind in a runtime loop or branch."""
-
     message = "the Python number `{name}` is {before}, and {after} after a runtime loop or `if`"
     expected = "one kind of number on all paths: bool, integer or float"
     fix = "start with a number of the kind it becomes, e.g. `{name} = 0.0` for a float"
 
 
 class MultiElementCondition(TypeInferenceError):
-    """A tensor of several elements as a condition."""
-
     message = "a condition must be one value, not {shape}"
     fix = "reduce it, e.g. `condition.any()`, or choose per element: torch.where(condition, a, b)"
 
 
 class LogicalOperatorOnTensor(TypeInferenceError):
-    """``and``, ``or`` or ``not`` on a tensor of several elements."""
-
     message = "`{operator}` does not work element by element; the operand has shape {shape}"
     fix = "use & for `and`, | for `or`, ~ for `not`, with parentheses around comparisons"

@@ -15,8 +15,6 @@ class ShapeMismatch(BaseError):
 
 
 class DotShapeMismatch(ShapeMismatch, ValueError):
-    """The contracted dimensions of a matrix product differ."""
-
     message = "cannot multiply a matrix {left} by {right}"
     expected = "[m, k] times [k, n], with k the same axis"
     note = ""
@@ -24,8 +22,6 @@ class DotShapeMismatch(ShapeMismatch, ValueError):
 
 
 class DotBatchDimensionMismatch(BaseError):
-    """Batch dimensions that differ, neither being 1."""
-
     message = "batch dimensions of the product differ: {left} and {right}"
     expected = "the same batch axis in both operands, or size 1 in one"
 
@@ -45,30 +41,22 @@ class ReductionOnNonTile(BaseError):
 
 
 class InvalidReductionDim(BaseError):
-    """``dim`` of a reduction is not an integer."""
-
     message = "{operation}: dim={dim} is not a dimension known at compile time"
     expected = "an integer, or a tuple of integers"
 
 
 class ReductionDimInvalidForShape(InvalidReductionDim):
-    """``dim`` of a reduction is out of range."""
-
     message = "{operation}: dim={dim} is out of range for a value of shape {shape}"
     expected = "dimensions counted from 0, or backwards from -1"
 
 
 class EmptyReduction(InvalidReductionDim, IndexError):
-    """An extreme element of none."""
-
     message = "{operation} of no elements: dimension {dim} of a value of shape {shape} is empty"
     expected = "a dimension with elements, as torch demands of {operation}"
     fix = "return from host code before the loop where the size is 0"
 
 
 class MultipleReductionDims(BaseError):
-    """One reduction over several axes."""
-
     message = "{operation} over several dimensions at once: dim={dim}"
     fix = "reduce them one after the other, e.g. v.sum(-1).sum(-1)"
 
@@ -100,36 +88,26 @@ class UnsupportedTorchArgument(InductorLoweringError, BackendUnsupported, NotImp
 
 
 class UnsupportedSplitOperation(BaseError):
-    """torch.split and its kin on device values."""
-
     message = "{function} is not supported on device values"
     fix = "load the parts separately, or use hl.split on a last dimension of size 2"
 
 
 class UnsupportedIndexRemapping(BaseError):
-    """An operation that moves elements to other positions."""
-
     message = "{function} moves elements between positions, which device values cannot do"
     fix = "load in the order you need, e.g. x[n - 1 - tile.index]"
 
 
 class ShapeSpecializingAllocation(BaseError):
-    """A runtime size as a dimension of a device value."""
-
     message = "`{size}` is known only at run time and cannot be a dimension of a device value"
     fix = "use a tile as the size, or fix it on the host: `{size} = hl.specialize({size})`"
 
 
 class ShapeSpecializingCall(BaseError):
-    """An operation that needs a size known at compile time."""
-
     message = "{value} must be known at compile time, but is a runtime value"
     fix = "use a tile as the size, or fix it on the host with hl.specialize"
 
 
 class NotAllowedInHelperFunction(BaseError):
-    """A combine function with more than pointwise operations."""
-
     message = "{operation} is not allowed in the combine function of {function}"
     expected = "pointwise operations on the two arguments"
 
@@ -149,29 +127,21 @@ class InvalidArgumentKind(InvalidAPIUsage, TypeError):
 
 
 class AutodiffKernelNotCalled(BaseError):
-    """Backward was asked for before the kernel ran forward."""
-
     message = "kernel `{function}` has not run forward yet"
     fix = "call `{function}` once before asking for its gradients"
 
 
 class AutodiffNotSupported(BaseError):
-    """Backward was asked for a kernel that has no automatic one."""
-
     message = "kernel `{function}` cannot be differentiated: {reason}"
     fix = "write the backward kernel, and join both in a torch.autograd.Function"
 
 
 class RankMismatch(BaseError):
-    """A tensor is indexed with the wrong number of indices."""
-
     message = "`{tensor}` has rank {rank}, but {given} indices are given"
     fix = "give one index per dimension; `:` takes a whole dimension, None adds one"
 
 
 class StoredRankMismatch(RankMismatch):
-    """The rank of a stored value is not that of the place."""
-
     message = "a value of rank {given} is stored into `{tensor}` at an index of rank {rank}"
     fix = "add dimensions with value[:, None], or reduce the value first"
 
@@ -184,15 +154,11 @@ class InvalidIndexingType(BaseError):
 
 
 class OverpackedTile(BaseError):
-    """A tuple of tiles in one index position."""
-
     message = "a tuple of tiles is used as one index of several"
     fix = "unpack it in the loop: `for t, u in hl.tile([m, n]):`, then x[t, u, 0]"
 
 
 class DataDependentOutputShapeNotSupported(BaseError):
-    """An operation whose result shape depends on the data."""
-
     message = "the result shape of {operation} depends on the data"
     fix = (
         "keep all elements and mask: torch.where(mask, value, 0), or hl.load(x, index, extra_mask)"
@@ -200,50 +166,36 @@ class DataDependentOutputShapeNotSupported(BaseError):
 
 
 class InvalidSliceStep(BaseError):
-    """A slice step of zero or less."""
-
     message = "slice step {step} is not positive"
     fix = "index with a computed position instead, e.g. x[n - 1 - tile.index]"
 
 
 class TensorSliceBound(BaseError):
-    """A tensor as a slice bound."""
-
     message = "the bounds of the slice are runtime values, so its length is unknown"
     expected = "bounds known at compile time, or a length of one block: x[s : s + t.block_size]"
     fix = "loop over the range: for t in hl.tile(begin, end)"
 
 
 class NonTensorSubscriptAssign(BaseError):
-    """A subscript store whose target is not a tensor."""
-
     message = "`{target}` is {kind}: only elements of tensors can be assigned in device code"
 
 
 class RequiresTensorInAssignment(BaseError):
-    """A stored value that is no tensor and no number."""
-
     message = "{kind} cannot be stored into `{tensor}`"
     expected = "a tensor, a number or a bool"
 
 
 class AtomicOnDeviceTensor(BaseError):
-    """The target of an atomic is a device value."""
-
     message = "{function} needs a tensor in memory; `{target}` is a device value"
     fix = "allocate a tensor on the host, before the device loop, and pass that"
 
 
 class IndexOffsetOutOfRangeForInt32(BaseError):
-    """The largest offset into a tensor does not fit int32."""
-
     message = "elements of `{tensor}` lie at offsets up to {offset}, past the range of int32"
     fix = "leave index_dtype unset, or set index_dtype=torch.int64"
 
 
 class InputTensorNumelExceedsIndexType(BaseError):
-    """A tensor too large for the index dtype asked for."""
-
     message = "`{tensor}` is too large for index_dtype={index_dtype}"
     fix = "leave index_dtype unset, or set index_dtype=torch.int64"
 
@@ -256,29 +208,21 @@ class StackTensorcOnHost(BaseError):
 
 
 class StackTensorDevPtrOnHost(BaseError):
-    """The pointers of a stack tensor were not loaded."""
-
     message = "the pointers given to hl.stacktensor_like are the host tensor `{tensor}`"
     fix = "load them with a tile: {tensor}[tile]"
 
 
 class StackTensorDevPtrDtype(BaseError):
-    """The pointers of a stack tensor have another dtype than uint64."""
-
     message = "the pointers given to hl.stacktensor_like have dtype {dtype}"
     expected = "torch.uint64"
 
 
 class StackTensorExampleOnDevice(BaseError):
-    """The example of a stack tensor is a device value."""
-
     message = "the example given to hl.stacktensor_like is a device value"
     expected = "a host tensor, whose dtype, shape and strides the stacked tensors share"
 
 
 class IndexOutOfRange(BaseError):
-    """A constant index outside the tensor."""
-
     message = "index {index} is out of bounds for dimension {dim} of `{tensor}`, of size {size}"
     expected = "an index from 0, or backwards from -1"
 
@@ -309,8 +253,6 @@ class RaceDetected(BaseError):
 
 
 class DuplicateStoreIndicesError(BaseError):
-    """One store writes one element twice."""
-
     message = "one store into `{tensor}` writes index {index} more than once"
     note = "which of the values stays is not defined"
     fix = "use hl.atomic_add or another atomic, or mask the duplicates with extra_mask"

@@ -53,8 +53,6 @@ class HostAPIOnDevice(NotAllowedOnDevice):
 
 
 class SpecializeOnDevice(HostAPIOnDevice):
-    """``hl.specialize`` in device code."""
-
     message = "hl.specialize works on the host only"
 
 
@@ -79,8 +77,6 @@ class UnsupportedPythonType(BaseError):
 
 
 class AssignmentMultipleTargets(NotAllowedOnDevice):
-    """Chained assignment in device code."""
-
     message = "chained assignment `{targets}` is not allowed in device code"
     fix = "write one assignment per line"
     fixes: Mapping[str, str] = {}
@@ -104,8 +100,6 @@ class StarredArgsNotSupportedOnDevice(InvalidAssignment):
 
 
 class DeviceTensorSubscriptAssignmentNotAllowed(BaseError):
-    """A subscript store into a device value."""
-
     message = "`{name}` is a device value: its elements cannot be assigned"
     expected = "a store into a host tensor, e.g. out[tile] = value"
     fix = "make a new value: `{name} = torch.where(condition, new, {name})`"
@@ -128,16 +122,12 @@ class UsedBeforeAssignment(UndefinedVariable):
 
 
 class UnboundAfterLoop(UndefinedVariable):
-    """A name first bound in a device loop is used after it."""
-
     message = "`{name}` is first bound inside the loop and does not outlive it"
     note = "the loop may run zero times, and then `{name}` would have no value"
     fix = "give `{name}` a value before the loop, e.g. with hl.zeros or hl.full"
 
 
 class CrossRootDeviceValue(BaseError):
-    """A device value is used where it does not exist: in another loop or branch."""
-
     message = "`{name}` has no value here: the loop or branch that made it has ended"
     found = "made in the loop or branch at {place}"
     fix = "give `{name}` a value before that loop or branch; between top-level loops, use a tensor"
@@ -153,16 +143,12 @@ class UnboundInBranch(CrossRootDeviceValue):
 
 
 class CannotModifyHostVariableOnDevice(BaseError):
-    """Device code rebinds a host name."""
-
     message = "host variable `{name}` cannot be rebound in device code"
     note = "many programs run the loop body at once; there is one `{name}` on the host"
     fix = "use another name in the loop; to change a tensor's elements write `{name}[tile] = ...`"
 
 
 class CannotReadDeviceVariableOnHost(BaseError):
-    """Host code after a device loop uses a device local."""
-
     message = "`{name}` is a device variable and cannot be read on the host"
     note = "each program of the device loop has its own `{name}`, gone when the loop ends"
     fix = "allocate a tensor before the loop, store `{name}` into it, and read that"
@@ -176,8 +162,6 @@ class CantReadOnDevice(BaseError):
 
 
 class HostTensorDirectUsage(BaseError):
-    """A host tensor used as a value in device code."""
-
     message = "host tensor `{name}` is used as a value in device code"
     expected = "a load of some of its elements, e.g. {name}[tile]"
     found = "use in {use}"
@@ -185,8 +169,6 @@ class HostTensorDirectUsage(BaseError):
 
 
 class HostTensorAsCondition(HostTensorDirectUsage):
-    """A host tensor tested for truth."""
-
     message = "host tensor `{name}` is used as a condition in device code"
     expected = ""
     found = ""
@@ -202,8 +184,6 @@ class ClosureMutation(BaseError):
 
 
 class GlobalMutation(BaseError):
-    """A kernel or helper writes a global."""
-
     message = "global `{name}` is written in a kernel"
     note = "device code is run once, at compile time: the change would not happen on each call"
     fix = "store into a tensor argument, or return the value"
@@ -227,20 +207,14 @@ class InvalidSequenceSubscription(BaseError):
 
 
 class FailedToUnpackTupleAssign(BaseError):
-    """The number of names and values differs."""
-
     message = "cannot unpack {given} values into {needed} names"
 
 
 class TracedArgNotSupported(BaseError):
-    """A language function got an argument of a type that it does not take."""
-
     message = "{function} does not take {kind} as `{argument}`"
 
 
 class RecursiveHelper(TorchOpTracingError):
-    """A helper calls itself without end."""
-
     message = "helper `{function}` calls itself without end while the kernel is traced"
     note = "helpers run at compile time: a recursion must end on a value known then"
     fix = "use a loop, or a recursion depth that is a constant"

@@ -6,6 +6,8 @@ shadow of one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from tilesmith.interpreter.affine_tile import AffineTile
@@ -76,28 +78,26 @@ def _term(tile: AffineTile | int, rank: int) -> tuple[int, int | None, int]:
     return tile.start, tile.axis + rank - len(tile.shape), tile.step
 
 
+@dataclass(eq=False, slots=True)
 class RowSelection:
     """A gather where a list along an axis of its own indexes one dimension; the others are slices.
 
     ``whole`` is the slice with all of that dimension along the axis. torch copies whole rows then.
     """
 
-    __slots__ = ("_axis", "_index", "_whole")
-
-    def __init__(self, whole: SliceAccess, axis: int, index: torch.Tensor) -> None:
-        self._whole = whole
-        self._axis = axis
-        self._index = index
+    whole: SliceAccess
+    axis: int
+    index: torch.Tensor
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """The accessed elements; never a view."""
-        source = as_movable(self._whole.view(tensor))
-        return source.index_select(self._axis, self._index).view(tensor.dtype)
+        source = as_movable(self.whole.view(tensor))
+        return source.index_select(self.axis, self.index).view(tensor.dtype)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Replace the accessed elements."""
-        target = as_movable(self._whole.view(tensor))
-        target.index_copy_(self._axis, self._index, as_movable(value))
+        target = as_movable(self.whole.view(tensor))
+        target.index_copy_(self.axis, self.index, as_movable(value))
 
 
 def find_row_selection(
@@ -123,37 +123,29 @@ def find_row_selection(
     return RowSelection(whole, axis, index.reshape(-1).to(torch.int64))
 
 
+@dataclass(eq=False, slots=True)
 class GatherAccess:
     """Index tensors, one for each tensor dimension, that broadcast to the accessed shape.
 
     Indices of masked-off lanes must be valid all the same: such lanes are read but not used.
     """
 
-    __slots__ = ("_indices", "_rows", "lengths", "mask")
-
-    def __init__(
-        self,
-        indices: tuple[torch.Tensor, ...],
-        lengths: tuple[int, ...],
-        mask: torch.Tensor | None,
-        rows: RowSelection | None = None,
-    ) -> None:
-        self.lengths = lengths
-        self.mask = mask
-        self._indices = indices
-        self._rows = rows
+    indices: tuple[torch.Tensor, ...]
+    lengths: tuple[int, ...]
+    mask: torch.Tensor | None
+    rows: RowSelection | None = None
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """The accessed elements, masked-off ones as 0; never a view."""
-        if self._rows is not None:
-            return self._rows.read(tensor)
-        found = as_movable(tensor)[self._indices].expand(self.lengths).view(tensor.dtype)
+        if self.rows is not None:
+            return self.rows.read(tensor)
+        found = as_movable(tensor)[self.indices].expand(self.lengths).view(tensor.dtype)
         return found if self.mask is None else _masked(found, self.mask)
 
     def write(self, tensor: torch.Tensor, value: torch.Tensor, *, accumulate: bool = False) -> None:
         """Replace the accessed elements, or add to them one after the other."""
-        if self._rows is not None and not accumulate:
-            self._rows.write(tensor, value)
+        if self.rows is not None and not accumulate:
+            self.rows.write(tensor, value)
             return
         target, value = as_movable(tensor), as_movable(value.expand(self.lengths))
         value = value.reshape(-1) if self.mask is None else value[self.mask]
@@ -161,7 +153,7 @@ class GatherAccess:
 
     def lanes(self) -> tuple[torch.Tensor, ...]:
         """The index of every lane that is not masked off, as flat tensors."""
-        full = [index.expand(self.lengths) for index in self._indices]
+        full = [index.expand(self.lengths) for index in self.indices]
         if self.mask is None:
             return tuple(index.reshape(-1) for index in full)
         return tuple(index[self.mask] for index in full)

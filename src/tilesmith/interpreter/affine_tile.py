@@ -5,25 +5,23 @@ Tile indices are such tiles, and accesses through them become slices instead of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 
 from tilesmith.dtypes import DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 
 
+@dataclass(eq=False, slots=True)
 class AffineTile:
     """Element ``p`` is ``start + step * p[axis]``; the same everywhere when ``axis`` is None."""
 
-    __slots__ = ("_tensor", "axis", "shape", "start", "step")
-
-    def __init__(
-        self, shape: tuple[int, ...], start: int, axis: int | None = None, step: int = 1
-    ) -> None:
-        self.shape = shape
-        self.start = start
-        self.axis = axis
-        self.step = step
-        self._tensor: torch.Tensor | None = None
+    shape: tuple[int, ...]
+    start: int
+    axis: int | None = None
+    step: int = 1
+    _tensor: torch.Tensor | None = field(default=None, init=False)
 
     @property
     def last(self) -> int:
@@ -73,14 +71,11 @@ class AffineTile:
 
 def combine(fn: str, lhs: AffineTile, rhs: AffineTile, dtype: DType) -> AffineTile | None:
     """``fn`` of two tiles of one shape where that is affine and does not overflow, else None."""
-    if fn == "add":
-        result = _add(lhs, rhs, 1)
-    elif fn == "sub":
-        result = _add(lhs, rhs, -1)
+    result = None
+    if fn in ("add", "sub"):
+        result = _add(lhs, rhs, 1 if fn == "add" else -1)
     elif fn == "mul":
         result = _scale(lhs, rhs) if rhs.axis is None else _scale(rhs, lhs)
-    else:
-        return None
     return result if result is not None and result.fits(dtype) else None
 
 

@@ -21,7 +21,7 @@ from tilesmith.interpreter.access import SliceAccess
 from tilesmith.interpreter.affine_tile import AffineTile
 from tilesmith.interpreter.frame import Evaluators, Frame, Tile, length_of
 from tilesmith.interpreter.prepare import GridStep, LoopPlan
-from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.types import Dim, TileType, Value
 
 
@@ -34,10 +34,11 @@ class _Program:
     values: dict[Value, Any]
 
 
-def run_in_steps(op: Grid, tiles: Iterable[tuple[int, ...]], frame: Frame) -> None:
-    """Run all programs of a grid; ``tiles`` goes to the tiles of each for the first step."""
+def evaluate_grid(op: Grid, frame: Frame) -> None:
+    """Run the programs one after the other, in steps; the first axis varies slowest."""
     first, *later = frame.prepared.steps[op]
     outer = {block: frame.extents[block] for block in op.blocks if block}
+    tiles = _tiles(op, [1] * op.blocks.count(""), frame)
     programs = [_run_step(first, starts, outer, frame) for starts in tiles]
     _end_step(first, programs, frame)
     for step in later:
@@ -115,27 +116,6 @@ def _check_arrivals(barrier: GroupBarrier, starts: tuple[int, ...], frame: Frame
     )
 
 
-def evaluate_grid(op: Grid, frame: Frame) -> None:
-    """Run the programs one after the other; the first axis varies slowest."""
-    programs = _tiles(op, [1] * op.blocks.count(""), frame)
-    if op in frame.prepared.steps:
-        run_in_steps(op, programs, frame)
-        return
-    for starts in programs:
-        frame.program = starts
-        if frame.races is not None:
-            frame.races.begin_program(starts)
-        frame.run(op.body)
-    if frame.races is not None:
-        frame.races.end_grid()
-
-
-def evaluate_grid_barrier(op: GridBarrier, frame: Frame) -> None:
-    """Nothing to wait for; what follows does not race with what went before."""
-    if frame.races is not None:
-        frame.races.barrier()
-
-
 def evaluate_loop(op: Loop, frame: Frame) -> None:
     """Run the iterations in ascending order, carrying values."""
     plan = frame.prepared.loops[op]
@@ -204,7 +184,7 @@ def _order(op: Grid | Loop, ranges: list[range], frame: Frame) -> Iterator[tuple
     if isinstance(op, Loop):
         return frame.sampling.watch(product(*ranges))
     # Programs that wait for each other are run all or not at all.
-    is_whole = op in frame.prepared.steps
+    is_whole = len(frame.prepared.steps[op]) > 1
     return frame.sampling.watch(frame.sampling.starts(ranges, is_whole=is_whole))
 
 
@@ -243,12 +223,10 @@ def _enter_iteration(op: Loop, plan: LoopPlan, state: list[Tile], frame: Frame) 
 
 def _carry_on(op: Loop, plan: LoopPlan, state: list[Tile], frame: Frame) -> list[Tile]:
     """The state after an iteration: lanes that were not valid in it keep their content."""
-
-    def carried(value: Value, old: Tile, is_own: bool) -> Tile:
-        new = frame.values[value]
-        return paste(old, new, value.tile, frame) if is_own else new
-
-    return [carried(*item) for item in zip(plan.yielded, state, plan.has_own_axis)]
+    return [
+        paste(old, frame.values[value], value.tile, frame) if is_own else frame.values[value]
+        for value, old, is_own in zip(op.body.yielded, state, plan.has_own_axis)
+    ]
 
 
 def fit(tile: Tile, tile_type: TileType, frame: Frame) -> Tile:
@@ -312,7 +290,6 @@ def _fit_length(tile: torch.Tensor, axis: int, length: int) -> torch.Tensor:
 
 EVALUATORS: Evaluators = {
     Grid: evaluate_grid,
-    GridBarrier: evaluate_grid_barrier,
     GroupBarrier: evaluate_group_barrier,
     Loop: evaluate_loop,
     While: evaluate_while,

@@ -10,7 +10,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.frame import Evaluators, Frame
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
-from tilesmith.ir.types import TensorType, Value
+from tilesmith.ir.types import TensorType
 
 _FIX = (
     'move the arguments to a GPU (backend="triton"), or write it with torch operations,\n'
@@ -20,7 +20,8 @@ _FIX = (
 
 def evaluate_print(op: Print, frame: Frame) -> None:
     """One line (or block of lines) with where the program begins, and the valid lanes."""
-    shown = ", ".join(_text(value, frame) for value in op.values)
+    tensors = map(frame.tensor, op.values)
+    shown = ", ".join(str(x if x.dim() else x.item()) for x in tensors)
     colon = ": " if op.prefix and shown else ""
     sys.stdout.write(f"at {_position(frame)} {op.prefix}{colon}{shown}\n")
 
@@ -29,14 +30,10 @@ def _position(frame: Frame) -> str:
     return f"({', '.join(map(str, frame.program))})"
 
 
-def _text(value: Value, frame: Frame) -> str:
-    tensor = frame.tensor(value)
-    return str(tensor.tolist()) if not tensor.dim() else str(tensor)
-
-
 def evaluate_breakpoint(op: Breakpoint, frame: Frame) -> None:
     """Call the debugger from a frame at the user's line, with the values as its variables."""
-    values = [_tensor(value, frame) for value in op.values]
+    kinds = ((value, isinstance(value.type, TensorType)) for value in op.values)
+    values = [frame.values[v] if is_tensor else frame.tensor(v) for v, is_tensor in kinds]
     _stop_at(op.loc, op.names)(*values)
 
 
@@ -48,11 +45,6 @@ def evaluate_assert(op: Assert, frame: Frame) -> None:
             program=_position(frame),
             loc=op.loc,
         )
-
-
-def _tensor(value: Value, frame: Frame) -> Any:
-    is_tensor = isinstance(value.type, TensorType)
-    return frame.values[value] if is_tensor else frame.tensor(value)
 
 
 def _stop_at(loc: SourceLocation, names: tuple[str, ...]) -> FunctionType:

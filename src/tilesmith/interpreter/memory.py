@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from tilesmith.exc import (
-    BackendUnsupported,
-    DuplicateStoreIndicesError,
-    OutOfBoundsAccess,
-)
+from tilesmith.exc import BackendUnsupported, DuplicateStoreIndicesError, OutOfBoundsAccess
 from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
 from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
+from tilesmith.ir.ops.control_flow import GridBarrier
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Shape
 
@@ -52,23 +49,18 @@ def evaluate_store(op: Store, frame: Frame) -> None:
     if access is None:
         return
     if frame.races is not None:
-        _check_duplicates(op, tensor, access)
+        # Lanes of one store have no order: the last one to write an element may be any.
+        index = access.find_duplicate(tensor) if isinstance(access, GatherAccess) else None
+        if index is not None:
+            place = str(index).replace(",)", ")")
+            raise DuplicateStoreIndicesError(tensor=op.tensor.name, index=place, loc=op.loc)
         frame.races.write(op, tensor, access)
     if frame.sampling is not None:
         frame.sampling.note_write(tensor, access)
     access.write(tensor, frame.tensor(op.value))
 
 
-def _check_duplicates(op: Store, tensor: torch.Tensor, access: Access) -> None:
-    """Lanes of one store have no order: the last one to write an element may be any."""
-    index = access.find_duplicate(tensor) if isinstance(access, GatherAccess) else None
-    if index is not None:
-        raise DuplicateStoreIndicesError(
-            tensor=op.tensor.name, index=str(index).replace(",)", ")"), loc=op.loc
-        )
-
-
-def evaluate_program_barrier(op: ProgramBarrier, frame: Frame) -> None:
+def evaluate_barrier(op: ProgramBarrier | GridBarrier, frame: Frame) -> None:
     """Ops run in order, so only the race detector cares: between grids it orders programs."""
     if frame.races is not None:
         frame.races.barrier()
@@ -115,11 +107,9 @@ def _resolve_gather(
 
 
 def _check_bounds(op: AccessOp, dimension: int, index: torch.Tensor, frame: Frame) -> None:
-    lowest, highest = (int(bound) for bound in torch.aminmax(index))
-    if lowest < 0:
-        raise _out_of_bounds(op, frame, dimension, lowest)
-    if highest >= frame.values[op.tensor].shape[dimension]:
-        raise _out_of_bounds(op, frame, dimension, highest)
+    for bound in map(int, torch.aminmax(index)):
+        if not 0 <= bound < frame.values[op.tensor].shape[dimension]:
+            raise _out_of_bounds(op, frame, dimension, bound)
 
 
 def _out_of_bounds(op: AccessOp, frame: Frame, dimension: int, index: int) -> OutOfBoundsAccess:
@@ -228,18 +218,8 @@ def _accesses_elsewhere(
         tiles = (frame.tensor(index).to(torch.int64) for index in op.indices)
         indices = [torch.where(mask, tile, 0) for tile in tiles]
         for dimension, index in enumerate(indices):
-            _check_bounds_elsewhere(op, dimension, index, example.shape[dimension])
+            _check_bounds(op, dimension, index, frame)
         yield _tensor_at(address, example), GatherAccess(tuple(indices), lengths, mask)
-
-
-def _check_bounds_elsewhere(
-    op: Load | Store, dimension: int, index: torch.Tensor, size: int
-) -> None:
-    for bound in map(int, torch.aminmax(index)):
-        if not 0 <= bound < size:
-            raise OutOfBoundsAccess(
-                tensor=op.tensor.name, dim=dimension, index=bound, size=size, loc=op.loc
-            )
 
 
 def _tensor_at(address: int, example: torch.Tensor) -> torch.Tensor:
@@ -255,5 +235,6 @@ EVALUATORS: Evaluators = {
     Load: evaluate_load,
     Store: evaluate_store,
     Atomic: evaluate_atomic,
-    ProgramBarrier: evaluate_program_barrier,
+    ProgramBarrier: evaluate_barrier,
+    GridBarrier: evaluate_barrier,
 }

@@ -10,8 +10,15 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
 from tilesmith.ir.ops.memory import Atomic, Store
-from tilesmith.ir.traversal import count_uses, walk, walk_function
-from tilesmith.ir.types import TensorType, TileType, Value
+from tilesmith.ir.traversal import (
+    bound_blocks,
+    count_uses,
+    value_symbols,
+    values_defined_in,
+    values_used_by,
+    walk_function,
+)
+from tilesmith.ir.types import TensorType, Value
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,6 @@ class LoopPlan:
     """Values from outside the loop that have one of its blocks as an axis."""
     has_own_axis: tuple[bool, ...]
     """For each carried value, whether it has one of the loop's blocks as an axis."""
-    yielded: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class PreparedFunction:
     function: Function
     loops: dict[Operation, LoopPlan]
     steps: dict[Operation, tuple[GridStep, ...]]
-    """Of grids in which programs wait for each other."""
+    """Of grids: one, and one more for each barrier at which programs wait for each other."""
     stored: frozenset[Value]
     """Tensor parameters written by the function."""
     used: frozenset[Value]
@@ -59,7 +65,7 @@ def prepare_function(function: Function) -> PreparedFunction:
     return PreparedFunction(
         function,
         {op: _plan_loop(op) for op in ops if isinstance(op, Loop)},
-        {op: _plan_steps(op) for op in function.body.ops if _has_group_barriers(op)},
+        {op: _plan_steps(op) for op in function.body.ops if isinstance(op, Grid)},
         _stored(function, ops),
         frozenset(count_uses(function.body)),
     )
@@ -74,12 +80,8 @@ def _stored(function: Function, ops: list[Operation]) -> frozenset[Value]:
     return counted | frozenset(op.tensor for op in ops if isinstance(op, (Store, Atomic)))
 
 
-def _has_group_barriers(op: Operation) -> bool:
-    return isinstance(op, Grid) and any(isinstance(o, GroupBarrier) for o in op.body.ops)
-
-
-def _plan_steps(grid: Operation) -> tuple[GridStep, ...]:
-    (body,) = grid.regions()
+def _plan_steps(grid: Grid) -> tuple[GridStep, ...]:
+    body = grid.body
     ends = [i for i, op in enumerate(body.ops) if isinstance(op, GroupBarrier)]
     steps: list[GridStep] = []
     begin, defined = 0, list(body.args)
@@ -96,23 +98,10 @@ def _plan_steps(grid: Operation) -> tuple[GridStep, ...]:
 
 
 def _plan_loop(loop: Loop) -> LoopPlan:
-    blocks = {block for block in loop.blocks if block}
-    own = tuple(_has_axis(value, blocks) for value in loop.carried)
-    return LoopPlan(_cropped_values(loop, blocks), own, loop.body.yielded)
+    def has_own_axis(value: Value) -> bool:
+        return not bound_blocks(loop).isdisjoint(value_symbols((value,)))
 
-
-def _cropped_values(loop: Loop, blocks: set[str]) -> tuple[Value, ...]:
-    inside = set(loop.body.args)
-    used: dict[Value, None] = {}
-    for op in walk(loop.body):
-        inside.update(op.results)
-        for region in op.regions():
-            inside.update(region.args)
-        used.update(dict.fromkeys(op.operand_values()))
-    return tuple(value for value in used if value not in inside and _has_axis(value, blocks))
-
-
-def _has_axis(value: Value, blocks: set[str]) -> bool:
-    if not isinstance(value.type, TileType):
-        return False
-    return any(symbol in blocks for dim in value.type.shape for symbol in dim.symbols)
+    inside = set(values_defined_in(loop.body))
+    used = dict.fromkeys(values_used_by(loop.body.ops))
+    cropped = tuple(value for value in used if value not in inside and has_own_axis(value))
+    return LoopPlan(cropped, tuple(map(has_own_axis, loop.carried)))

@@ -133,26 +133,15 @@ class RaceDetector:
             seen = access.read(_like(plane, tensor))
             is_foreign = (seen != _NOBODY) & (seen != me)
             if is_foreign.any():
-                self._report(
-                    op, tensor, access, is_foreign, f"{self._name(seen, is_foreign)} {verb}"
+                number = int(seen[is_foreign][0])
+                is_one = number != _SEVERAL
+                other = _describe(self._programs[number]) if is_one else "another program"
+                own = {Load: "loads", Store: "stores to", Atomic: "updates"}[type(op)]
+                conflict = f"{other} {verb} it and {_describe(self._programs[-1])} {own} it"
+                index = _first_index(tensor, access, is_foreign)
+                raise RaceDetected(
+                    tensor=op.tensor.name, index=index, conflict=conflict, loc=op.loc
                 )
-
-    def _report(
-        self,
-        op: AccessOp,
-        tensor: torch.Tensor,
-        access: Access,
-        is_foreign: torch.Tensor,
-        other: str,
-    ) -> None:
-        index = _first_index(tensor, access, is_foreign)
-        verb = {Load: "loads", Store: "stores to", Atomic: "updates"}[type(op)]
-        conflict = f"{other} it and {_describe(self._programs[-1])} {verb} it"
-        raise RaceDetected(tensor=op.tensor.name, index=index, conflict=conflict, loc=op.loc)
-
-    def _name(self, seen: torch.Tensor, is_foreign: torch.Tensor) -> str:
-        number = int(seen[is_foreign][0])
-        return "another program" if number == _SEVERAL else _describe(self._programs[number])
 
 
 def _first_index(tensor: torch.Tensor, access: Access, chosen: torch.Tensor) -> tuple[int, ...]:

@@ -152,18 +152,10 @@ class Operation:
     def with_operand_list(self, values: Sequence[Value]) -> Self:
         """The same op over other operands, given in the order of ``operand_values``."""
         rest = iter(values)
-        changes: dict[str, Any] = {}
-        for item in self.fields_of(OPERAND):
-            if getattr(self, item.name) is not None:
-                changes[item.name] = next(rest)
-        for item in self.fields_of(OPERANDS):
-            changes[item.name] = tuple(next(rest) for _ in getattr(self, item.name))
-        return replace(self, **changes)
+        return self.with_operands(lambda _: next(rest))
 
     def with_regions(self, new_regions: tuple[Region, ...]) -> Self:
         """The same op with its regions replaced."""
-        if not new_regions:
-            return self
         names = [item.name for item in self.fields_of(REGION)]
         if all(new is getattr(self, name) for name, new in zip(names, new_regions)):
             return self
@@ -228,11 +220,10 @@ def op(
             raise TypeError(f"op {name!r} does not declare its axis roles")
         cls.name, cls.traits, cls.num_results, cls.form = name, traits, num_results, axes
         _check_declaration(cls)
-        roles = (OPERAND, OPERANDS, ATTRIBUTE, REGION)
         # Passes ask for fields of every op they meet: the answer is made once.
         cls._fields_by_role = {
             role: tuple(item for item in fields(cls) if item.metadata.get(ROLE) == role)
-            for role in roles
+            for role in (OPERAND, OPERANDS, ATTRIBUTE, REGION)
         }
         return cls
 

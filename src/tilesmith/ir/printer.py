@@ -1,4 +1,4 @@
-"""IR to text. ``parser.py`` reads it back exactly (locations are comments and are not kept).
+"""IR to text. ``tests/ir/parser.py`` reads it back exactly (but for locations, which are comments).
 
 Attributes equal to their default are left out; variadic operands stand in brackets unless they are
 the only operands.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import fields
+from itertools import count
 from typing import Any
 
 from tilesmith.ir.function import Block, Function
@@ -22,21 +23,16 @@ class _Names:
     def __init__(self) -> None:
         self._names: dict[Value, str] = {}
         self._taken: set[str] = set()
-        self._next = 0
+        self._numbers = count()
 
     def define(self, value: Value) -> str:
-        name = value.name or self._fresh_number()
-        counter = 1
+        name = value.name or str(next(self._numbers))
+        suffixes = count(1)
         while name in self._taken:
-            name = f"{value.name}_{counter}"
-            counter += 1
+            name = f"{value.name}_{next(suffixes)}"
         self._taken.add(name)
         self._names[value] = name
         return f"%{name}"
-
-    def _fresh_number(self) -> str:
-        self._next += 1
-        return str(self._next - 1)
 
     def __getitem__(self, value: Value) -> str:
         """The name of a value; the verifier prints functions that use undefined ones too."""

@@ -179,17 +179,16 @@ class _RuleDriver:
                 raise RuntimeError(f"rewrite rules do not come to an end at {current.name}")
             if isinstance(replacement, Value):
                 self.substitution[current.result] = replacement
-            else:
-                self._redirect(current, replacement[-1])
-                waiting[:0] = replacement
+                continue
+            for before, after in zip(current.results, replacement[-1].results):
+                if before is not after:
+                    self.substitution[before] = after
+            waiting[:0] = replacement
         return finished[0] if finished == [op] else finished
 
     def _match(self, op: Operation) -> Replacement | None:
-        for rule in self._rules:
-            replacement = rule(op, self._definitions.get)
-            if replacement is not None:
-                return replacement
-        return None
+        found = (rule(op, self._definitions.get) for rule in self._rules)
+        return next((replacement for replacement in found if replacement is not None), None)
 
     def _finish(self, op: Operation, finished: list[Operation]) -> None:
         # A replacement made before a later one of the same op may still name a replaced value.
@@ -197,11 +196,6 @@ class _RuleDriver:
         for result in op.results:
             self._definitions[result] = op
         finished.append(op)
-
-    def _redirect(self, old: Operation, new: Operation) -> None:
-        for before, after in zip(old.results, new.results):
-            if before is not after:
-                self.substitution[before] = after
 
 
 def apply_rules(function: Function, rules: Sequence[Rule]) -> Function:

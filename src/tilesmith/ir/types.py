@@ -67,10 +67,7 @@ class Dim:
         """The same product with symbols replaced."""
         result = ONE
         for factor in self.factors:
-            if isinstance(factor, str) and factor in replacements:
-                result = result * replacements[factor]
-            else:
-                result = result * Dim((factor,))
+            result = result * replacements.get(str(factor), Dim((factor,)))
         return result
 
     def __str__(self) -> str:

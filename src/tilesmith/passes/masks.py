@@ -18,21 +18,13 @@ from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.ops.reduction import Reduce, ReduceKind
+from tilesmith.ir.ops.reduction import KINDS_BY_FUNCTION, Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import Definitions, Replacement, apply_rules, bound_blocks, definitions
 from tilesmith.ir.types import Constant, Dim, Shape, Value
 
 _NEVER_PADDED_FROM = 32
 """Backends may pad smaller powers of two where a dot needs more lanes, but no larger ones."""
-
-_ACCUMULATIONS = {
-    "add": ReduceKind.SUM,
-    "mul": ReduceKind.PROD,
-    "maximum": ReduceKind.MAX,
-    "minimum": ReduceKind.MIN,
-}
-"""Functions that leave their other operand as it is when one is the reduction's identity."""
 
 
 def mask_partial_tiles(function: Function) -> Function:
@@ -126,10 +118,11 @@ class _Masking:
         if op.fn == "where":
             # A selection as _keep_invalid_lanes makes it.
             return op.args[2] is old and isinstance(self._defined_by.get(op.args[0]), Mask)
-        if op.fn not in _ACCUMULATIONS or old not in op.args:
+        if op.fn not in KINDS_BY_FUNCTION or old not in op.args:
             return False
+        # What is added to the old value leaves it as it is where it is the reduction's identity.
         added = op.args[1] if op.args[0] is old else op.args[0]
-        neutral = _ACCUMULATIONS[op.fn].identity(added.tile.dtype)
+        neutral = KINDS_BY_FUNCTION[op.fn].identity(added.tile.dtype)
         return not any(self._needs_mask(op, added, axis, neutral) for axis in axes)
 
 

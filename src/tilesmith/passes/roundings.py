@@ -22,6 +22,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.traversal import Definitions, apply_rules, rewrite_function, walk, walk_function
 from tilesmith.ir.types import TileType, Value
+from tilesmith.passes.simplify import is_lossless
 
 _EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)
@@ -88,16 +89,10 @@ def _is_rounding(op: Operation) -> bool:
     if not dtype.is_float or dtype.bits == _WIDEST_BITS:
         return False
     if isinstance(op, Cast):
-        return not op.bitcast and not _holds(dtype, op.x.tile.dtype)
+        return not op.bitcast and not is_lossless(op.x.tile.dtype, dtype)
     if isinstance(op, Elementwise):
         return op.fn not in _EXACT
     return isinstance(op, Dot) or (isinstance(op, (Reduce, Scan)) and op.kind in _SUMS)
-
-
-def _holds(dtype: DType, source: DType) -> bool:
-    """Whether a float type has all values of another type."""
-    is_narrower_range = source.is_float and source.bits == dtype.bits and source != dtype
-    return source.precision <= dtype.precision and not is_narrower_range
 
 
 def _destinations(value: Value, users: Mapping[Value, list[Operation]]) -> tuple[set[Value], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilesmith.analysis.row_products import RowProduct
@@ -17,31 +17,26 @@ from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, TensorType, Type, Value, scalar
 
 
+@dataclass
 class CopiedOps:
     """Ops written again over other tiles. ``values`` maps old values to new ones."""
 
-    def __init__(
-        self,
-        values: dict[Value, Value],
-        retype: Callable[[Value], Type],
-        adapt: Callable[[Operation], Operation],
-    ) -> None:
-        self.values = values
-        self._retype = retype
-        self._adapt = adapt
+    values: dict[Value, Value]
+    retype: Callable[[Value], Type]
+    adapt: Callable[[Operation], Operation]
 
     def write(self, ops: Iterable[Operation]) -> tuple[Operation, ...]:
         """The same ops of new values, each adapted and its results retyped."""
         return tuple(map(self._write, ops))
 
     def _write(self, op: Operation) -> Operation:
-        copy = self._adapt(op).with_operands(lambda value: self.values.get(value, value))
+        copy = self.adapt(op).with_operands(lambda value: self.values.get(value, value))
         inner = [Region(tuple(map(self._define, r.args)), self.write(r.ops)) for r in op.regions()]
         copy = copy.with_regions(tuple(inner))
         return replace(copy, results=tuple(map(self._define, op.results)))
 
     def _define(self, value: Value) -> Value:
-        self.values[value] = value.like(self._retype(value))
+        self.values[value] = value.like(self.retype(value))
         return self.values[value]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant
@@ -140,20 +141,13 @@ def simplify_algebra(function: Function) -> Function:
     return apply_rules(function, RULES)
 
 
-def _is_integer(dtype: DType) -> bool:
-    return dtype.is_integer
+_is_integer: Applies = attrgetter("is_integer")
+_is_float: Applies = attrgetter("is_float")
+_is_bool: Applies = attrgetter("is_bool")
 
 
 def _is_number(dtype: DType) -> bool:
     return not dtype.is_bool
-
-
-def _is_float(dtype: DType) -> bool:
-    return dtype.is_float
-
-
-def _is_bool(dtype: DType) -> bool:
-    return dtype.is_bool
 
 
 def _any(dtype: DType) -> bool:
@@ -195,15 +189,8 @@ def _neutral(fn: str, constant: Constant, applies: Applies) -> Rule:
 
 def _absorbing(fn: str, constant: Constant, result: Constant, applies: Applies) -> Rule:
     """``fn(x, constant) = result``, and ``fn(constant, x) = result`` when commutative."""
-
-    def change(op: Elementwise, defined_by: Definitions) -> Replacement | None:
-        lhs, rhs = op.args
-        matches = _holds(rhs, constant, defined_by) or (
-            op.function.is_commutative and _holds(lhs, constant, defined_by)
-        )
-        return _full(op, result) if matches else None
-
-    return _of(fn, change, applies)
+    beside = _neutral(fn, constant, applies)
+    return lambda op, defined_by: _full(op, result) if beside(op, defined_by) is not None else None
 
 
 def _idempotent(fn: str) -> Rule:

@@ -115,6 +115,13 @@ class _Axes:
         self._append(make(results=(result,), loc=like.loc))
         return result
 
+    def _expanded(self, value: Value, axes: tuple[int, ...]) -> Value:
+        """With ones at these axes of the result."""
+        kept = iter(value.tile.shape)
+        rank = value.tile.rank + len(axes)
+        shape = tuple(ONE if axis in axes else next(kept) for axis in range(rank))
+        return self._insert(value, shape, lambda **fields: ExpandDims(x=value, axes=axes, **fields))
+
     def _cast(self, value: Value, wanted: Value) -> Value:
         if value.tile.dtype == wanted.tile.dtype:
             return value
@@ -138,10 +145,7 @@ class _Axes:
         dropped = self._dropped(target)
         kept = [self._dim(dim) for axis, dim in enumerate(dims) if axis not in dropped]
         axes = tuple(axis for axis, dim in enumerate(kept) if dim.is_one)
-        new = self._get(value)
-        if not axes:
-            return new
-        return self._insert(new, tuple(kept), lambda **f: ExpandDims(x=new, axes=axes, **f))
+        return self._expanded(self._get(value), axes) if axes else self._get(value)
 
     def _drop_ones(self, value: Value, axes: tuple[int, ...]) -> Value:
         if not axes:
@@ -193,12 +197,8 @@ class _Squeezer(_Axes):
                 self._append(Reshape(x=new, results=(final,), loc=op.loc))
 
     def _restored(self, value: Value) -> Value:
-        new = self._get(value)
         axes = self._dropped(value.tile.shape) if isinstance(value.type, TileType) else ()
-        if not axes:
-            return new
-        shape = tuple(map(self._dim, value.tile.shape))
-        return self._insert(new, shape, lambda **fields: ExpandDims(x=new, axes=axes, **fields))
+        return self._expanded(self._get(value), axes) if axes else self._get(value)
 
     def numbered(self, op: Operation) -> None:
         if self._dropped(op.result.tile.shape):
@@ -255,11 +255,8 @@ class _Squeezer(_Axes):
         self._append(Reshape(x=found, results=(final,), loc=op.loc))
 
     def _with_axis(self, value: Value, old: int, new: int) -> Value:
-        squeezed = self._get(value)
-        if old not in self._dropped(value.tile.shape):
-            return squeezed
-        shape = (*squeezed.tile.shape[:new], ONE, *squeezed.tile.shape[new:])
-        return self._insert(squeezed, shape, lambda **f: ExpandDims(x=squeezed, axes=(new,), **f))
+        squeezed, is_gone = self._get(value), old in self._dropped(value.tile.shape)
+        return self._expanded(squeezed, (new,)) if is_gone else squeezed
 
     def along_axis(self, op: Operation) -> None:
         axis = self._renumber(op.form.numbers(op), op.form.numbered(op).tile.shape)
@@ -271,14 +268,13 @@ class _Squeezer(_Axes):
     def access(self, op: Operation) -> None:
         accessed = Accessed.tile(op).tile.shape
         parts = [value for value in op.operand_values() if isinstance(value.type, TileType)]
-        fitted = {part: self._fit_index(part, accessed) for part in parts}
+        # Indices need not have the rank of what they access if they are scalars.
+        fitted = {
+            part: self._fit(part, accessed) if self._get(part).tile.rank else self._get(part)
+            for part in parts
+        }
         current = op.with_operands(lambda value: fitted.get(value, value))
         self._append(replace(current, results=tuple(map(self._squeezed_value, op.results))))
-
-    def _fit_index(self, value: Value, accessed: Shape) -> Value:
-        """Indices need not have the rank of what they access if they are scalars."""
-        new = self._get(value)
-        return self._fit(value, accessed) if new.tile.rank else new
 
     def dot(self, op: Dot) -> None:
         """The batch axis may go; rows, columns and the contracted axis stay as ones."""
@@ -295,11 +291,8 @@ class _Squeezer(_Axes):
 
     def _factor(self, value: Value, op: Dot) -> Value:
         matrix = self._matrix(self._fit_batch(value, op), value)
-        shape = self._matrix_shape(op.result.tile.shape)
-        if matrix.tile.rank == len(shape):
-            return matrix
-        batched = (ONE, *matrix.tile.shape)
-        return self._insert(matrix, batched, lambda **f: ExpandDims(x=matrix, axes=(0,), **f))
+        is_single = matrix.tile.rank < len(self._matrix_shape(op.result.tile.shape))
+        return self._expanded(matrix, (0,)) if is_single else matrix
 
     def _fit_batch(self, value: Value, op: Dot) -> Value:
         if self._drops_ones:
@@ -319,10 +312,7 @@ class _Squeezer(_Axes):
         if not lost:
             return value
         full = value.tile.rank + len(lost)
-        axes = tuple(axis - rank + full for axis in lost)
-        kept = iter(value.tile.shape)
-        shape = tuple(ONE if axis in axes else next(kept) for axis in range(full))
-        return self._insert(value, shape, lambda **fields: ExpandDims(x=value, axes=axes, **fields))
+        return self._expanded(value, tuple(axis - rank + full for axis in lost))
 
 
 FORM_RULES: dict[type[AxisForm], Callable[[_Squeezer, Any], None]] = {

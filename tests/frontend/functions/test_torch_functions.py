@@ -20,14 +20,14 @@ from tests.frontend.functions.composite_calls import (
 from tests.frontend.functions.torch_calls import BINARY, EXACT, TERNARY, UNARY, Call, eager, sample
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith.frontend.functions.elementwise import ELEMENTWISE
-from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE
-from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_FUNCTIONS
+from tilesmith.frontend.functions.pointwise import POINTWISE
+from tilesmith.frontend.functions.special_functions import SPECIAL_FUNCTIONS
 from tilesmith.numerics.tolerance import ulp_distance, ulp_error
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.bool)
 CONFIG = helion.Config(block_sizes=[8])
 CALLS = [*UNARY, *COMPOSITE_UNARY, *BINARY, *COMPOSITE_BINARY, *TERNARY]
-ROWS = {*ELEMENTWISE, *POINTWISE, *FLOAT_PARTS, *SPECIAL_FUNCTIONS, *ACTIVATIONS}
+ROWS = {*ELEMENTWISE, *POINTWISE, *SPECIAL_FUNCTIONS}
 NATIVE_ULP = {"erfc": 2}
 """Bounds of native code that are wider than those of torch's own functions."""
 

@@ -7,6 +7,7 @@ that are plain sums, products and extremes become the ops of ``torch.sum`` and i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tilesmith.diagnostics.kernel_warnings import ReduceIdentityNotGiven
@@ -20,7 +21,8 @@ from tilesmith.frontend.functions.combine_functions import (
     trace_combination,
 )
 from tilesmith.frontend.functions.promotion import compute_dtype
-from tilesmith.frontend.functions.reduction import ValuesAndIndices, resolve_axis
+from tilesmith.frontend.functions.reduction import ValuesAndIndices
+from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
@@ -33,15 +35,23 @@ from tilesmith.frontend.tracing.emission import (
     broadcast_to,
     cast,
     device_value,
+    emit,
     expand_dims,
     full,
     positions_in,
+    select,
 )
 from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
+from tilesmith.ir.ops.reduction import (
+    KINDS_BY_FUNCTION,
+    ReduceKind,
+    ReduceWith,
+    Scan,
+    ScanWith,
+)
 from tilesmith.ir.types import Value
 
 
@@ -53,41 +63,32 @@ def scan(x: TileValue, dim: Any, kind: ReduceKind, *, reverse: bool = False) -> 
     dtype = I32 if x.tile.dtype.is_bool else x.tile.dtype
     wide = cast(x, dtype if is_exact else compute_dtype(dtype))
     wide = reset_lanes(wide, (axis,), kind.identity(wide.tile.dtype))
-    value = current_tracer(kind.value).create(
-        Scan, wide.tile, x=wide.value, axis=axis, kind=kind.value, reverse=bool(reverse)
-    )
-    return cast(TileValue(value, is_reduced=x.is_reduced), x.tile.dtype)
+    fields = {"axis": axis, "kind": kind.value, "reverse": bool(reverse)}
+    running = emit(Scan, wide.tile, x=wide.value, is_reduced=x.is_reduced, **fields)
+    return cast(running, x.tile.dtype)
 
 
-def _cumulative(kind: ReduceKind) -> Rule:
+def _cumulative(x: TileValue, dim: Any, *, dtype: Any = None, kind: ReduceKind) -> TileValue:
     """``torch.cumsum``/``torch.cumprod``: integers and bools in int64."""
-
-    def rule(x: TileValue, dim: Any, *, dtype: Any = None) -> TileValue:
-        natural = x.tile.dtype if x.tile.dtype.is_float else I64
-        result = natural if dtype is None else from_torch(dtype)
-        if not x.tile.rank and dim in (0, -1):
-            return cast(x, result)
-        return cast(scan(cast(x, compute_dtype(result)), dim, kind), result)
-
-    return rule
+    natural = x.tile.dtype if x.tile.dtype.is_float else I64
+    result = natural if dtype is None else from_torch(dtype)
+    if not x.tile.rank and dim in (0, -1):
+        return cast(x, result)
+    return cast(scan(cast(x, compute_dtype(result)), dim, kind), result)
 
 
-def _cumulative_extreme(kind: ReduceKind) -> Rule:
+def _cumulative_extreme(x: TileValue, dim: Any, *, kind: ReduceKind) -> ValuesAndIndices:
     """``torch.cummax``/``torch.cummin``: of equal elements the last position, as in eager."""
-
-    def rule(x: TileValue, dim: Any) -> ValuesAndIndices:
-        if not x.tile.rank and dim in (0, -1):
-            return ValuesAndIndices(x, full(0, I64))
-        axis = resolve_axis(x, dim, f"cum{kind.value}")
-        values = scan(x, axis, kind)
-        is_new = apply("eq", x, values)
-        if x.tile.dtype.is_float:
-            is_new = apply("or", is_new, apply("isnan", cast(x, compute_dtype(x.tile.dtype))))
-        index = positions_in(x.tile.shape, axis)
-        positions = scan(apply("where", is_new, index, 0, dtype=I32), axis, ReduceKind.MAX)
-        return ValuesAndIndices(values, cast(positions, I64))
-
-    return rule
+    if not x.tile.rank and dim in (0, -1):
+        return ValuesAndIndices(x, full(0, I64))
+    axis = resolve_axis(x, dim, f"cum{kind.value}")
+    values = scan(x, axis, kind)
+    is_new = apply("eq", x, values)
+    if x.tile.dtype.is_float:
+        is_new = apply("or", is_new, apply("isnan", cast(x, compute_dtype(x.tile.dtype))))
+    index = positions_in(x.tile.shape, axis)
+    positions = scan(apply("where", is_new, index, 0, dtype=I32), axis, ReduceKind.MAX)
+    return ValuesAndIndices(values, cast(positions, I64))
 
 
 @also_named(x="input_tensor", input="input_tensor")
@@ -117,23 +118,17 @@ def _summable(x: Any, function: str) -> TileValue:
 
 
 SCANS: dict[str, Rule] = {
-    "cumsum": _cumulative(ReduceKind.SUM),
-    "cumprod": _cumulative(ReduceKind.PROD),
-    "cummax": _cumulative_extreme(ReduceKind.MAX),
-    "cummin": _cumulative_extreme(ReduceKind.MIN),
+    "cumsum": partial(_cumulative, kind=ReduceKind.SUM),
+    "cumprod": partial(_cumulative, kind=ReduceKind.PROD),
+    "cummax": partial(_cumulative_extreme, kind=ReduceKind.MAX),
+    "cummin": partial(_cumulative_extreme, kind=ReduceKind.MIN),
 }
 
-_KINDS = {
-    "add": ReduceKind.SUM,
-    "mul": ReduceKind.PROD,
-    "maximum": ReduceKind.MAX,
-    "minimum": ReduceKind.MIN,
-}
 _KINDS_OF_BOOLS = {
     **dict.fromkeys(("add", "or", "maximum"), ReduceKind.ANY),
     **dict.fromkeys(("mul", "and", "minimum"), ReduceKind.ALL),
 }
-"""What a combination by that scalar function is called."""
+"""Of bools, what a reduction by that scalar function is."""
 
 Tiles = tuple[TileValue, ...]
 
@@ -189,7 +184,7 @@ def associative_scan(
     tiles = _checked(input_tensor, SCAN)
     axis = resolve_axis(tiles[0], dim, "associative_scan")
     found = trace_combination(call, _dtypes(tiles))
-    kind = _KINDS.get(found.scalar_function or "")
+    kind = KINDS_BY_FUNCTION.get(found.scalar_function or "")
     if kind is not None:
         results: Tiles = (scan(tiles[0], axis, kind, reverse=reverse),)
     else:
@@ -264,7 +259,8 @@ def _reduce_with(
     is_sum = others is None and not found.captured and found.is_identity(zeros)
     if others is None and not found.captured and not is_sum:
         current_tracer(REDUCE).warn(ReduceIdentityNotGiven, function=found.name)
-    kind = (_KINDS_OF_BOOLS if dtypes[0].is_bool else _KINDS).get(found.scalar_function or "")
+    kinds = _KINDS_OF_BOOLS if dtypes[0].is_bool else KINDS_BY_FUNCTION
+    kind = kinds.get(found.scalar_function or "")
     if kind is not None and (others is None or others[0] == kind.identity(dtypes[0])):
         return (_reduce_by_kind(tiles[0], axis, kind),)
     if found.captured:
@@ -281,7 +277,7 @@ def _reduce_with(
         return _emit(ReduceWith, found, tiles, fields)
     flagged = trace_combination(call, dtypes, is_flagged=True)
     *results, is_any = _emit(ReduceWith, flagged, (*tiles, flags), fields)
-    return tuple(apply("where", is_any, x, 0, dtype=x.tile.dtype) for x in results)
+    return tuple(select(is_any, x, 0) for x in results)
 
 
 def _lanes_within_lengths(tiles: Tiles, axis: int) -> TileValue | None:
@@ -319,16 +315,12 @@ def _emit(
     )
 
 
-def _combine(left: TileValue, right: TileValue) -> TileValue:
-    return left.logaddexp(right)
-
-
 def logcumsumexp(x: TileValue, dim: Any) -> TileValue:
     """The logarithm of the running sum of exponentials; each pair around its own maximum."""
     if not x.tile.rank:
         return x
     wide = cast(x, compute_dtype(x.tile.dtype))
-    return cast(associative_scan(_combine, wide, dim), x.tile.dtype)
+    return cast(associative_scan(lambda a, b: a.logaddexp(b), wide, dim), x.tile.dtype)
 
 
 RUNNING_LOGS: dict[str, Rule] = {"logcumsumexp": logcumsumexp}

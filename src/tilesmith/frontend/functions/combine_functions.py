@@ -17,7 +17,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, DType
 from tilesmith.frontend.refusals import invalid_kind
-from tilesmith.frontend.tracing.emission import Number, apply, as_tile
+from tilesmith.frontend.tracing.emission import Number, apply, as_tile, select
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue
 from tilesmith.interpreter.reduction import combine_elements
@@ -96,9 +96,11 @@ def trace_combination(
     """
     tracer = current_tracer(call.function)
     fn = _function_of(call)
-    args = tuple(_arguments((*dtypes, BOOL) if is_flagged else dtypes))
+    kinds = (*dtypes, BOOL) if is_flagged else dtypes
+    args = tuple(_arguments(kinds))
     with tracer.open_region(call.function):
-        left, right = _halves(tuple(map(TileValue, args)))
+        tiles = tuple(map(TileValue, args))
+        left, right = tiles[: len(kinds)], tiles[len(kinds) :]
         pairs = list(zip(left, right))[: len(dtypes)]
         found = _results(call, _apply_function(fn, call, pairs), dtypes)
         if is_flagged:
@@ -128,11 +130,6 @@ def _arguments(dtypes: tuple[DType, ...]) -> Iterator[Value]:
             yield Value(scalar(dtype), f"{side}{suffix}", locate())
 
 
-def _halves(values: Tiles) -> tuple[Tiles, Tiles]:
-    half = len(values) // 2
-    return values[:half], values[half:]
-
-
 def _apply_function(
     fn: Callable[..., Any], call: CombineCall, pairs: list[tuple[TileValue, TileValue]]
 ) -> Any:
@@ -148,11 +145,7 @@ def _combine_flagged(
 ) -> Tiles:
     """The combination of two elements that count, or the one that does."""
     both = apply("and", *flags)
-    chosen = (
-        apply("where", both, result, apply("where", flags[0], *pair, dtype=pair[0].tile.dtype),
-              dtype=pair[0].tile.dtype)
-        for result, pair in zip(found, pairs)
-    )  # fmt: skip
+    chosen = (select(both, result, select(flags[0], *pair)) for result, pair in zip(found, pairs))
     return (*chosen, apply("or", *flags))
 
 
@@ -200,7 +193,12 @@ def _hoist_sizes(region: Region, tracer: Tracer) -> Region:
 
 def _check_ops(region: Region, function: str) -> None:
     inside = {*region.args, *(value for op in region.ops for value in op.results)}
-    found = [(op, "a tensor from outside") for op in region.ops if _reads_tile(op, inside)]
+    found = [
+        (op, "a tensor from outside")
+        for op in region.ops
+        for value in op.operand_values()
+        if isinstance(value.type, TileType) and value.tile.rank and value not in inside
+    ]
     found += [
         (op, _WORDING.get(type(op), f"`{op.name}`"))
         for op in region.ops
@@ -208,11 +206,6 @@ def _check_ops(region: Region, function: str) -> None:
     ]
     for op, operation in found:
         raise errors.NotAllowedInHelperFunction(operation=operation, function=function, loc=op.loc)
-
-
-def _reads_tile(op: Operation, inside: set[Value]) -> bool:
-    tiles = (value for value in op.operand_values() if isinstance(value.type, TileType))
-    return any(value.tile.rank and value not in inside for value in tiles)
 
 
 def _lift_captured(name: str, region: Region) -> Combination:

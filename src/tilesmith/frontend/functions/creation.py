@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from tilesmith.frontend.tracing.emission import (
     one_by_one,
     positions_in,
     reshape,
+    select,
     spaced_range,
 )
 from tilesmith.frontend.tracing.emission import full as emit_full
@@ -148,20 +150,13 @@ def new_full(
     return _filled(fill_value, element, new_shape((size,), "new_full"))
 
 
-def _like(value: int) -> Rule:
-    return lambda x, **options: full_like(x, value, **options)
+def _new(x: Any, *size: Any, fill_value: int, **options: Any) -> TileValue:
+    return new_full(x, one_by_one(size), fill_value, **options)
 
 
-def _new(value: int) -> Rule:
-    return lambda x, *size, **options: new_full(x, one_by_one(size), value, **options)
-
-
-def _factory(value: int) -> Rule:
-    def rule(*size: Any, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-        element = F32 if dtype is None else from_torch(dtype)
-        return emit_full(value, element, new_shape(size, "torch factory"))
-
-    return rule
+def _factory(*size: Any, fill_value: int, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+    element = F32 if dtype is None else from_torch(dtype)
+    return emit_full(fill_value, element, new_shape(size, "torch factory"))
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
@@ -196,7 +191,7 @@ def _listed(numbers: list[Any], dtype: DType) -> TileValue:
     dim = Dim.of(len(numbers))
     position, result = spaced_range(0, dim, 1), emit_full(numbers[0], dtype, (dim,))
     for place, number in enumerate(numbers[1:], 1):
-        result = apply("where", apply("eq", position, place), number, result, dtype=dtype)
+        result = select(apply("eq", position, place), number, result)
     return result
 
 
@@ -208,14 +203,16 @@ def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) ->
     return cast(apply("eq", rows, columns), element)
 
 
+_FILLS = {"zeros": 0, "ones": 1, "empty": 0}
+"""Torch leaves `empty` unset: zeros are as good, and the same in every run."""
 FACTORIES: dict[str, Rule] = {
-    # Torch leaves `empty` unset: zeros are as good, and the same in every run.
-    "zeros": _factory(0), "ones": _factory(1), "empty": _factory(0),
+    **{name: partial(_factory, fill_value=fill) for name, fill in _FILLS.items()},
     "full": lambda size, fill_value, **kw: full(size, fill_value, kw.get("dtype")),
     "arange": arange, "tensor": scalar_tensor, "eye": eye,
 }  # fmt: skip
 CREATION: dict[str, Rule] = {
     **FACTORIES,
-    "zeros_like": _like(0), "ones_like": _like(1), "empty_like": _like(0), "full_like": full_like,
-    "new_zeros": _new(0), "new_ones": _new(1), "new_empty": _new(0), "new_full": new_full,
+    **{f"{name}_like": partial(full_like, fill_value=fill) for name, fill in _FILLS.items()},
+    **{f"new_{name}": partial(_new, fill_value=fill) for name, fill in _FILLS.items()},
+    "full_like": full_like, "new_full": new_full,
 }  # fmt: skip

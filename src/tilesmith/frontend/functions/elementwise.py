@@ -6,6 +6,7 @@ fp32 for half types and are rounded back, as eager does.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,43 +67,33 @@ def _symbolic_dtype(operands: tuple[Any, ...]) -> DType | None:
     return max((s.tile.dtype for s in scalars), key=lambda dtype: dtype.bits)
 
 
-def binary(name: str, fn: str, *, is_exact: bool) -> Rule:
-    """The rule of a two-operand arithmetic function."""
-
-    def rule(left: Operand, right: Operand) -> TileValue:
-        operands = (left, right)
-        dtype = _symbolic_dtype(operands) or result_dtype(name, left, right)
-        computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
-        return _as_symbolic(fn, cast(computed, dtype), operands)
-
-    return rule
+def binary(
+    left: Operand, right: Operand, *, fn: str, name: str = "", is_exact: bool = True
+) -> TileValue:
+    """An arithmetic function of two operands; ``name`` is torch's where it differs."""
+    operands = (left, right)
+    dtype = _symbolic_dtype(operands) or result_dtype(name or fn, left, right)
+    computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
+    return _as_symbolic(fn, cast(computed, dtype), operands)
 
 
-def unary(name: str, fn: str, *, is_exact: bool) -> Rule:
-    """The rule of a one-operand function."""
-
-    def rule(x: Operand) -> TileValue:
-        dtype = (_symbolic_dtype((x,)) if is_exact else None) or result_dtype(name, x)
-        source = as_tile(x)
-        if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
-            return source
-        computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
-        return _as_symbolic(fn, cast(computed, dtype), (x,))
-
-    return rule
+def unary(x: Operand, *, fn: str, is_exact: bool = False) -> TileValue:
+    """A function of one operand."""
+    dtype = (_symbolic_dtype((x,)) if is_exact else None) or result_dtype(fn, x)
+    source = as_tile(x)
+    if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
+        return source
+    computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
+    return _as_symbolic(fn, cast(computed, dtype), (x,))
 
 
-def comparison(fn: str) -> Rule:
+def comparison(left: Operand | None, right: Operand | None, *, fn: str) -> TileValue | bool:
     """Operands meet in their promoted type; the result is bool."""
-
-    def rule(left: Operand | None, right: Operand | None) -> TileValue | bool:
-        # `x == None` asks about the host object, which is known now.
-        if left is None or right is None:
-            return fn == "ne"
-        dtype = _symbolic_dtype((left, right)) or result_dtype("add", left, right)
-        return apply(fn, left, right, dtype=dtype)
-
-    return rule
+    # `x == None` asks about the host object, which is known now.
+    if left is None or right is None:
+        return fn == "ne"
+    dtype = _symbolic_dtype((left, right)) or result_dtype("add", left, right)
+    return apply(fn, left, right, dtype=dtype)
 
 
 def truth(x: Operand) -> TileValue:
@@ -111,15 +102,16 @@ def truth(x: Operand) -> TileValue:
     return tile if tile.tile.dtype == BOOL else apply("ne", tile, 0)
 
 
-def _logical(fn: str) -> Rule:
-    return lambda left, right: apply(fn, truth(left), truth(right), dtype=BOOL)
+def logical(left: Operand, right: Operand, *, fn: str) -> TileValue:
+    """A function of two truths."""
+    return apply(fn, truth(left), truth(right), dtype=BOOL)
 
 
 def add(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
     """``torch.add``; a sum of scalars remembers its summands for slices."""
     if not _is_number(alpha, 1):
         return _add_scaled("add", left, right, alpha)
-    result = binary("add", "add", is_exact=True)(left, right)
+    result = binary(left, right, fn="add")
     if isinstance(result, Scalar):
         result.sum_of = (left, right)
     return result
@@ -129,7 +121,7 @@ def subtract(left: Operand, right: Operand, *, alpha: Any = 1) -> Any:
     """``torch.sub``, with ``alpha`` in one rounding."""
     if not _is_number(alpha, 1):
         return _add_scaled("sub", left, right, -alpha)
-    return binary("sub", "sub", is_exact=True)(left, right)
+    return binary(left, right, fn="sub")
 
 
 def _is_number(operand: Any, value: float) -> bool:
@@ -184,10 +176,10 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
 def power(base: Operand, exponent: Operand) -> Any:
     """``**``; small integer exponents become products."""
     if _is_number(exponent, 0.5):
-        return unary("sqrt", "sqrt", is_exact=False)(base)
+        return unary(base, fn="sqrt")
     if any(_is_number(exponent, small) for small in range(5)):
         return _integer_power(base, exponent)
-    return binary("pow", "pow", is_exact=False)(base, exponent)
+    return binary(base, exponent, fn="pow", is_exact=False)
 
 
 def _integer_power(base: Operand, exponent: Any) -> Any:
@@ -218,22 +210,17 @@ def where(
 
 def clamp(x: TileValue, min: Any = None, max: Any = None) -> TileValue:
     """``torch.clamp``: bounds promote as operands of a sum do, so numbers stay weak."""
-    result = x
     if min is not None:
-        result = binary("add", "maximum", is_exact=True)(result, min)
+        x = binary(x, min, fn="maximum", name="add")
     if max is not None:
-        result = binary("add", "minimum", is_exact=True)(result, max)
-    return result
+        x = binary(x, max, fn="minimum", name="add")
+    return x
 
 
-def bitwise(name: str, fn: str) -> Rule:
-    """The rule of a function on the bits of two integers."""
-
-    def rule(left: Operand, right: Operand) -> TileValue:
-        _check_bits(name, left, right)
-        return binary(name, fn, is_exact=True)(left, right)
-
-    return rule
+def bitwise(left: Operand, right: Operand, *, fn: str, name: str) -> TileValue:
+    """A function of the bits of two integers."""
+    _check_bits(name, left, right)
+    return binary(left, right, fn=fn, name=name)
 
 
 def bitwise_not(x: TileValue) -> TileValue:
@@ -255,13 +242,11 @@ def _check_bits(name: str, *operands: Operand) -> None:
             )
 
 
-def is_test(fn: str) -> Rule:
+def is_test(x: TileValue, *, fn: str) -> TileValue:
     """``isnan``/``isinf``: always false for integers."""
-    return lambda x: (
-        apply(fn, cast(x, compute_dtype(x.tile.dtype)))
-        if x.tile.dtype.is_float
-        else apply("ne", x, x)
-    )
+    if not x.tile.dtype.is_float:
+        return apply("ne", x, x)
+    return apply(fn, cast(x, compute_dtype(x.tile.dtype)))
 
 
 def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue:
@@ -282,8 +267,9 @@ def bitcast(x: TileValue, dtype: torch.dtype) -> TileValue:
     return reinterpret(x, target)
 
 
-def _conversion(dtype: DType) -> Rule:
-    return lambda x, **_: cast(as_tile(x), dtype)
+def convert(x: TileValue, *, to: DType, **_: Any) -> TileValue:
+    """``.float()`` and its like."""
+    return cast(as_tile(x), to)
 
 
 _CONVERSIONS = {
@@ -291,14 +277,14 @@ _CONVERSIONS = {
     "short": I16, "char": I8, "byte": U8,
 }  # fmt: skip
 ELEMENTWISE: dict[str, Rule] = {
-    **{name: unary(name, name, is_exact=False) for name in _FLOAT_UNARY},
-    **{name: unary(name, name, is_exact=True) for name in _EXACT_UNARY},
-    **{name: binary(name, name, is_exact=True) for name in _EXACT_BINARY},
+    **{name: partial(unary, fn=name) for name in _FLOAT_UNARY},
+    **{name: partial(unary, fn=name, is_exact=True) for name in _EXACT_UNARY},
+    **{name: partial(binary, fn=name) for name in _EXACT_BINARY},
     "mul": multiply,
-    **{name: binary(name, fn, is_exact=False) for name, fn in _ROUNDED_BINARY.items()},
-    **{name: comparison(name) for name in _COMPARISONS},
-    **{name: bitwise(name, fn) for name, fn in _BITWISE.items()},
-    **{name: _logical(fn) for name, fn in _LOGICAL.items()},
+    **{n: partial(binary, fn=fn, name=n, is_exact=False) for n, fn in _ROUNDED_BINARY.items()},
+    **{name: partial(comparison, fn=name) for name in _COMPARISONS},
+    **{name: partial(bitwise, fn=fn, name=name) for name, fn in _BITWISE.items()},
+    **{name: partial(logical, fn=fn) for name, fn in _LOGICAL.items()},
     "add": add, "sub": subtract, "subtract": subtract, "multiply": multiply,
     "div": divide, "divide": divide, "true_divide": divide,
     "floor_divide": lambda a, b: divide(a, b, rounding_mode="floor"),
@@ -307,13 +293,13 @@ ELEMENTWISE: dict[str, Rule] = {
     "where": where, "clamp": clamp, "clip": clamp,
     "clamp_min": lambda x, min: clamp(x, min=min), "clamp_max": lambda x, max: clamp(x, max=max),
     "bitwise_not": bitwise_not, "logical_not": lambda x: apply("not", truth(x)),
-    "isnan": is_test("isnan"), "isinf": is_test("isinf"),
-    "isfinite": lambda x: apply("not", apply("or", is_test("isnan")(x), is_test("isinf")(x))),
+    "isnan": partial(is_test, fn="isnan"), "isinf": partial(is_test, fn="isinf"),
+    "isfinite": lambda x: apply("not", apply("or", x.isnan(), x.isinf())),
     "to": to_dtype, "type": to_dtype, "type_as": lambda x, other: cast(x, from_torch(other.dtype)),
-    **{name: _conversion(dtype) for name, dtype in _CONVERSIONS.items()},
+    **{name: partial(convert, to=dtype) for name, dtype in _CONVERSIONS.items()},
     "bool": truth,
     # Device values are immutable already.
     **dict.fromkeys(("clone", "contiguous", "detach"), lambda x, *_, **__: x),
-    "negative": unary("neg", "neg", is_exact=True),
-    "absolute": unary("abs", "abs", is_exact=True),
+    "negative": partial(unary, fn="neg", is_exact=True),
+    "absolute": partial(unary, fn="abs", is_exact=True),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from tilesmith.dtypes import BF16, F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.language.jagged import keep_lanes, reset_lanes
 from tilesmith.frontend.refusals import invalid_kind
-from tilesmith.frontend.tracing.emission import broadcast_to, cast, device_value, unify_dims
+from tilesmith.frontend.tracing.emission import broadcast_to, cast, device_value, emit, unify_dims
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.interpreter.torch_dtypes import from_torch
@@ -50,6 +50,11 @@ def mismatch(lhs: TileValue, rhs: TileValue, operation: str) -> errors.BaseError
     return errors.DotShapeMismatch(
         operation=operation, left=shape_text(lhs.tile.shape), right=shape_text(rhs.tile.shape)
     )
+
+
+def type_text(value: Any) -> str:
+    """The element type of a device value, or what else it is."""
+    return value.tile.dtype.name if isinstance(value, TileValue) else kind_of(value)
 
 
 def _reset_contracted(lhs: TileValue, rhs: TileValue) -> tuple[TileValue, TileValue]:
@@ -111,30 +116,19 @@ def product(
     dtype: DType | None = None,
     precision: str = "",
 ) -> TileValue:
-    """One ``Dot`` op. The result has the accumulator's type.
-
-    Else ``dtype`` or the accumulation type.
-    """
-    tracer = current_tracer(operation)
+    """One ``Dot`` op. The result has the accumulator's type, else ``dtype`` or what it adds in."""
     common = common_dtype(lhs, rhs)
     if acc is not None and not _accumulates(common, acc.tile.dtype):
         return _accumulate_widened(lhs, rhs, operation, acc, common)
     lhs, rhs, shape = _check_shapes(cast(lhs, common), cast(rhs, common), operation)
     lhs, rhs = _reset_contracted(lhs, rhs)
-    wide = _accumulator_dtype(common)
+    default = current_tracer(operation).options.dot_precision if common == F32 else "ieee"
+    fields: dict[str, Any] = {"lhs": lhs.value, "rhs": rhs.value, "precision": precision or default}
     if acc is not None:
-        wide = acc.tile.dtype
-        acc = broadcast_to(acc, shape)
-    value = tracer.create(
-        Dot,
-        TileType(wide, shape),
-        lhs=lhs.value,
-        rhs=rhs.value,
-        acc=acc.value if acc is not None else None,
-        precision=precision or (tracer.options.dot_precision if common == F32 else "ieee"),
-    )
-    result = TileValue(value)
-    return result if acc is not None or dtype is None else cast(result, dtype)
+        total = TileType(acc.tile.dtype, shape)
+        return emit(Dot, total, acc=broadcast_to(acc, shape).value, **fields)
+    result = emit(Dot, TileType(_accumulator_dtype(common), shape), **fields)
+    return result if dtype is None else cast(result, dtype)
 
 
 def dot(
@@ -156,9 +150,7 @@ def dot(
         return product(mat1, mat2, "hl.dot", dtype=result)
     wanted = (F16, F32, F64) if mat1.tile.dtype.is_float or mat2.tile.dtype.is_float else (I32,)
     if not isinstance(acc, TileValue) or acc.tile.dtype not in wanted:
-        found = acc.tile.dtype.name if isinstance(acc, TileValue) else kind_of(acc)
-        raise invalid_kind(
-            "hl.dot", f"acc is {found}, expected {'float32' if F32 in wanted else 'int32'}"
-        )
+        expected = "float32" if F32 in wanted else "int32"
+        raise invalid_kind("hl.dot", f"acc is {type_text(acc)}, expected {expected}")
     total = product(mat1, mat2, "hl.dot", acc=acc)
     return total if result is None else cast(total, result)

@@ -6,11 +6,12 @@ tensor that it was loaded from.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, normalise
+from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, resolve_axis
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
@@ -29,19 +30,12 @@ from tilesmith.frontend.tracing.emission import (
     take_range,
     with_dim,
 )
+from tilesmith.frontend.tracing.emission import select as select_lanes
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.ir.types import ONE, Dim
+from tilesmith.ir.types import ONE, Dim, Shape
 
-
-def _moved_size(x: TileValue, axis: int, function: str) -> int:
-    """The size of an axis whose elements change places."""
-    size = x.tile.shape[axis].constant
-    if size is None:
-        raise errors.UnsupportedIndexRemapping(
-            function=f"{function} along the tile axis {x.tile.shape[axis]}"
-        )
-    return size
+_moved_size = partial(constant_size, error=errors.UnsupportedIndexRemapping)
 
 
 @also_named(x="tensor", v="tensor")
@@ -111,7 +105,7 @@ def check_gathered(x: TileValue, axis: int, function: str) -> None:
 
 def select(x: TileValue, dim: int, index: int) -> TileValue:
     """``torch.select``: one position of a constant axis."""
-    axis = normalise(dim, x.tile.rank, "select", x)
+    axis = resolve_axis(x, dim, "select")
     size = constant_size(x, axis, "picking a position")
     if not -size <= index < size:
         raise errors.IndexOutOfRange(
@@ -134,7 +128,7 @@ def _unsupported_index(element: Any) -> errors.BaseError:
 def flip(x: TileValue, *axes: Any, dims: Any = None) -> TileValue:
     """``torch.flip``: axes from their end to their beginning."""
     for dim in one_by_one(axes if dims is None else (dims,)):
-        axis = normalise(dim, x.tile.rank, "flip", x)
+        axis = resolve_axis(x, dim, "flip")
         size = _moved_size(x, axis, "torch.flip")
         if size > 1:
             x = gather(x, apply("sub", size - 1, positions_in(x.tile.shape, axis)), axis)
@@ -148,7 +142,7 @@ def roll(x: TileValue, shifts: Any, dims: Any = None) -> TileValue:
         return reshape(roll(flatten(x), shifts, 0), tuple(whole))
     given = zip(*([v] if isinstance(v, int) else list(v) for v in (shifts, dims)))
     for shift, dim in given:
-        axis = normalise(dim, x.tile.rank, "roll", x)
+        axis = resolve_axis(x, dim, "roll")
         size = _moved_size(x, axis, "torch.roll")
         if size and shift % size:
             moved = apply("add", positions_in(x.tile.shape, axis), size - shift % size)
@@ -182,8 +176,7 @@ def _pad_axis(x: TileValue, axis: int, counts: tuple[int, int], value: Any) -> T
     moved = apply("sub", positions_in(shape, axis), before)
     inside = apply("minimum", apply("maximum", moved, 0), size - 1)
     found = gather(x, inside, axis)
-    is_inside = apply("eq", moved, inside)
-    return apply("where", is_inside, found, as_tile(value, x.tile.dtype), dtype=x.tile.dtype)
+    return select_lanes(apply("eq", moved, inside), found, as_tile(value, x.tile.dtype))
 
 
 # --- repeated elements ----------------------------------------------------------------------------
@@ -205,13 +198,15 @@ def repeat(x: TileValue, *sizes: Any) -> TileValue:
 def _repeat_axis(x: TileValue, axis: int, count: int) -> TileValue:
     if count == 1:
         return x
-    size = Dim.of(count)
     if x.tile.shape[axis].is_one:
-        return broadcast_to(x, with_dim(x.tile.shape, axis, size))
+        return broadcast_to(x, with_dim(x.tile.shape, axis, Dim.of(count)))
     _moved_size(x, axis, "repeat")
+    return flatten(_along_new_axis(x, axis, count), axis, axis + 1)
+
+
+def _along_new_axis(x: TileValue, axis: int, count: int) -> TileValue:
     apart = expand_dims(x, (axis,))
-    wide = broadcast_to(apart, with_dim(apart.tile.shape, axis, size))
-    return flatten(wide, axis, axis + 1)
+    return broadcast_to(apart, with_dim(apart.tile.shape, axis, Dim.of(count)))
 
 
 def tile(x: TileValue, *dims: Any) -> TileValue:
@@ -226,17 +221,15 @@ def repeat_interleave(x: TileValue, repeats: Any, dim: int | None = None, **_: A
         raise unsupported_argument("torch.repeat_interleave", "a tensor of counts")
     if dim is None:
         x, dim = flatten(x), 0
-    axis = normalise(dim, x.tile.rank, "repeat_interleave", x)
+    axis = resolve_axis(x, dim, "repeat_interleave")
     if repeats == 1:
         return x
-    apart = expand_dims(x, (axis + 1,))
-    wide = broadcast_to(apart, with_dim(apart.tile.shape, axis + 1, Dim.of(repeats)))
-    return flatten(wide, axis, axis + 1)
+    return flatten(_along_new_axis(x, axis + 1, repeats), axis, axis + 1)
 
 
 def unfold(x: TileValue, dimension: int, size: int, step: int) -> TileValue:
     """``Tensor.unfold``: windows of an axis, with a new last axis inside of each."""
-    axis = normalise(dimension, x.tile.rank, "unfold", x)
+    axis = resolve_axis(x, dimension, "unfold")
     whole = _moved_size(x, axis, "unfold")
     count = (whole - size) // step + 1
     if not 0 < size <= whole:
@@ -252,16 +245,18 @@ def unfold(x: TileValue, dimension: int, size: int, step: int) -> TileValue:
 # --- diagonals ------------------------------------------------------------------------------------
 
 
-def _triangle(comparison: str) -> Rule:
-    def rule(x: TileValue, diagonal: int = 0) -> TileValue:
-        rank = x.tile.rank
-        if rank < 2:
-            raise invalid_value("tril/triu", "a matrix is expected")
-        rows, columns = (positions_in(x.tile.shape, axis) for axis in (rank - 2, rank - 1))
-        limit = apply("add", rows, diagonal) if diagonal else rows
-        return apply("where", apply(comparison, columns, limit), x, 0, dtype=x.tile.dtype)
+def _keep_where(comparison: str, x: TileValue, shape: Shape, offset: int) -> TileValue:
+    """``x`` where the column compares so with the row of a matrix, elsewhere 0."""
+    rows, columns = (positions_in(shape, len(shape) + axis) for axis in (-2, -1))
+    limit = apply("add", rows, offset) if offset else rows
+    return select_lanes(apply(comparison, columns, limit), x, 0)
 
-    return rule
+
+def triangle(x: TileValue, diagonal: int = 0, *, comparison: str) -> TileValue:
+    """``torch.tril``, ``torch.triu``."""
+    if x.tile.rank < 2:
+        raise invalid_value("tril/triu", "a matrix is expected")
+    return _keep_where(comparison, x, x.tile.shape, diagonal)
 
 
 def diagonal(x: TileValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TileValue:
@@ -283,13 +278,9 @@ def diagonal_matrix(x: TileValue, offset: int = 0) -> TileValue:
     """``torch.diag_embed``: the last axis along the diagonal of a matrix of zeros."""
     size = constant_size(x, x.tile.rank - 1, "torch.diag_embed")
     whole = Dim.of(size + abs(offset))
-    rank = x.tile.rank + 1
     shape = (*x.tile.shape[:-1], whole, whole)
-    rows, columns = (positions_in(shape, axis) for axis in (rank - 2, rank - 1))
     padded = pad(x, (max(offset, 0), max(-offset, 0)))
-    is_on = apply("eq", columns, apply("add", rows, offset) if offset else rows)
-    spread = expand_dims(padded, (rank - 2,))
-    return apply("where", is_on, spread, 0, dtype=x.tile.dtype)
+    return _keep_where("eq", expand_dims(padded, (x.tile.rank - 1,)), shape, offset)
 
 
 def diag(x: TileValue, diagonal_: int = 0, **named: int) -> TileValue:
@@ -303,6 +294,6 @@ MOVES: dict[str, Rule] = {
     "flip": flip, "fliplr": lambda x: flip(x, 1), "flipud": lambda x: flip(x, 0),
     "roll": roll, "pad": pad, "repeat": repeat, "tile": tile,
     "repeat_interleave": repeat_interleave, "unfold": unfold,
-    "tril": _triangle("le"), "triu": _triangle("ge"),
+    "tril": partial(triangle, comparison="le"), "triu": partial(triangle, comparison="ge"),
     "diagonal": diagonal, "diag": diag, "diag_embed": diagonal_matrix,
 }  # fmt: skip

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I32, U8, U16, U32, U64, DType
-from tilesmith.frontend.functions.matmul import product
+from tilesmith.frontend.functions.matmul import product, type_text
 from tilesmith.frontend.language.memory import host_tensor, load
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
@@ -72,8 +71,7 @@ def float4_e2m1fn_x2_to_float32(v: Any) -> tuple[TileValue, TileValue]:
     name = "hl.float4_e2m1fn_x2_to_float32"
     current_tracer(name)
     if not isinstance(v, TileValue) or v.tile.dtype != U8:
-        found = v.tile.dtype.name if isinstance(v, TileValue) else kind_of(v)
-        raise invalid_kind(name, f"the value is {found}, expected bytes (uint8)")
+        raise invalid_kind(name, f"the value is {type_text(v)}, expected bytes (uint8)")
     low, high = decode_pair(v)
     return cast(low, F32), cast(high, F32)
 
@@ -180,14 +178,10 @@ def dot_scaled(  # noqa: PLR0913, PLR0917
     common = F32 if "fp16" in (mat1_format, mat2_format) else BF16
     lhs, rhs = (_scaled(operand, common) for operand in operands)
     if acc is not None and (not isinstance(acc, TileValue) or acc.tile.dtype not in (F16, F32)):
-        found = acc.tile.dtype.name if isinstance(acc, TileValue) else kind_of(acc)
-        raise _invalid_operand(f"acc is {found}, expected float32 or float16")
+        problem = f"acc is {type_text(acc)}, expected float32 or float16"
+        raise invalid_kind(_DOT_SCALED, problem)
     result = product(lhs, rhs, _DOT_SCALED, acc=acc, precision="ieee")
     return result if out_dtype is None else cast(result, from_torch(out_dtype))
-
-
-def _invalid_operand(problem: str) -> errors.BaseError:
-    return invalid_kind(_DOT_SCALED, problem)
 
 
 def _check(operand: _Operand) -> None:
@@ -197,19 +191,18 @@ def _check(operand: _Operand) -> None:
             _DOT_SCALED, f"{name}_format={operand.format!r} is none of {', '.join(_FORMATS)}"
         )
     allowed = _FORMATS[operand.format]
+    wanted = " or ".join(dtype.name for dtype in allowed)
+    problem = ""
     if not isinstance(matrix, TileValue) or matrix.tile.dtype not in allowed:
-        found = matrix.tile.dtype.name if isinstance(matrix, TileValue) else kind_of(matrix)
-        wanted = " or ".join(dtype.name for dtype in allowed)
-        raise _invalid_operand(
-            f"{name} is {found}, expected {wanted} for the format {operand.format}"
-        )
-    if scale is not None and (not isinstance(scale, TileValue) or scale.tile.dtype != U8):
-        found = scale.tile.dtype.name if isinstance(scale, TileValue) else kind_of(scale)
-        raise _invalid_operand(
-            f"{name}_scale is {found}, expected exponents as bytes (uint8), or None"
-        )
-    if matrix.tile.rank != 2 or (scale is not None and scale.tile.rank != 2):
-        raise _invalid_operand(f"{name} and its scale must be matrices")
+        expected = f"{wanted} for the format {operand.format}"
+        problem = f"{name} is {type_text(matrix)}, expected {expected}"
+    elif scale is not None and (not isinstance(scale, TileValue) or scale.tile.dtype != U8):
+        found = type_text(scale)
+        problem = f"{name}_scale is {found}, expected exponents as bytes (uint8), or None"
+    elif matrix.tile.rank != 2 or (scale is not None and scale.tile.rank != 2):
+        problem = f"{name} and its scale must be matrices"
+    if problem:
+        raise invalid_kind(_DOT_SCALED, problem)
 
 
 def _scaled(operand: _Operand, dtype: DType) -> TileValue:

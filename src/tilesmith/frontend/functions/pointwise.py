@@ -6,6 +6,7 @@ Half types are computed in fp32 and rounded once.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 
@@ -64,19 +65,9 @@ def logsigmoid(x: TileValue) -> TileValue:
     return apply("minimum", x, 0.0) - tail
 
 
-def leaky_relu(x: TileValue, negative_slope: float = 0.01) -> TileValue:
-    """``x`` above zero, ``negative_slope * x`` below."""
-    return select(x > 0.0, x, x * negative_slope)
-
-
 def elu(x: TileValue, alpha: float = 1.0) -> TileValue:
     """``x`` above zero, ``alpha * (exp(x) - 1)`` below."""
     return select(x > 0.0, x, x.expm1() * alpha)
-
-
-def hardtanh(x: TileValue, min_val: float = -1.0, max_val: float = 1.0) -> TileValue:
-    """Clamp to a range."""
-    return x.clamp(min_val, max_val)
 
 
 def sign(x: TileValue) -> TileValue:
@@ -107,22 +98,11 @@ def threshold(x: TileValue, limit: float, value: float) -> TileValue:
     return select(x <= limit, full(value, x.tile.dtype), x)
 
 
-def celu(x: TileValue, alpha: float = 1.0) -> TileValue:
-    """ELU with a continuous slope for any alpha."""
-    curve = (x / alpha).expm1() * alpha
-    return select(x > 0.0, x, curve)
-
-
 def softshrink(x: TileValue, lambd: float = 0.5) -> TileValue:
     """Towards zero by ``lambd``; NaN stays."""
     within = select(apply("ne", x, x), x, full(0.0, x.tile.dtype))
     above = select(x > lambd, x - lambd, within)
     return select(x < -lambd, x + lambd, above)
-
-
-def hardshrink(x: TileValue, lambd: float = 0.5) -> TileValue:
-    """Zero within ``lambd`` of zero."""
-    return select(abs(x) <= lambd, 0.0, x)
 
 
 def prelu(x: TileValue, weight: TileValue) -> TileValue:
@@ -150,13 +130,17 @@ def rrelu(
 _WIDE: dict[str, Composition] = {
     "relu": lambda x: apply("maximum", x, 0), "relu_": lambda x: apply("maximum", x, 0),
     "gelu": gelu, "silu": lambda x: x * x.sigmoid(), "softplus": softplus,
-    "logsigmoid": logsigmoid, "log_sigmoid": logsigmoid, "leaky_relu": leaky_relu,
-    "elu": elu, "mish": lambda x: x * softplus(x).tanh(), "hardtanh": hardtanh,
-    "relu6": lambda x: hardtanh(x, 0.0, 6.0), "threshold": threshold, "_threshold": threshold,
-    "hardsigmoid": lambda x: hardtanh(x + 3.0, 0.0, 6.0) * (1 / 6),
-    "hardswish": lambda x: x * hardtanh(x + 3.0, 0.0, 6.0) * (1 / 6),
-    "celu": celu, "selu": lambda x: elu(x, SELU_ALPHA) * SELU_SCALE,
-    "softshrink": softshrink, "hardshrink": hardshrink, "glu": glu, "rrelu": rrelu,
+    "logsigmoid": logsigmoid, "log_sigmoid": logsigmoid,
+    "leaky_relu": lambda x, negative_slope=0.01: select(x > 0.0, x, x * negative_slope),
+    "elu": elu, "selu": lambda x: elu(x, SELU_ALPHA) * SELU_SCALE,
+    "celu": lambda x, alpha=1.0: select(x > 0.0, x, (x / alpha).expm1() * alpha),
+    "mish": lambda x: x * softplus(x).tanh(), "threshold": threshold, "_threshold": threshold,
+    "hardtanh": lambda x, min_val=-1.0, max_val=1.0: x.clamp(min_val, max_val),
+    "relu6": lambda x: x.clamp(0.0, 6.0),
+    "hardsigmoid": lambda x: (x + 3.0).clamp(0.0, 6.0) * (1 / 6),
+    "hardswish": lambda x: x * (x + 3.0).clamp(0.0, 6.0) * (1 / 6),
+    "hardshrink": lambda x, lambd=0.5: select(abs(x) <= lambd, 0.0, x),
+    "softshrink": softshrink, "glu": glu, "rrelu": rrelu,
 }  # fmt: skip
 _COMMON: dict[str, Composition] = {
     "lerp": lerp, "hypot": hypot, "prelu": prelu,
@@ -164,29 +148,17 @@ _COMMON: dict[str, Composition] = {
     "addcmul": lambda x, a, b, *, value=1: x + apply("mul", a, value) * b,
     "addcdiv": lambda x, a, b, *, value=1: x + apply("div", apply("mul", a, value), b),
 }  # fmt: skip
-ACTIVATIONS: dict[str, Rule] = {
-    **{name: in_wide_type(function) for name, function in _WIDE.items()},
-    **{name: in_common_type(function) for name, function in _COMMON.items()},
-    "softsign": in_float_type(lambda x: x / (abs(x) + 1.0)),
-    "tanhshrink": in_float_type(lambda x: x - x.tanh()),
-    "masked_fill": lambda x, mask, value: apply("where", mask, value, x, dtype=x.tile.dtype),
-    "sign": sign, "sgn": sign,
-}  # fmt: skip
 
 
-def extreme_number(fn: str) -> Rule:
+def extreme_number(x: Operand, other: Operand, *, fn: str) -> TileValue:
     """``fmax``/``fmin``: a NaN counts only next to another."""
-
-    def rule(x: Operand, other: Operand) -> TileValue:
-        dtype = common_dtype(x, other)
-        left, right = as_tile(x, dtype), as_tile(other, dtype)
-        result = apply(fn, left, right)
-        if not dtype.is_float:
-            return result
-        result = select(apply("ne", left, left), right, result)
-        return select(apply("ne", right, right), left, result)
-
-    return rule
+    dtype = common_dtype(x, other)
+    left, right = as_tile(x, dtype), as_tile(other, dtype)
+    result = apply(fn, left, right)
+    if not dtype.is_float:
+        return result
+    result = select(apply("ne", left, left), right, result)
+    return select(apply("ne", right, right), left, result)
 
 
 def heaviside(x: TileValue, values: TileValue) -> TileValue:
@@ -253,8 +225,14 @@ def fill(x: TileValue, value: Operand) -> TileValue:
 
 
 POINTWISE: dict[str, Rule] = {
+    **{name: in_wide_type(function) for name, function in _WIDE.items()},
+    **{name: in_common_type(function) for name, function in _COMMON.items()},
+    "softsign": in_float_type(lambda x: x / (abs(x) + 1.0)),
+    "tanhshrink": in_float_type(lambda x: x - x.tanh()),
+    "masked_fill": lambda x, mask, value: apply("where", mask, value, x, dtype=x.tile.dtype),
+    "sign": sign, "sgn": sign,
     "frac": lambda x: apply("sub", x, apply("trunc", x)),
-    "fmax": extreme_number("maximum"), "fmin": extreme_number("minimum"),
+    "fmax": partial(extreme_number, fn="maximum"), "fmin": partial(extreme_number, fn="minimum"),
     "heaviside": heaviside, "nan_to_num": nan_to_num,
     "isposinf": is_equal_to(INFINITY), "isneginf": is_equal_to(-INFINITY),
     "isreal": lambda x: full(True, BOOL, x.tile.shape), "isclose": isclose,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -33,6 +34,7 @@ from tilesmith.frontend.tracing.emission import (
     full,
     one_by_one,
     reshape,
+    select,
 )
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
@@ -82,12 +84,8 @@ def _round(words: Counter, key: Key) -> Counter:
 
 def _xor(*words: Word) -> Word:
     # Keys and constants are scalars: they meet before they are spread over a tile.
-    first, second, third = sorted(words, key=_rank)
+    first, second, third = sorted(words, key=lambda w: -1 if isinstance(w, int) else w.tile.rank)
     return _combine("xor", third, _combine("xor", second, first))
-
-
-def _rank(word: Word) -> int:
-    return -1 if isinstance(word, int) else word.tile.rank
 
 
 def _combine(fn: str, left: Word, right: Word) -> Word:
@@ -248,14 +246,11 @@ def _position(axes: list[_Axis]) -> TileValue:
     known = [axis.known_size for axis in axes]
     is_small = None not in known and prod(size or 0 for size in known) <= INT32_LIMIT
     dtype = I32 if is_small else I64
-    position: TileValue | None = None
-    for place, axis in enumerate(axes):
+    position = along(axes[0].index, 0, len(axes))
+    for place, axis in enumerate(axes[1:], 1):
         index = along(axis.index, place, len(axes))
-        if position is not None:
-            size = axis.size if axis.known_size is None else axis.known_size
-            index = apply("add", apply("mul", position, size, dtype=dtype), index, dtype=dtype)
-        position = index
-    assert position is not None
+        size = axis.size if axis.known_size is None else axis.known_size
+        position = apply("add", apply("mul", position, size, dtype=dtype), index, dtype=dtype)
     return position
 
 
@@ -290,31 +285,26 @@ def _float_dtype(function: str, dtype: torch.dtype | None, default: DType) -> DT
     return found
 
 
-def _factory(name: str, make: Callable[[tuple[TileValue, ...]], TileValue]) -> Rule:
-    def rule(
-        *size: Any, dtype: torch.dtype | None = None, generator: Any = None, **_: Any
-    ) -> TileValue:
-        _reject_generator(name, generator)
-        element = _float_dtype(name, dtype, F32)
-        return cast(make(_words_of_call(name, one_by_one(size))), element)
-
-    return rule
-
-
-def _like(name: str, make: Callable[[tuple[TileValue, ...]], TileValue]) -> Rule:
-    def rule(x: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
-        element = _float_dtype(name, dtype, from_torch(x.dtype))
-        return cast(make(_words_of_call(name, _shape(x))), element)
-
-    return rule
+def _rand(
+    *size: Any,
+    dtype: torch.dtype | None = None,
+    generator: Any = None,
+    name: str = "torch.rand",
+    make: Callable[[tuple[TileValue, ...]], TileValue] = lambda words: _uniform(words[0]),
+    **_: Any,
+) -> TileValue:
+    _reject_generator(name, generator)
+    element = _float_dtype(name, dtype, F32)
+    return cast(make(_words_of_call(name, one_by_one(size))), element)
 
 
-def _shape(x: Any) -> Any:
+def _rand_like(x: Any, *, dtype: torch.dtype | None = None, rule: Rule, **_: Any) -> TileValue:
+    element = x.dtype if dtype is None else dtype
     if isinstance(x, torch.Tensor):
         x = reference_of_unknown(x)
     if not isinstance(x, (TileValue, TensorRef)):
         raise invalid_kind("torch.rand_like", f"{kind_of(x)} has no shape")
-    return x.shape
+    return rule(x.shape, dtype=element)
 
 
 def _reject_generator(name: str, generator: Any) -> None:
@@ -353,18 +343,15 @@ def _dropout(x: TileValue, p: float = 0.5, training: bool = True, inplace: bool 
         return zeros
     is_kept = apply("ge", _uniform(_words_of_call("F.dropout", x.shape)[0]), float(p), dtype=F32)
     kept = cast(apply("mul", cast(x, F32), 1 / (1 - p)), dtype)
-    return apply("where", is_kept, kept, zeros, dtype=dtype)
+    return select(is_kept, kept, zeros)
 
 
-RANDOM_FACTORIES: dict[str, Rule] = {
-    "rand": _factory("torch.rand", lambda words: _uniform(words[0])),
-    "randn": _factory("torch.randn", _normal),
-    "randint": _torch_randint,
-}
+_randn = partial(_rand, name="torch.randn", make=_normal)
+RANDOM_FACTORIES: dict[str, Rule] = {"rand": _rand, "randn": _randn, "randint": _torch_randint}
 RANDOM: dict[str, Rule] = {
     **RANDOM_FACTORIES,
-    "rand_like": _like("torch.rand_like", lambda words: _uniform(words[0])),
-    "randn_like": _like("torch.randn_like", _normal),
+    "rand_like": partial(_rand_like, rule=partial(_rand, name="torch.rand_like")),
+    "randn_like": partial(_rand_like, rule=partial(_randn, name="torch.randn_like")),
     "bernoulli": _bernoulli,
     "dropout": _dropout,
 }

@@ -6,13 +6,14 @@ Axes that are cut or lengthened must have a constant size; tile axes may only be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.frontend.functions.moved_elements import check_gathered
 from tilesmith.frontend.functions.promotion import common_dtype
-from tilesmith.frontend.functions.shape import constant_size, flatten, normalise
+from tilesmith.frontend.functions.shape import constant_size, flatten, resolve_axis
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
@@ -30,13 +31,14 @@ from tilesmith.frontend.tracing.emission import (
     pick,
     positions_in,
     reshape,
+    select,
     take_range,
     with_dim,
 )
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, Shape
 
 
 @also_named(a="tensor0", b="tensor1")
@@ -93,14 +95,16 @@ def _parts(tensors: Any, function: str) -> list[TileValue]:
 def stack(tensors: Sequence[Any], dim: int = 0) -> TileValue:
     """``torch.stack``: values of one shape along a new axis."""
     parts = _parts(tensors, "torch.stack")
-    shape = parts[0].tile.shape
-    for part in parts[1:]:
-        if part.tile.shape != shape:
-            raise errors.ShapeMismatch(
-                operation="torch.stack", left=shape_text(shape), right=shape_text(part.tile.shape)
-            )
-    axis = normalise(dim, len(shape) + 1, "stack", parts[0])
-    return _stack(parts, axis)
+    _check_shapes("torch.stack", parts, [part.tile.shape for part in parts])
+    return _stack(parts, resolve_axis(parts[0], dim, "stack", num_new=1))
+
+
+def _check_shapes(function: str, parts: list[TileValue], comparable: list[Shape]) -> None:
+    """Raise where the shapes of parts differ in what must be alike."""
+    for part, shape in zip(parts, comparable):
+        if shape != comparable[0]:
+            left, right = (shape_text(x.tile.shape) for x in (parts[0], part))
+            raise errors.ShapeMismatch(operation=function, left=left, right=right)
 
 
 def _stack(parts: list[TileValue], axis: int) -> TileValue:
@@ -115,8 +119,7 @@ def _stack(parts: list[TileValue], axis: int) -> TileValue:
     parts = [expand_dims(part, (axis,)) for part in parts]
     result = parts[-1]
     for number in reversed(range(len(parts) - 1)):
-        is_here = apply("eq", positions, number)
-        result = apply("where", is_here, parts[number], result, dtype=result.tile.dtype)
+        result = select(apply("eq", positions, number), parts[number], result)
     return broadcast_to(result, whole)
 
 
@@ -133,9 +136,10 @@ def _joined(parts: list[TileValue]) -> TileValue:
 def cat(tensors: Sequence[Any], dim: int = 0) -> TileValue:
     """``torch.cat`` along an axis of constant size."""
     parts = _parts(tensors, "torch.cat")
-    axis = normalise(dim, parts[0].tile.rank, "cat", parts[0])
+    axis = resolve_axis(parts[0], dim, "cat")
     sizes = [constant_size(part, axis, "torch.cat") for part in parts]
-    _check_others(parts, axis)
+    others = [p.tile.shape[:axis] + p.tile.shape[axis + 1 :] for p in parts]
+    _check_shapes("torch.cat", parts, others)
     size, count = sizes[0], len(parts)
     if count == 1:
         return parts[0]
@@ -154,8 +158,7 @@ def _concatenated(parts: list[TileValue], axis: int, positions: TileValue) -> Ti
     spread = [_spread(part, axis, positions, start) for part, start in zip(parts, starts[:-1])]
     result = spread[-1]
     for part, end in reversed(list(zip(spread[:-1], starts[1:]))):
-        is_before = apply("lt", positions, end)
-        result = apply("where", is_before, part, result, dtype=result.tile.dtype)
+        result = select(apply("lt", positions, end), part, result)
     return result
 
 
@@ -169,16 +172,6 @@ def _spread(x: TileValue, axis: int, positions: TileValue, start: int) -> TileVa
     if start + size < (positions.tile.shape[axis].constant or 0):
         positions = apply("minimum", positions, size - 1)
     return gather(x, positions, axis)
-
-
-def _check_others(parts: list[TileValue], axis: int) -> None:
-    first = parts[0].tile.shape
-    for part in parts[1:]:
-        shape = part.tile.shape
-        if len(shape) != len(first) or with_dim(shape, axis, first[axis]) != first:
-            raise errors.ShapeMismatch(
-                operation="torch.cat", left=shape_text(first), right=shape_text(shape)
-            )
 
 
 def hstack(tensors: Sequence[Any]) -> TileValue:
@@ -199,24 +192,18 @@ def _at_least(x: TileValue, rank: int) -> TileValue:
 # --- parts of values ------------------------------------------------------------------------------
 
 
-def _cut_size(x: TileValue, axis: int, function: str) -> int:
-    size = x.tile.shape[axis].constant
-    if size is None:
-        raise errors.UnsupportedSplitOperation(
-            function=f"{function} along the tile axis {x.tile.shape[axis]}"
-        )
-    return size
+_cut_size = partial(constant_size, error=errors.UnsupportedSplitOperation)
 
 
 def unbind(x: TileValue, dim: int = 0) -> tuple[TileValue, ...]:
     """``torch.unbind``: one value for each position of an axis."""
-    axis = normalise(dim, x.tile.rank, "unbind", x)
+    axis = resolve_axis(x, dim, "unbind")
     return tuple(pick(x, axis, i) for i in range(_cut_size(x, axis, "torch.unbind")))
 
 
 def narrow(x: TileValue, dim: int, start: int, length: int) -> TileValue:
     """``torch.narrow``: some neighbouring positions of an axis."""
-    axis = normalise(dim, x.tile.rank, "narrow", x)
+    axis = resolve_axis(x, dim, "narrow")
     size = _cut_size(x, axis, "torch.narrow")
     start = start + size if start < 0 else start
     if not 0 <= start <= start + length <= size:
@@ -232,7 +219,7 @@ def _pieces(x: TileValue, axis: int, ends: Sequence[int]) -> tuple[TileValue, ..
 
 def split_sizes(x: TileValue, split_size_or_sections: Any, dim: int = 0) -> tuple[TileValue, ...]:
     """``torch.split``: parts of one size, or of the sizes given."""
-    axis = normalise(dim, x.tile.rank, "split", x)
+    axis = resolve_axis(x, dim, "split")
     size = _cut_size(x, axis, "torch.split")
     given = split_size_or_sections
     if isinstance(given, int):
@@ -245,14 +232,14 @@ def split_sizes(x: TileValue, split_size_or_sections: Any, dim: int = 0) -> tupl
 
 def chunk(x: TileValue, chunks: int, dim: int = 0) -> tuple[TileValue, ...]:
     """``torch.chunk``: at most that many parts of one size."""
-    axis = normalise(dim, x.tile.rank, "chunk", x)
+    axis = resolve_axis(x, dim, "chunk")
     size = _cut_size(x, axis, "torch.chunk")
     return split_sizes(x, max(1, -(-size // chunks)), axis)
 
 
 def tensor_split(x: TileValue, indices_or_sections: Any, dim: int = 0) -> tuple[TileValue, ...]:
     """``torch.tensor_split``: that many parts, as equal as can be, or between positions."""
-    axis = normalise(dim, x.tile.rank, "tensor_split", x)
+    axis = resolve_axis(x, dim, "tensor_split")
     size = _cut_size(x, axis, "torch.tensor_split")
     given = indices_or_sections
     if isinstance(given, int):
@@ -267,7 +254,7 @@ def tensor_split(x: TileValue, indices_or_sections: Any, dim: int = 0) -> tuple[
 
 def gather_elements(x: TileValue, dim: int, index: Any, *, sparse_grad: bool = False) -> TileValue:
     """``torch.gather``; positions must lie within the axis."""
-    axis = normalise(dim, x.tile.rank, "gather", x)
+    axis = resolve_axis(x, dim, "gather")
     positions = _positions(index, "torch.gather")
     if positions.tile.rank != x.tile.rank:
         raise errors.RankMismatch(
@@ -286,15 +273,13 @@ def take_along_dim(x: TileValue, indices: Any, dim: int | None = None) -> TileVa
     positions = _positions(indices, "torch.take_along_dim")
     if dim is None:
         x, positions, dim = flatten(x), flatten(positions), 0
-    axis = normalise(dim, x.tile.rank, "take_along_dim", x)
+    axis = resolve_axis(x, dim, "take_along_dim")
     check_gathered(x, axis, "torch.take_along_dim")
     size = x.tile.shape[axis].constant
     if size is not None:
         # Unlike gather it counts negative positions from the end.
         from_end = apply("add", positions, size)
-        positions = apply(
-            "where", apply("lt", positions, 0), from_end, positions, dtype=positions.tile.dtype
-        )
+        positions = select(apply("lt", positions, 0), from_end, positions)
     pairs = zip(x.tile.shape, positions.tile.shape)
     shape = [old if axis == other or new.is_one else new for other, (old, new) in enumerate(pairs)]
     return gather(broadcast_to(x, tuple(shape)), positions, axis)
@@ -302,7 +287,7 @@ def take_along_dim(x: TileValue, indices: Any, dim: int | None = None) -> TileVa
 
 def index_select(x: TileValue, dim: int, index: Any) -> TileValue:
     """``torch.index_select``: positions of one axis, in the order given."""
-    axis = normalise(dim, x.tile.rank, "index_select", x)
+    axis = resolve_axis(x, dim, "index_select")
     check_gathered(x, axis, "torch.index_select")
     positions = _positions(index, "torch.index_select")
     if positions.tile.rank > 1:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I64
 from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
@@ -14,11 +16,13 @@ from tilesmith.frontend.tracing.emission import (
     apply,
     as_tile,
     cast,
+    emit,
     expand_dims,
     full,
     positions_in,
     reduce,
     reshape,
+    select,
 )
 from tilesmith.frontend.tracing.known_sizes import find_counts
 from tilesmith.frontend.tracing.tracer import current_tracer
@@ -28,23 +32,8 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import ReduceKind
 
 
-def resolve_axis(x: TileValue, dim: Any, name: str) -> int:
-    """A dimension argument as a non-negative position."""
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise errors.InvalidReductionDim(operation=name, dim=repr(dim))
-    rank = x.tile.rank
-    if not -rank <= dim < rank:
-        raise errors.ReductionDimInvalidForShape(
-            operation=name, dim=dim, shape=shape_text(x.tile.shape)
-        )
-    return dim % rank
-
-
 def _axes(x: TileValue, dim: Any, name: str) -> tuple[int, ...]:
-    """Positions to reduce: all of them for None.
-
-    In descending order so that earlier ones stay valid.
-    """
+    """Axes to reduce, all for None: in descending order, so that earlier ones stay valid."""
     if dim is None or dim == ():
         return tuple(reversed(range(x.tile.rank)))
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
@@ -81,21 +70,19 @@ def of_elements(name: str, rule: Rule) -> Rule:
     return checked
 
 
-def _accumulation(kind: ReduceKind) -> Rule:
+def sum_(
+    x: TileValue,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    kind: ReduceKind = ReduceKind.SUM,
+) -> TileValue:
     """``torch.sum``/``torch.prod``: integers and bools in int64, half types in fp32."""
-
-    def rule(
-        x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-    ) -> TileValue:
-        summed = x.tile.dtype if x.tile.dtype.is_float else I64
-        result = summed if dtype is None else from_torch(dtype)
-        wide = cast(x, compute_dtype(result))
-        return cast(_reduce_axes(wide, _axes(x, dim, kind.value), kind, keepdim), result)
-
-    return rule
-
-
-sum_ = _accumulation(ReduceKind.SUM)
+    summed = x.tile.dtype if x.tile.dtype.is_float else I64
+    result = summed if dtype is None else from_torch(dtype)
+    wide = cast(x, compute_dtype(result))
+    return cast(_reduce_axes(wide, _axes(x, dim, kind.value), kind, keepdim), result)
 
 
 def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> Any:
@@ -115,10 +102,9 @@ def valid_count(x: TileValue, axes: tuple[int, ...], keepdim: bool = False) -> A
             size = size_of_dim(dim)
         else:
             # The tile may be partial: count lanes that are valid.
-            tracer = current_tracer("mean")
             ones = full(1, F32, (dim,))
-            mask = tracer.create(Mask, ones.tile, x=ones.value, fill=0.0, axes=(0,))
-            size = reduce(TileValue(mask), 0, ReduceKind.SUM)
+            mask = emit(Mask, ones.tile, x=ones.value, fill=0.0, axes=(0,))
+            size = reduce(mask, 0, ReduceKind.SUM)
         count = count * size
     return count
 
@@ -138,27 +124,23 @@ def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return cast(average, result)
 
 
-def extremum(kind: ReduceKind) -> Rule:
+def extremum(
+    x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: ReduceKind
+) -> TileValue:
     """``amax``/``amin`` over any axes."""
-
-    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
-        return _reduce_axes(x, _axes(x, dim, kind.value), kind, keepdim)
-
-    return rule
+    return _reduce_axes(x, _axes(x, dim, kind.value), kind, keepdim)
 
 
-def arg_extremum(kind: ReduceKind) -> Rule:
+def arg_extremum(
+    x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: ReduceKind
+) -> TileValue:
     """``argmax``/``argmin``: the first position wins ties."""
-
-    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
-        if not x.tile.rank:
-            return full(0, I64)
-        if dim is None and x.tile.rank > 1:
-            return _first_position(x, kind, keepdim)
-        axes = _axes(x, 0 if dim is None else dim, kind.value)
-        return _reduce_axes(x, axes, kind, keepdim)
-
-    return rule
+    if not x.tile.rank:
+        return full(0, I64)
+    if dim is None and x.tile.rank > 1:
+        return _first_position(x, kind, keepdim)
+    axes = _axes(x, 0 if dim is None else dim, kind.value)
+    return _reduce_axes(x, axes, kind, keepdim)
 
 
 def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
@@ -189,31 +171,22 @@ class ValuesAndIndices(NamedTuple):
     indices: TileValue
 
 
-def max_or_min(kind: ReduceKind, arg_kind: ReduceKind, pairwise: str) -> Rule:
-    """``torch.max``/``torch.min`` in their three forms.
-
-    Whole, along a dimension, of two tensors.
-    """
-
-    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> Any:
-        if isinstance(dim, TileValue):
-            dtype = result_dtype("maximum", x, dim)
-            return apply(pairwise, x, dim, dtype=dtype)
-        if dim is None:
-            return extremum(kind)(x)
-        values = extremum(kind)(x, dim, keepdim)
-        return ValuesAndIndices(values, arg_extremum(arg_kind)(x, dim, keepdim))
-
-    return rule
+def max_or_min(x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: ReduceKind) -> Any:
+    """``torch.max``/``torch.min``: of all elements, along a dimension, or of two tensors."""
+    if isinstance(dim, TileValue):
+        return apply(f"{kind.value}imum", x, dim, dtype=result_dtype("maximum", x, dim))
+    values = extremum(x, dim, keepdim and dim is not None, kind=kind)
+    if dim is None:
+        return values
+    indices = arg_extremum(x, dim, keepdim, kind=ReduceKind(f"arg{kind.value}"))
+    return ValuesAndIndices(values, indices)
 
 
-def truth_reduction(kind: ReduceKind) -> Rule:
+def truth_reduction(
+    x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: ReduceKind
+) -> TileValue:
     """``any``/``all``: numbers count as whether they are not zero."""
-
-    def rule(x: TileValue, dim: Any = None, keepdim: bool = False) -> TileValue:
-        return _reduce_axes(x.bool(), _axes(x, dim, kind.value), kind, keepdim)
-
-    return rule
+    return extremum(x.bool(), dim, keepdim, kind=kind)
 
 
 def var_mean(
@@ -263,14 +236,14 @@ class MinAndMax(NamedTuple):
 def aminmax(x: TileValue, *, dim: Any = None, keepdim: bool = False) -> MinAndMax:
     """``torch.aminmax``: two reductions of one value."""
     require_elements(x, _axes(x, dim, "aminmax"), "aminmax")
-    smallest, largest = extremum(ReduceKind.MIN), extremum(ReduceKind.MAX)
-    return MinAndMax(smallest(x, dim, keepdim), largest(x, dim, keepdim))
+    kinds = (ReduceKind.MIN, ReduceKind.MAX)
+    return MinAndMax(*(extremum(x, dim, keepdim, kind=kind) for kind in kinds))
 
 
 def nansum(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> TileValue:
     """``torch.nansum``: NaN counts as zero."""
     if x.tile.dtype.is_float:
-        x = apply("where", apply("ne", x, x), 0.0, x, dtype=x.tile.dtype)
+        x = select(apply("ne", x, x), 0.0, x)
     return sum_(x, dim, keepdim, dtype=dtype)
 
 
@@ -306,9 +279,9 @@ def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
     """``torch.logsumexp``, safe for rows of -inf."""
     x = cast(x, result_dtype("exp", x))
     wide = cast(x, compute_dtype(x.tile.dtype))
-    peak = extremum(ReduceKind.MAX)(wide, dim, keepdim=True)
+    peak = extremum(wide, dim, keepdim=True, kind=ReduceKind.MAX)
     # A row of -inf has that as its peak; subtracting it would give NaN.
-    finite = apply("where", apply("isinf", peak), 0.0, peak, dtype=wide.tile.dtype)
+    finite = select(apply("isinf", peak), 0.0, peak)
     total = sum_(apply("exp", apply("sub", wide, finite)), dim, keepdim=True)
     result = apply("add", apply("log", total), finite)
     if not keepdim:
@@ -321,18 +294,19 @@ def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
 def _shift_by_max(x: TileValue, dim: Any) -> TileValue:
     if dim is None:
         raise errors.InvalidReductionDim(operation="softmax", dim="None")
-    return apply("sub", x, extremum(ReduceKind.MAX)(x, dim, keepdim=True))
+    return apply("sub", x, extremum(x, dim, keepdim=True, kind=ReduceKind.MAX))
 
 
 REDUCTIONS: dict[str, Rule] = {
-    "sum": sum_, "mean": mean, "prod": _accumulation(ReduceKind.PROD),
-    "amax": of_elements("amax", extremum(ReduceKind.MAX)),
-    "amin": of_elements("amin", extremum(ReduceKind.MIN)),
-    "max": of_elements("max", max_or_min(ReduceKind.MAX, ReduceKind.ARGMAX, "maximum")),
-    "min": of_elements("min", max_or_min(ReduceKind.MIN, ReduceKind.ARGMIN, "minimum")),
-    "argmax": of_elements("argmax", arg_extremum(ReduceKind.ARGMAX)),
-    "argmin": of_elements("argmin", arg_extremum(ReduceKind.ARGMIN)),
-    "any": truth_reduction(ReduceKind.ANY), "all": truth_reduction(ReduceKind.ALL),
+    "sum": sum_, "mean": mean, "prod": partial(sum_, kind=ReduceKind.PROD),
+    "amax": of_elements("amax", partial(extremum, kind=ReduceKind.MAX)),
+    "amin": of_elements("amin", partial(extremum, kind=ReduceKind.MIN)),
+    "max": of_elements("max", partial(max_or_min, kind=ReduceKind.MAX)),
+    "min": of_elements("min", partial(max_or_min, kind=ReduceKind.MIN)),
+    "argmax": of_elements("argmax", partial(arg_extremum, kind=ReduceKind.ARGMAX)),
+    "argmin": of_elements("argmin", partial(arg_extremum, kind=ReduceKind.ARGMIN)),
+    "any": partial(truth_reduction, kind=ReduceKind.ANY),
+    "all": partial(truth_reduction, kind=ReduceKind.ALL),
     "count_nonzero": lambda x, dim=None: sum_(cast(x.bool(), I64), dim),
     "nansum": nansum, "nanmean": nanmean, "aminmax": aminmax,
     "var_mean": var_mean, "std_mean": std_mean,

@@ -73,30 +73,38 @@ def new_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
     return shape
 
 
-def constant_size(x: TileValue, axis: int, function: str) -> int:
-    """The size of an axis that must be known."""
+def constant_size(
+    x: TileValue, axis: int, function: str, error: type[errors.BaseError] | None = None
+) -> int:
+    """The size of an axis that must be known; ``error`` is for functions that need more than it."""
     size = x.tile.shape[axis].constant
-    if size is None:
-        raise errors.BackendUnsupported(
-            operation=f"{function} along the tile axis {x.tile.shape[axis]}, whose size varies,",
-            backend="triton, cpu or reference",
-            fix="index the host tensor where it is loaded; axes of constant size can be cut",
-        )
-    return size
+    if size is not None:
+        return size
+    place = f"{function} along the tile axis {x.tile.shape[axis]}"
+    if error is not None:
+        raise error(function=place)
+    raise errors.BackendUnsupported(
+        operation=f"{place}, whose size varies,",
+        backend="triton, cpu or reference",
+        fix="index the host tensor where it is loaded; axes of constant size can be cut",
+    )
 
 
-def normalise(axis: int, rank: int, operation: str, x: TileValue) -> int:
-    """A dimension argument counted from 0."""
-    if not -rank <= axis < rank:
+def resolve_axis(x: TileValue, dim: Any, name: str, *, num_new: int = 0) -> int:
+    """A dimension argument counted from 0, among the axes of a value and ``num_new`` more."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise errors.InvalidReductionDim(operation=name, dim=repr(dim))
+    rank = x.tile.rank + num_new
+    if not -rank <= dim < rank:
         raise errors.ReductionDimInvalidForShape(
-            operation=operation, dim=axis, shape=shape_text(x.tile.shape)
+            operation=name, dim=dim, shape=shape_text(x.tile.shape)
         )
-    return axis % rank
+    return dim % rank
 
 
 def unsqueeze(x: TileValue, dim: int) -> TileValue:
     """Insert one axis of size 1."""
-    return expand_dims(x, (normalise(dim, x.tile.rank + 1, "unsqueeze", x),))
+    return expand_dims(x, (resolve_axis(x, dim, "unsqueeze", num_new=1),))
 
 
 def squeeze(x: TileValue, dim: Any = None) -> TileValue:
@@ -106,7 +114,7 @@ def squeeze(x: TileValue, dim: Any = None) -> TileValue:
         # Eager lets a scalar have the dimension 0 here.
         return x
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
-    axes = {normalise(axis, rank, "squeeze", x) for axis in dims}
+    axes = {resolve_axis(x, axis, "squeeze") for axis in dims}
     shape = tuple(d for i, d in enumerate(x.tile.shape) if i not in axes or not d.is_one)
     return reshape(x, shape)
 
@@ -144,7 +152,7 @@ def transpose(x: TileValue, dim0: int, dim1: int) -> TileValue:
     """The value with two axes swapped."""
     rank = x.tile.rank
     order = list(range(rank))
-    first, second = (normalise(d, rank, "transpose", x) for d in (dim0, dim1))
+    first, second = (resolve_axis(x, d, "transpose") for d in (dim0, dim1))
     order[first], order[second] = order[second], order[first]
     return permute(x, tuple(order))
 
@@ -157,7 +165,7 @@ def reverse_axes(x: TileValue) -> TileValue:
 def permute_axes(x: TileValue, *dims: Any) -> TileValue:
     """``permute``: the axes in the order given."""
     dims = one_by_one(dims)
-    order = tuple(normalise(d, x.tile.rank, "permute", x) for d in dims)
+    order = tuple(resolve_axis(x, d, "permute") for d in dims)
     if sorted(order) != list(range(x.tile.rank)):
         raise invalid_value("permute", f"{list(dims)} is no permutation")
     return permute(x, order)
@@ -176,8 +184,7 @@ def expand(x: TileValue, *sizes: Any) -> TileValue:
 
 def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
     """Merge neighbouring axes into one."""
-    rank = x.tile.rank
-    first, last = (normalise(d, rank, "flatten", x) for d in (start_dim, end_dim))
+    first, last = (resolve_axis(x, d, "flatten") for d in (start_dim, end_dim))
     merged = ONE
     for dim in x.tile.shape[first : last + 1]:
         merged = merged * dim
@@ -186,7 +193,7 @@ def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
 
 def unflatten(x: TileValue, dim: int, sizes: Any) -> TileValue:
     """Split one axis into several."""
-    axis = normalise(dim, x.tile.rank, "unflatten", x)
+    axis = resolve_axis(x, dim, "unflatten")
     kept = [size_of_dim(dim) for dim in x.tile.shape]
     return view(x, *kept[:axis], *sizes, *kept[axis + 1 :])
 
@@ -195,7 +202,7 @@ def move_axes(x: TileValue, source: Any, destination: Any) -> TileValue:
     """``movedim``: some axes to given places, the others in order."""
     rank = x.tile.rank
     given = [[d] if isinstance(d, int) else list(d) for d in (source, destination)]
-    old, new = ([normalise(d, rank, "movedim", x) for d in dims] for dims in given)
+    old, new = ([resolve_axis(x, d, "movedim") for d in dims] for dims in given)
     if len(old) != len(new) or len({*old}) < len(old) or len({*new}) < len(new):
         raise invalid_value("movedim", f"{source} cannot go to {destination}")
     others = iter(axis for axis in range(rank) if axis not in old)

@@ -1,8 +1,9 @@
-"""Torch's sorting functions on one op that sorts integers.
+"""Torch's sorting functions on one op that sorts integers, and lookups among sorted values.
 
 Every element becomes an integer that orders like it, with its position in the low bits: equal
 elements keep their order, and positions tell where each one came from. NaN counts as the greatest.
-Elements of 64 bits are sorted by their low halves first, then by their high ones.
+Elements of 64 bits are sorted by their low halves first, then by their high ones. Lookups compare
+values with positions or with sorted values: all pairs of them, none of which touches memory.
 """
 
 from __future__ import annotations
@@ -13,17 +14,13 @@ from math import ceil, floor
 from typing import Any
 
 import tilesmith.exc as errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I16, I32, I64, ElementKind
-from tilesmith.frontend.functions.promotion import compute_dtype
-from tilesmith.frontend.functions.reduction import (
-    ValuesAndIndices,
-    require_elements,
-    resolve_axis,
-    valid_count,
-)
-from tilesmith.frontend.functions.shape import flatten
+from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype
+from tilesmith.frontend.functions.reduction import ValuesAndIndices, require_elements, valid_count
+from tilesmith.frontend.functions.shape import flatten, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
-from tilesmith.frontend.refusals import unsupported_argument
+from tilesmith.frontend.refusals import invalid_kind, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Rule,
     apply,
@@ -32,17 +29,19 @@ from tilesmith.frontend.tracing.emission import (
     cast,
     expand_dims,
     gather,
+    line,
     pick,
     positions_in,
     reduce,
     reinterpret,
+    select,
     sort_integers,
     take_range,
     with_dim,
 )
 from tilesmith.frontend.tracing.known_sizes import known_count, known_counts
 from tilesmith.frontend.tracing.tracer import current_tracer
-from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Dim
 
@@ -55,16 +54,11 @@ class _Order:
     """Elements in order: what they are and where they came from, in one integer each."""
 
     packed: TileValue
-    axis: int
     shift: int
 
-    def first(self, count: int) -> _Order:
-        """The first ``count`` of them, which every tile must have."""
-        return _Order(_first(self.packed, self.axis, count), self.axis, self.shift)
-
-    def positions(self) -> TileValue:
-        """Where the elements came from."""
-        return apply("and", self.packed, (1 << self.shift) - 1)
+    def positions(self, kept: TileValue | None = None) -> TileValue:
+        """Where the elements came from: all of them, or those kept."""
+        return apply("and", self.packed if kept is None else kept, (1 << self.shift) - 1)
 
 
 def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
@@ -98,7 +92,7 @@ def _sorted(key: TileValue, axis: int, shift: int) -> _Order:
     key = reset_lanes(key, (axis,), (1 << (shift - 1)) - 1)
     high = apply("shl", cast(key, dtype), shift)
     positions = cast(positions_in(key.tile.shape, axis), dtype)
-    return _Order(sort_integers(apply("or", high, positions), axis), axis, shift)
+    return _Order(sort_integers(apply("or", high, positions), axis), shift)
 
 
 def _order_of_wide(key: TileValue, axis: int) -> _Order:
@@ -107,8 +101,7 @@ def _order_of_wide(key: TileValue, axis: int) -> _Order:
     once = _sorted(low, axis, _HALF).positions()
     high = gather(apply("shr", key, _HALF), once, axis)
     twice = _sorted(high, axis, _HALF)
-    positions = gather(once, twice.positions(), axis)
-    return _Order(positions, axis, _HALF)
+    return _Order(gather(once, twice.positions(), axis), _HALF)
 
 
 def _ordered_integer(x: TileValue) -> TileValue:
@@ -131,23 +124,18 @@ def _of_float(x: TileValue) -> TileValue:
     held = cast(held, I32) if bits < 32 else held
     greatest = (1 << (bits - 1)) - 1
     mirrored = apply("xor", held, greatest)
-    key = apply("where", apply("lt", held, 0), mirrored, held, dtype=held.tile.dtype)
-    key = apply("where", apply("eq", x, 0), 0, key, dtype=held.tile.dtype)
-    return apply("where", _is_nan(x), greatest, key, dtype=held.tile.dtype)
+    key = select(apply("lt", held, 0), mirrored, held)
+    key = select(apply("eq", x, 0), 0, key)
+    return select(_is_nan(x), greatest, key)
 
 
 def _is_nan(x: TileValue) -> TileValue:
     return apply("isnan", cast(x, compute_dtype(x.tile.dtype)))
 
 
-def _has_runtime_size(x: TileValue, axis: int) -> bool:
-    symbol = x.tile.shape[axis].symbol
-    return symbol is not None and symbol in current_tracer("topk").sizes
-
-
 def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) -> None:
     """Every tile must hold that many elements; an axis of a run-time size is taken to do so."""
-    if _has_runtime_size(x, axis):
+    if x.tile.shape[axis].symbol in current_tracer("topk").sizes:
         return
     size = known_counts(x, axis, function).least
     if not lowest <= k <= size:
@@ -159,11 +147,6 @@ def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) ->
         )
 
 
-def _first(x: TileValue, axis: int, count: int) -> TileValue:
-    _check_count(x, axis, "torch.topk", count, lowest=0)
-    return _take(x, axis, range(count))
-
-
 def _take(x: TileValue, axis: int, picked: range) -> TileValue:
     """Positions in succession, of any axis that has them."""
     if x.tile.shape[axis].constant is not None or not picked:
@@ -172,9 +155,8 @@ def _take(x: TileValue, axis: int, picked: range) -> TileValue:
     return gather(x, apply("add", positions, picked.start), axis)
 
 
-def _with_values(x: TileValue, order: _Order) -> ValuesAndIndices:
-    positions = order.positions()
-    return ValuesAndIndices(gather(x, positions, order.axis), cast(positions, I64))
+def _with_values(x: TileValue, axis: int, positions: TileValue) -> ValuesAndIndices:
+    return ValuesAndIndices(gather(x, positions, axis), cast(positions, I64))
 
 
 def sort(
@@ -182,7 +164,7 @@ def sort(
 ) -> ValuesAndIndices:
     """``torch.sort``; equal elements always keep their order."""
     axis = resolve_axis(x, dim, "sort")
-    return _with_values(x, _order(x, axis, descending=descending))
+    return _with_values(x, axis, _order(x, axis, descending=descending).positions())
 
 
 def argsort(
@@ -200,7 +182,9 @@ def topk(
     axis = resolve_axis(x, dim, "topk")
     if isinstance(k, bool) or not isinstance(k, int):
         raise errors.ShapeSpecializingCall(value="k of torch.topk")
-    return _with_values(x, _order(x, axis, descending=largest).first(k))
+    _check_count(x, axis, "torch.topk", k, lowest=0)
+    order = _order(x, axis, descending=largest)
+    return _with_values(x, axis, order.positions(_take(order.packed, axis, range(k))))
 
 
 def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
@@ -208,8 +192,8 @@ def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> Valu
     axis = resolve_axis(x, dim, "kthvalue")
     _check_count(x, axis, "torch.kthvalue", k, lowest=1)
     order = _order(x, axis, descending=False)
-    kept = _take(order.packed, axis, range(k - 1, k))
-    return _drop_axis(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+    positions = order.positions(_take(order.packed, axis, range(k - 1, k)))
+    return _drop_axis(_with_values(x, axis, positions), axis, keepdim)
 
 
 def _drop_axis(found: ValuesAndIndices, axis: int, keepdim: bool) -> ValuesAndIndices:
@@ -233,10 +217,10 @@ def _median(x: TileValue, axis: int, *, keepdim: bool) -> ValuesAndIndices:
         # NaNs come last; where there are any, the first of them is the median.
         nans = reset_lanes(cast(_is_nan(x), I32), (axis,), 0)
         count = expand_dims(reduce(nans, axis, ReduceKind.SUM), (axis,))
-        middle = apply("where", apply("gt", count, 0), apply("sub", size, count), middle, dtype=I32)
+        middle = select(apply("gt", count, 0), apply("sub", size, count), middle)
     middle = broadcast_to(middle, with_dim(x.tile.shape, axis, Dim.of(1)))
-    kept = gather(order.packed, middle, axis)
-    return _drop_axis(_with_values(x, _Order(kept, axis, order.shift)), axis, keepdim)
+    positions = order.positions(gather(order.packed, middle, axis))
+    return _drop_axis(_with_values(x, axis, positions), axis, keepdim)
 
 
 def quantile(
@@ -252,15 +236,12 @@ def quantile(
     place = q * (known_count(x, axis, "torch.quantile") - 1)
     weight = _INTERPOLATIONS[interpolation](place - floor(place))
     values = sort(x, axis).values
-    low, high = (_element(values, axis, round_to(place)) for round_to in (floor, ceil))
+    neighbours = (range(n, n + 1) for n in (floor(place), ceil(place)))
+    low, high = (pick(_take(values, axis, picked), axis, 0) for picked in neighbours)
     result = _interpolate(low, high, weight)
     has_nan = reduce(_is_nan(x), axis, ReduceKind.ANY)
-    result = apply("where", has_nan, float("nan"), result, dtype=x.tile.dtype)
+    result = select(has_nan, float("nan"), result)
     return expand_dims(result, (axis,)) if keepdim and dim is not None else result
-
-
-def _element(x: TileValue, axis: int, position: int) -> TileValue:
-    return pick(_take(x, axis, range(position, position + 1)), axis, 0)
 
 
 def _interpolate(low: TileValue, high: TileValue, weight: float) -> TileValue:
@@ -284,4 +265,98 @@ SORTS: dict[str, Rule] = {
     "sort": sort, "argsort": argsort, "topk": topk, "kthvalue": kthvalue, "median": median,
     "quantile": quantile,
     "msort": lambda x: sort(x, 0).values,
+}  # fmt: skip
+
+
+def one_hot(x: Any, num_classes: Any = -1) -> TileValue:
+    """``F.one_hot``: int64, 1 at the class of each element along a new last axis."""
+    x = _integers(x, "torch.nn.functional.one_hot")
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+        raise errors.ShapeSpecializingCall(
+            value="num_classes of torch.nn.functional.one_hot",
+            fix="pass the number of classes: one_hot(x, num_classes=10)",
+        )
+    classes = line(Dim.of(num_classes))
+    found = apply("eq", expand_dims(x, (x.tile.rank,)), cast(classes, x.tile.dtype))
+    return cast(found, I64)
+
+
+def _integers(x: Any, function: str) -> TileValue:
+    if not isinstance(x, TileValue) or not x.tile.dtype.is_integer:
+        found = x.dtype if isinstance(x, TileValue) else kind_of(x)
+        raise invalid_kind(function, f"{found}, expected integers")
+    return x
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> TileValue:
+    """``torch.searchsorted``: how many elements of a sorted row come before each value."""
+    if sorter is not None:
+        raise unsupported_argument("torch.searchsorted", "sorter=")
+    dtype = common_dtype(sorted_sequence, values)
+    row, wanted = as_tile(sorted_sequence, dtype), as_tile(values, dtype)
+    if row.tile.rank == 1:
+        row = expand_dims(row, tuple(range(wanted.tile.rank)))
+    elif row.tile.rank == wanted.tile.rank:
+        row = expand_dims(row, (row.tile.rank - 1,))
+    else:
+        raise errors.ShapeMismatch(
+            left=shape_text(row.tile.shape),
+            right=shape_text(wanted.tile.shape),
+            fix="pass one sorted row, or a row for each row of values",
+        )
+    # Not "less": a NaN among the values comes after all elements, as in eager.
+    is_right = right or side == "right"
+    beyond = apply("gt" if is_right else "ge", row, expand_dims(wanted, (wanted.tile.rank,)))
+    before = cast(apply("not", beyond), I32)
+    return cast(before.sum(-1), I32 if out_int32 else I64)
+
+
+def bucketize(
+    input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False
+) -> TileValue:
+    """``torch.bucketize``: the bucket of each value between sorted boundaries."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def scatter_add(x: TileValue, dim: int, index: Any, src: Any) -> TileValue:
+    """``torch.scatter_add``: each element of ``src`` is added at its position along ``dim``."""
+    x, index, src = as_tile(x), _integers(index, "torch.scatter_add"), as_tile(src)
+    axis = resolve_axis(x, dim, "scatter_add")
+    _check_scattered(x, axis, index, src)
+    wide = compute_dtype(x.tile.dtype)
+    # A new axis in front of the one that is added up has the positions of the result.
+    places = cast(expand_dims(positions_in(x.tile.shape, axis), (axis + 1,)), index.tile.dtype)
+    hits = apply("eq", places, expand_dims(index, (axis,)))
+    zero = 0.0 if wide.is_float else 0
+    parts = apply("where", hits, expand_dims(cast(src, wide), (axis,)), zero, dtype=wide)
+    total = apply("add", cast(x, wide), cast(parts.sum(axis + 1), wide))
+    return cast(total, x.tile.dtype)
+
+
+def _check_scattered(x: TileValue, axis: int, index: TileValue, src: TileValue) -> None:
+    if src.tile.dtype != x.tile.dtype:
+        given = f"src of {src.dtype} for a value of {x.dtype}"
+        raise unsupported_argument("torch.scatter_add", given)
+    # Torch allows shorter ones beside the axis too; whose other elements stay is then data.
+    wanted = with_dim(x.tile.shape, axis, index.tile.shape[axis])
+    if not index.tile.shape == src.tile.shape == wanted:
+        raise errors.ShapeMismatch(
+            left=shape_text(index.tile.shape),
+            right=shape_text(src.tile.shape),
+            note=f"both are added to a value of shape {shape_text(x.tile.shape)}",
+            fix="give index and src one shape, which may differ from the value along `dim` only",
+        )
+
+
+LOOKUPS: dict[str, Rule] = {
+    "one_hot": one_hot, "searchsorted": searchsorted, "bucketize": bucketize,
+    "scatter_add": scatter_add,
 }  # fmt: skip

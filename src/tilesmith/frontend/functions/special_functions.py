@@ -8,6 +8,7 @@ Sign, exponent and neighbours of floats are found through their bits.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 from tilesmith.dtypes import BOOL, F64, I16, I32, I64
@@ -158,26 +159,22 @@ def mvlgamma(x: TileValue, p: int) -> TileValue:
     return result
 
 
-def bessel(order: int, *, is_scaled: bool) -> Composition:
+def bessel(x: TileValue, *, order: int, is_scaled: bool = False) -> TileValue:
     """The modified Bessel functions I0 and I1, times ``exp(-|x|)`` if scaled."""
-
-    def composition(x: TileValue) -> TileValue:
-        y = abs(x)
-        is_small = y <= _SERIES_END
-        near = apply("minimum", y, _SERIES_END)
-        series = _power_series(near, order)
-        far = 1.0 / apply("maximum", y, _SERIES_END)
-        rest = polynomial(far, _asymptotic(order)) * far.sqrt()
-        if is_scaled:
-            series = series * (-near).exp()
-        else:
-            # In two halves: the exponential alone would overflow before the result does.
-            half = (y * 0.5).exp()
-            rest = rest * half * half
-        result = select(is_small, series, rest)
-        return _signed_like(result, x) if order else result
-
-    return composition
+    y = abs(x)
+    is_small = y <= _SERIES_END
+    near = apply("minimum", y, _SERIES_END)
+    series = _power_series(near, order)
+    far = 1.0 / apply("maximum", y, _SERIES_END)
+    rest = polynomial(far, _asymptotic(order)) * far.sqrt()
+    if is_scaled:
+        series = series * (-near).exp()
+    else:
+        # In two halves: the exponential alone would overflow before the result does.
+        half = (y * 0.5).exp()
+        rest = rest * half * half
+    result = select(is_small, series, rest)
+    return _signed_like(result, x) if order else result
 
 
 def _power_series(y: TileValue, order: int) -> TileValue:
@@ -210,20 +207,15 @@ def sinc(x: TileValue) -> TileValue:
     return select(x == 0.0, 1.0, scaled.sin() / scaled)
 
 
-def times_log(fn: str) -> Composition:
+def times_log(x: TileValue, y: TileValue, *, fn: str = "log") -> TileValue:
     """``x * log(y)``: zero where x is, but for a NaN in y."""
-
-    def composition(x: TileValue, y: TileValue) -> TileValue:
-        product = x * apply(fn, y)
-        return select((x == 0.0) & ~y.isnan(), 0.0, product)
-
-    return composition
+    product = x * apply(fn, y)
+    return select((x == 0.0) & ~y.isnan(), 0.0, product)
 
 
 def entr(x: TileValue) -> TileValue:
     """``-x log(x)``, the entropy of a probability; -inf below zero."""
-    product = -x * x.log()
-    product = select(x == 0.0, 0.0, product)
+    product = select(x == 0.0, 0.0, -x * x.log())
     return select(x < 0.0, -INFINITY, product)
 
 
@@ -235,38 +227,29 @@ def ndtri(p: TileValue) -> TileValue:
     return select(is_lower, -z, z)
 
 
-def log_sum(exp: str, log1p: Composition) -> Composition:
+def log_sum(x: TileValue, y: TileValue, *, exp: str, log1p: Composition) -> TileValue:
     """``log(exp(x) + exp(y))`` in some base, around the larger of the two."""
-
-    def composition(x: TileValue, y: TileValue) -> TileValue:
-        larger = apply("maximum", x, y)
-        result = larger + log1p(apply(exp, -abs(x - y)))
-        # Two equal infinities have no distance.
-        return select(x.isinf() & (x == y), x, result)
-
-    return composition
+    larger = apply("maximum", x, y)
+    result = larger + log1p(apply(exp, -abs(x - y)))
+    # Two equal infinities have no distance.
+    return select(x.isinf() & (x == y), x, result)
 
 
 _FLOAT_UNARY: dict[str, Composition] = {
     "erfinv": erfinv, "lgamma": in_double(lgamma), "digamma": in_double(digamma),
     "mvlgamma": in_double(mvlgamma), "logit": logit, "sinc": sinc,
-    "i0": bessel(0, is_scaled=False), "special_i0e": bessel(0, is_scaled=True),
-    "special_i1": bessel(1, is_scaled=False), "special_i1e": bessel(1, is_scaled=True),
+    "i0": partial(bessel, order=0), "special_i0e": partial(bessel, order=0, is_scaled=True),
+    "special_i1": partial(bessel, order=1), "special_i1e": partial(bessel, order=1, is_scaled=True),
     # As many digits as eager's in the lower tail.
     "special_entr": entr, "special_ndtr": lambda x: ((x * math.sqrt(0.5)).erf() + 1.0) * 0.5,
     "special_ndtri": ndtri,
     "deg2rad": lambda x: x * (math.pi / 180), "rad2deg": lambda x: x * (180 / math.pi),
 }  # fmt: skip
 _FLOAT_BINARY: dict[str, Composition] = {
-    "xlogy": times_log("log"), "special_xlog1py": times_log("log1p"),
-    "logaddexp": log_sum("exp", lambda x: x.log1p()),
-    "logaddexp2": log_sum("exp2", lambda x: x.log1p() * (1 / math.log(2))),
+    "xlogy": times_log, "special_xlog1py": partial(times_log, fn="log1p"),
+    "logaddexp": partial(log_sum, exp="exp", log1p=lambda x: x.log1p()),
+    "logaddexp2": partial(log_sum, exp="exp2", log1p=lambda x: x.log1p() * (1 / math.log(2))),
 }  # fmt: skip
-
-SPECIAL_FUNCTIONS: dict[str, Rule] = {
-    **{name: in_float_type(function) for name, function in _FLOAT_UNARY.items()},
-    **{name: in_float_type(function, 2) for name, function in _FLOAT_BINARY.items()},
-}
 
 _INTEGERS = {16: I16, 32: I32, 64: I64}
 
@@ -343,7 +326,9 @@ def nextafter(x: TileValue, towards: TileValue) -> TileValue:
     return select(is_nan, NAN, result)
 
 
-FLOAT_PARTS: dict[str, Rule] = {
+SPECIAL_FUNCTIONS: dict[str, Rule] = {
+    **{name: in_float_type(function) for name, function in _FLOAT_UNARY.items()},
+    **{name: in_float_type(function, 2) for name, function in _FLOAT_BINARY.items()},
     "signbit": signbit, "copysign": copysign, "ldexp": ldexp, "frexp": frexp,
     "nextafter": nextafter,
 }  # fmt: skip

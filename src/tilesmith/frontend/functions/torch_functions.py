@@ -14,17 +14,15 @@ from tilesmith.frontend.functions.combine import RUNNING_LOGS, SCANS
 from tilesmith.frontend.functions.combine_functions import COMBINERS
 from tilesmith.frontend.functions.creation import CREATION, FACTORIES
 from tilesmith.frontend.functions.elementwise import ELEMENTWISE, bitcast
-from tilesmith.frontend.functions.lookups import LOOKUPS
-from tilesmith.frontend.functions.losses import LOSSES
 from tilesmith.frontend.functions.moved_elements import MOVES, SUBSCRIPTS
-from tilesmith.frontend.functions.norms import NORMALIZATIONS, NORMS
-from tilesmith.frontend.functions.pointwise import ACTIVATIONS, POINTWISE
+from tilesmith.frontend.functions.norms import LOSSES, NORMS
+from tilesmith.frontend.functions.pointwise import POINTWISE
 from tilesmith.frontend.functions.random import RANDOM, RANDOM_FACTORIES
 from tilesmith.frontend.functions.rearrangement import REARRANGEMENTS
 from tilesmith.frontend.functions.reduction import REDUCTIONS
 from tilesmith.frontend.functions.shape import SHAPES
-from tilesmith.frontend.functions.sorting import SORTS
-from tilesmith.frontend.functions.special_functions import FLOAT_PARTS, SPECIAL_FUNCTIONS
+from tilesmith.frontend.functions.sorting import LOOKUPS, SORTS
+from tilesmith.frontend.functions.special_functions import SPECIAL_FUNCTIONS
 from tilesmith.frontend.functions.torch_products import MATMULS, einsum
 from tilesmith.frontend.language.memory import MEMORY
 from tilesmith.frontend.refusals import unsupported_argument
@@ -38,12 +36,9 @@ from tilesmith.frontend.tracing.values import TileValue
 _RULES: dict[str, Callable[..., Any]] = {
     **ELEMENTWISE,
     **POINTWISE,
-    **FLOAT_PARTS,
     **SPECIAL_FUNCTIONS,
-    **ACTIVATIONS,
     **REDUCTIONS,
     **NORMS,
-    **NORMALIZATIONS,
     **LOSSES,
     **SCANS,
     **RUNNING_LOGS,

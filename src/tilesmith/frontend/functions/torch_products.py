@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from functools import reduce as fold
 from operator import mul
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.dtypes import F32, DType
+from tilesmith.dtypes import DType
 from tilesmith.frontend.functions.elementwise import add
 from tilesmith.frontend.functions.matmul import mismatch, product
 from tilesmith.frontend.functions.promotion import compute_dtype
@@ -30,6 +31,7 @@ from tilesmith.frontend.tracing.emission import (
     positions_in,
     reduce,
     reshape,
+    select,
     unify_dims,
 )
 from tilesmith.frontend.tracing.values import TileValue, shape_text
@@ -53,17 +55,13 @@ def sum_of_products(name: str, lhs: TileValue, rhs: TileValue, axis: int) -> Til
     return cast(reduce(apply("mul", lhs, rhs), axis, ReduceKind.SUM), dtype)
 
 
-def dot_of_vectors(name: str) -> Rule:
+def dot_of_vectors(lhs: Any, rhs: Any, *, name: str) -> TileValue:
     """``torch.dot``, ``vdot``: of two vectors."""
-
-    def rule(lhs: Any, rhs: Any) -> TileValue:
-        lhs, rhs = as_tile(lhs), as_tile(rhs)
-        if lhs.tile.rank != 1 or rhs.tile.rank != 1:
-            raise mismatch(lhs, rhs, f"torch.{name}")
-        _check_inner(lhs, rhs, -1, name)
-        return sum_of_products(name, lhs, rhs, 0)
-
-    return rule
+    lhs, rhs = as_tile(lhs), as_tile(rhs)
+    if lhs.tile.rank != 1 or rhs.tile.rank != 1:
+        raise mismatch(lhs, rhs, f"torch.{name}")
+    _check_inner(lhs, rhs, -1, name)
+    return sum_of_products(name, lhs, rhs, 0)
 
 
 def _check_inner(lhs: TileValue, rhs: TileValue, axis: int, name: str) -> None:
@@ -72,26 +70,14 @@ def _check_inner(lhs: TileValue, rhs: TileValue, axis: int, name: str) -> None:
         raise mismatch(lhs, rhs, f"torch.{name}")
 
 
-def mv(matrix: Any, vector: Any) -> TileValue:
-    """``torch.mv``: a matrix times a vector."""
-    return matrix_vector("mv", as_tile(matrix), as_tile(vector))
-
-
-def matrix_vector(name: str, matrix: TileValue, vector: TileValue) -> TileValue:
-    """``[..., m, k] @ [k]``."""
+def matrix_vector(matrix: Any, vector: Any, *, name: str) -> TileValue:
+    """``torch.mv``: ``[..., m, k] @ [k]``."""
+    matrix, vector = as_tile(matrix), as_tile(vector)
     if matrix.tile.rank < 2 or vector.tile.rank != 1:
         raise mismatch(matrix, vector, f"torch.{name}")
     _check_inner(matrix, vector, -1, name)
     lead = tuple(range(matrix.tile.rank - 1))
     return sum_of_products(name, matrix, expand_dims(vector, lead), matrix.tile.rank - 1)
-
-
-def vector_matrix(name: str, vector: TileValue, matrix: TileValue) -> TileValue:
-    """``[k] @ [..., k, n]``."""
-    _check_inner(vector, matrix, -2, name)
-    rank = matrix.tile.rank
-    spread = expand_dims(vector, tuple(axis for axis in range(rank) if axis != rank - 2))
-    return sum_of_products(name, spread, matrix, rank - 2)
 
 
 def outer(lhs: Any, rhs: Any) -> TileValue:
@@ -113,30 +99,31 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> TileValue:
     return sum_of_products("linalg.vecdot", lhs, rhs, dim % len(shape))
 
 
-def matrix_product(name: str) -> Rule:
+def matrix_product(
+    lhs: Any, rhs: Any, out_dtype: torch.dtype | None = None, *, name: str
+) -> TileValue:
     """``mm``, ``bmm``: accumulated in fp32, rounded to torch's result type."""
-
-    def rule(lhs: Any, rhs: Any, out_dtype: torch.dtype | None = None) -> TileValue:
-        lhs, rhs = as_tile(lhs), as_tile(rhs)
-        dtype = same_dtype(name, lhs, rhs)
-        result = dtype if out_dtype is None else from_torch(out_dtype)
-        return product(lhs, rhs, f"torch.{name}", dtype=result)
-
-    return rule
+    lhs, rhs = as_tile(lhs), as_tile(rhs)
+    dtype = same_dtype(name, lhs, rhs)
+    result = dtype if out_dtype is None else from_torch(out_dtype)
+    return product(lhs, rhs, f"torch.{name}", dtype=result)
 
 
 def matmul(lhs: Any, rhs: Any, out_dtype: torch.dtype | None = None) -> TileValue:
     """``torch.matmul``, ``@``: a vector stands for one row or one column."""
     lhs, rhs = as_tile(lhs), as_tile(rhs)
     if lhs.tile.rank == 1 and rhs.tile.rank == 1:
-        return dot_of_vectors("matmul")(lhs, rhs)
+        return dot_of_vectors(lhs, rhs, name="matmul")
     if rhs.tile.rank == 1:
-        return matrix_vector("matmul", lhs, rhs)
+        return matrix_vector(lhs, rhs, name="matmul")
     if lhs.tile.rank == 1:
-        return vector_matrix("matmul", lhs, rhs)
+        _check_inner(lhs, rhs, -2, "matmul")
+        rank = rhs.tile.rank
+        spread = expand_dims(lhs, tuple(axis for axis in range(rank) if axis != rank - 2))
+        return sum_of_products("matmul", spread, rhs, rank - 2)
     if max(lhs.tile.rank, rhs.tile.rank) > 3 or lhs.tile.rank != rhs.tile.rank:
         return _in_one_batch(lhs, rhs, out_dtype)
-    return matrix_product("matmul")(lhs, rhs, out_dtype)
+    return matrix_product(lhs, rhs, out_dtype, name="matmul")
 
 
 def _in_one_batch(lhs: TileValue, rhs: TileValue, out_dtype: torch.dtype | None) -> TileValue:
@@ -148,12 +135,12 @@ def _in_one_batch(lhs: TileValue, rhs: TileValue, out_dtype: torch.dtype | None)
             left=shape_text(batches[0]), right=shape_text(batches[1])
         )
     whole = fold(mul, shared, ONE)
-    flat = [
-        reshape(broadcast_to(operand, (*shared, *matrix)), (whole, *matrix))
-        for operand in (lhs, rhs)
-        for matrix in (operand.tile.shape[-2:],)
-    ]
-    made = matrix_product("matmul")(*flat, out_dtype)
+
+    def in_batch(operand: TileValue) -> TileValue:
+        matrix = operand.tile.shape[-2:]
+        return reshape(broadcast_to(operand, (*shared, *matrix)), (whole, *matrix))
+
+    made = matrix_product(in_batch(lhs), in_batch(rhs), out_dtype, name="matmul")
     return reshape(made, (*shared, *made.tile.shape[1:]))
 
 
@@ -189,28 +176,23 @@ def attention(
 
 def _weights(scores: TileValue, mask: TileValue) -> TileValue:
     """Softmax of masked scores; a row that may see nothing gets zeros, as eager has it."""
-    dtype = scores.tile.dtype
     if mask.tile.dtype.is_bool:
-        scores = apply("where", mask, scores, float("-inf"), dtype=dtype)
+        scores = select(mask, scores, float("-inf"))
     else:
-        scores = apply("add", scores, cast(mask, dtype))
+        scores = apply("add", scores, cast(mask, scores.tile.dtype))
     is_blind = apply("eq", scores.amax(-1, keepdim=True), float("-inf"))
-    return apply("where", is_blind, 0.0, scores.softmax(-1), dtype=dtype)
+    return select(is_blind, 0.0, scores.softmax(-1))
 
 
-def accumulated_product(name: str) -> Rule:
+def accumulated_product(
+    acc: Any, lhs: Any, rhs: Any, *, beta: Any = 1, alpha: Any = 1, name: str
+) -> TileValue:
     """``addmm``, ``baddbmm``: accumulated in the accumulator's type, one fused op."""
-
-    def rule(acc: Any, lhs: Any, rhs: Any, *, beta: Any = 1, alpha: Any = 1) -> TileValue:
-        if beta != 1 or alpha != 1:
-            raise unsupported_argument(f"torch.{name}", "alpha or beta")
-        acc, lhs, rhs = as_tile(acc), as_tile(lhs), as_tile(rhs)
-        if acc.tile.dtype.is_low_precision_float:
-            wide = product(lhs, rhs, f"torch.{name}", acc=cast(acc, F32))
-            return cast(wide, acc.tile.dtype)
-        return product(lhs, rhs, f"torch.{name}", acc=acc)
-
-    return rule
+    if beta != 1 or alpha != 1:
+        raise unsupported_argument(f"torch.{name}", "alpha or beta")
+    acc, lhs, rhs = as_tile(acc), as_tile(lhs), as_tile(rhs)
+    wide = cast(acc, compute_dtype(acc.tile.dtype))
+    return cast(product(lhs, rhs, f"torch.{name}", acc=wide), acc.tile.dtype)
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> TileValue:
@@ -224,15 +206,15 @@ def linear(x: Any, weight: Any, bias: Any = None) -> TileValue:
         return add(matmul(x, weight), bias)
     # One rounding for the product and its bias.
     same_dtype("nn.functional.linear", x, as_tile(bias))
-    return accumulated_product("nn.functional.linear")(bias, x, weight)
+    return accumulated_product(bias, x, weight, name="nn.functional.linear")
 
 
 MATMULS: dict[str, Rule] = {
-    "mm": matrix_product("mm"), "bmm": matrix_product("bmm"), "matmul": matmul,
-    "addmm": accumulated_product("addmm"), "baddbmm": accumulated_product("baddbmm"),
-    "linear": linear, "mv": mv, "dot": dot_of_vectors("dot"), "vdot": dot_of_vectors("vdot"),
-    "scaled_dot_product_attention": attention,
-    "outer": outer, "vecdot": vecdot, "linalg_vecdot": vecdot,
+    **{name: partial(matrix_product, name=name) for name in ("mm", "bmm")},
+    **{name: partial(accumulated_product, name=name) for name in ("addmm", "baddbmm")},
+    **{name: partial(dot_of_vectors, name=name) for name in ("dot", "vdot")},
+    "mv": partial(matrix_vector, name="mv"), "matmul": matmul, "linear": linear, "outer": outer,
+    "vecdot": vecdot, "linalg_vecdot": vecdot, "scaled_dot_product_attention": attention,
 }  # fmt: skip
 
 

@@ -59,6 +59,20 @@ class ReduceKind(str, Enum):
         """Whether the result is a position rather than a value."""
         return self in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 
+    @property
+    def scalar_function(self) -> str:
+        """What combines two elements; positions are not combined by one function."""
+        return _SCALAR_FUNCTIONS[self]
+
+
+_SCALAR_FUNCTIONS = {
+    ReduceKind.SUM: "add", ReduceKind.PROD: "mul", ReduceKind.MAX: "maximum",
+    ReduceKind.MIN: "minimum", ReduceKind.ANY: "or", ReduceKind.ALL: "and",
+}  # fmt: skip
+SCAN_KINDS = (ReduceKind.SUM, ReduceKind.PROD, ReduceKind.MAX, ReduceKind.MIN)
+KINDS_BY_FUNCTION = {kind.scalar_function: kind for kind in SCAN_KINDS}
+"""Of numbers, what a reduction by that scalar function is."""
+
 
 @op("reduce", Trait.PURE, axes=Combined("axis"))
 class Reduce(Operation):
@@ -97,9 +111,6 @@ class Reduce(Operation):
         if self.result.tile.shape != shape[: self.axis] + shape[self.axis + 1 :]:
             return "result shape is not the operand's without the axis"
         return None
-
-
-SCAN_KINDS = (ReduceKind.SUM, ReduceKind.PROD, ReduceKind.MAX, ReduceKind.MIN)
 
 
 @op("scan", Trait.PURE, axes=Mixed("axis"))

@@ -14,10 +14,9 @@ from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.jit.kernel import Kernel
-from tilesmith.numerics.doctor.findings import DiagnosedCall, DiagnoseOptions, Outputs
+from tilesmith.numerics.doctor.findings import DiagnosedCall, DiagnoseOptions, OutputPlace
 from tilesmith.numerics.doctor.host_run import (
     HostRun,
-    OutputPlace,
     WideResults,
     launch_arguments,
     replace_data,
@@ -38,16 +37,6 @@ class ReferenceFormError(ValueError):
 
 
 @dataclass(frozen=True)
-class PlacedCall:
-    """A subject, and where its outputs are."""
-
-    subject: DiagnosedCall
-    places: tuple[OutputPlace, ...]
-    as_written: Outputs
-    """What the kernel gives as it is written, where that is known."""
-
-
-@dataclass(frozen=True)
 class _Launch:
     """What was found at the launch point."""
 
@@ -63,7 +52,7 @@ class _Launch:
 
 def make_subject(
     kernel: Kernel, args: tuple[Any, ...], config: Config, options: DiagnoseOptions
-) -> PlacedCall:
+) -> DiagnosedCall:
     """Interpret one call of a kernel; a reference without tensors says why there is none."""
     normal = kernel.normalize_args(*args)
     bound = kernel.bind(normal)
@@ -78,7 +67,7 @@ def make_subject(
     as_written = {name: tensor.native for name, tensor in known.items()}
     if options.reference is not None:
         known |= _by_function(options.reference, normal, places, run.results, known)
-    subject = DiagnosedCall(
+    return DiagnosedCall(
         bound.definition.name,
         bound,
         normal,
@@ -90,8 +79,9 @@ def make_subject(
         # What no program writes is known only where it is listed as known.
         replace(launch.reference, tensors=known, is_complete=False),
         options.reference is not None,
+        places,
+        as_written,
     )
-    return PlacedCall(subject, places, as_written)
 
 
 def _launch(captured: CapturedLaunch, config: Config, options: DiagnoseOptions) -> _Launch:

@@ -1,6 +1,6 @@
 """What the doctor is asked and what it finds: plain values, from options to the verdict.
 
-``diagnose`` makes an Examination; the explanations take it and add findings and a verdict.
+``diagnose`` makes an Examination; ``explain`` takes it and adds findings and a verdict.
 """
 
 from __future__ import annotations
@@ -53,15 +53,6 @@ class Scope(str, Enum):
     REPEATS = "repeats"
     CONFIGS = "configs"
     BATCHES = "batch sizes"
-
-
-@dataclass(frozen=True)
-class Implementation:
-    """Something that computes what the kernel computes."""
-
-    name: str
-    run: Callable[..., Any]
-    """From the kernel's arguments to its results, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +180,17 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class OutputPlace:
+    """Where a run of any implementation has one output."""
+
+    name: str
+    result: int = -1
+    """Position among the tensors returned; -1: it is an argument that is written."""
+    argument: int = -1
+    """Position among the tensors of the arguments."""
+
+
+@dataclass(frozen=True)
 class DiagnosedCall:
     """A kernel on arguments, ready to be interpreted again in other ways."""
 
@@ -206,8 +208,11 @@ class DiagnosedCall:
     """By parameter of the IR function."""
     reference: Reference
     """By output: what the kernel's results should be, element by element where they are known."""
-    is_reference_given: bool = False
+    is_reference_given: bool
     """Whether that is a function of the user's; if not, it is the kernel's own formula."""
+    places: tuple[OutputPlace, ...]
+    as_written: Outputs
+    """What the kernel gives as it is written, where that is known."""
 
     def copies(self, *, is_wide: bool) -> dict[str, torch.Tensor]:
         """The tensors in memory that is written, as copies; floats as fp64 if wide."""
@@ -239,8 +244,6 @@ class Examination:
     """All measurements of one call, which the verdict is derived from."""
 
     subject: DiagnosedCall
-    implementations: tuple[Implementation, ...]
-    """The kernel first."""
     outputs: Mapping[str, Outputs]
     """Of the first run of each implementation, and of ``AS_WRITTEN``, by its name."""
     statistics: tuple[ErrorStatistics, ...]
@@ -258,15 +261,6 @@ class Examination:
         """The one comparison, if it was made."""
         wanted = (implementation, over)
         return next((a for a in self.agreements if (a.implementation, a.over) == wanted), None)
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What ``explain`` of verdict.py makes of an Examination."""
-
-    verdict: Verdict
-    findings: tuple[Finding, ...] = ()
-    sensitivities: tuple[Sensitivity, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,16 +23,11 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
-from tilesmith.numerics.doctor.findings import Outputs
+from tilesmith.numerics.doctor.findings import OutputPlace, Outputs
 from tilesmith.numerics.judge_report import bits_of
 from tilesmith.schedule.config import Config
 
 _NARROWING = (torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.half)
-
-
-def copy_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with memory of their own, shared where the originals share it."""
-    return copy_tensors(args)
 
 
 class HostRun:
@@ -46,7 +41,7 @@ class HostRun:
         on_launch: Callable[[CapturedLaunch], None],
     ) -> None:
         probe = bound.capture_launch(args, config)
-        self.args = copy_arguments(args)
+        self.args = copy_tensors(args)
         self._probe = replace(probe, values=(), arguments=self.args)
         self._on_launch = on_launch
         self.results = list(tensors_in(self._run(bound, config)))
@@ -99,42 +94,30 @@ class WideResults(TorchFunctionMode):
         return args[0] if is_wide and is_narrowing else func(*args, **keywords)
 
 
-@dataclass(frozen=True)
-class OutputPlace:
-    """Where a run of any implementation has one output."""
-
-    name: str
-    result: int = -1
-    """Position among the tensors returned; -1: it is an argument that is written."""
-    argument: int = -1
-    """Position among the tensors of the arguments."""
-
-
 class WrongFormError(Exception):
     """An implementation does not give what the kernel gives."""
 
 
-class OutputReader:
-    """Runs implementations of one call."""
-
-    def __init__(self, places: Sequence[OutputPlace]) -> None:
-        self._places = places
-
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Outputs:
-        """The outputs by name; arguments stay as they are."""
-        copies = copy_arguments(args)
-        try:
-            with torch.no_grad():
-                results = list(tensors_in(function(*copies)))
-        except SystemExit as error:
-            raise WrongFormError(f"it called sys.exit({error.code!r})") from error
-        _wait(copies)
-        given = list(tensors_in(copies))
-        found = {place.name: _find(place, results, given) for place in self._places}
-        outputs = {name: tensor.detach().clone() for name, tensor in found.items()}
-        for tensor in found.values():
-            _poison(tensor.detach())
-        return outputs
+def run_implementation(
+    function: Callable[..., Any], args: tuple[Any, ...], places: Sequence[OutputPlace]
+) -> Outputs:
+    """The outputs by name; arguments stay as they are."""
+    copies = copy_tensors(args)
+    try:
+        with torch.no_grad():
+            results = list(tensors_in(function(*copies)))
+    except SystemExit as error:
+        raise WrongFormError(f"it called sys.exit({error.code!r})") from error
+    given = list(tensors_in(copies))
+    if any(tensor.is_cuda for tensor in given):
+        torch.cuda.synchronize()
+    found = {place.name: _find(place, results, given).detach() for place in places}
+    outputs = {name: tensor.clone() for name, tensor in found.items()}
+    for tensor in found.values():
+        # Memory that the next run is likely to get back must not hold the right answer.
+        if tensor.is_contiguous():
+            bits_of(tensor).fill_(-1 if tensor.itemsize > 1 else 0xFF)
+    return outputs
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,14 +158,3 @@ def _find(
     if place.result >= len(results):
         raise WrongFormError(f"it returns {len(results)} tensors; {place.name} is missing")
     return results[place.result]
-
-
-def _poison(tensor: torch.Tensor) -> None:
-    """Memory that the next run is likely to get back must not hold the right answer."""
-    if tensor.is_contiguous():
-        bits_of(tensor).fill_(-1 if tensor.itemsize > 1 else 0xFF)
-
-
-def _wait(args: tuple[Any, ...]) -> None:
-    if any(tensor.is_cuda for tensor in tensors_in(args)):
-        torch.cuda.synchronize()

@@ -17,7 +17,6 @@ from tilesmith.numerics.doctor.findings import (
     Agreement,
     ErrorStatistics,
     Examination,
-    Explanation,
     Finding,
     Scope,
     Sensitivity,
@@ -30,17 +29,10 @@ class Diagnosis:
     """What was measured, and what it means; ``str`` is the report."""
 
     examination: Examination
-    explanation: Explanation
-
-    @property
-    def verdict(self) -> Verdict:
-        """What it comes down to."""
-        return self.explanation.verdict
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Statements with their evidence."""
-        return self.explanation.findings
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()
+    """Roundings of intermediates and how much of the error they make."""
 
     @property
     def statistics(self) -> tuple[ErrorStatistics, ...]:
@@ -52,22 +44,15 @@ class Diagnosis:
         """What agrees bit for bit."""
         return self.examination.agreements
 
-    @property
-    def sensitivities(self) -> tuple[Sensitivity, ...]:
-        """Roundings of intermediates and how much of the error they make."""
-        return self.explanation.sensitivities
-
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""
         subject = self.examination.subject
+        parts = ("findings", "statistics", "agreements", "sensitivities")
         return {
             "kernel": subject.name,
             "reference": str(subject.reference),
             "verdict": _plain(asdict(self.verdict)),
-            "findings": [_plain(asdict(x)) for x in self.findings],
-            "statistics": [_plain(asdict(x)) for x in self.statistics],
-            "agreements": [_plain(asdict(x)) for x in self.agreements],
-            "sensitivities": [_plain(asdict(x)) for x in self.sensitivities],
+            **{part: [_plain(asdict(item)) for item in getattr(self, part)] for part in parts},
             "failures": dict(self.examination.failures),
         }
 

@@ -35,12 +35,12 @@ from tilesmith.numerics.doctor.findings import (
     DiagnosedCall,
     ErrorStatistics,
     Examination,
-    Explanation,
     Finding,
     Scope,
     Verdict,
     WorstElement,
 )
+from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.reruns import ErrorSources, Reruns, TooSlowError, find_sources
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.passes.widen_floats import CannotWidenError
@@ -106,7 +106,7 @@ def _why_not(subject: DiagnosedCall) -> str:
     return ""
 
 
-def explain(examination: Examination) -> Explanation:
+def explain(examination: Examination) -> Diagnosis:
     """The verdict on everything measured."""
     causes = find_causes(examination)
     decided = _decide(examination, causes)
@@ -118,7 +118,7 @@ def explain(examination: Examination) -> Explanation:
         justified_tolerance(examination, causes.sources),
     )
     listed = [found for source in causes.sources for found in (*source.roundings, *source.sums)]
-    return Explanation(verdict, (decided, *others), tuple(listed))
+    return Diagnosis(examination, verdict, (decided, *others), tuple(listed))
 
 
 def _decide(examination: Examination, causes: Causes) -> Finding:

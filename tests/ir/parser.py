@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field
 from typing import Any, TypeVar
 
 from tilesmith.dtypes import DTYPES_BY_NAME, DType
@@ -25,9 +25,13 @@ _PATTERN = re.compile(
       | (?P<string>"(?:[^"\\\n]|\\.)*")
       | (?P<number>-?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|inf\b|nan\b))
       | (?P<word>[^\W\d][\w.]*)
-      | (?P<mark>[(){}\[\]<>=:,*])""",
+      | (?P<mark>[(){}\[\]<>=:,*])
+      | (?P<end>\Z)
+      | (?P<other>.)""",
     re.VERBOSE,
 )
+Token = re.Match[str]
+"""A piece of text; the name of its group says of what kind."""
 
 
 class IRSyntaxError(ValueError):
@@ -44,38 +48,15 @@ class IRSyntaxError(ValueError):
         )
 
 
-@dataclass(frozen=True)
-class Token:
-    """A piece of text; ``kind`` is the name of its group in the pattern, or ``end``."""
-
-    kind: str
-    text: str
-    offset: int
-
-
-def tokenize(text: str) -> list[Token]:
-    """All tokens of the text, ending with one of kind ``end``."""
-    tokens: list[Token] = []
-    offset = 0
-    while offset < len(text):
-        match = _PATTERN.match(text, offset)
-        if match is None:
-            raise IRSyntaxError(f"unexpected character {text[offset]!r}", text, offset)
-        kind = match.lastgroup or ""
-        if kind != "skip":
-            tokens.append(Token(kind, match.group(), offset))
-        offset = match.end()
-    tokens.append(Token("end", "end of text", offset))
-    return tokens
-
-
 class TokenStream:
-    """Tokens read one by one, with errors that point at them."""
+    """Tokens read one by one, with errors that point at them. The last is of kind ``end``."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = tokenize(text)
+        self._tokens = [match for match in _PATTERN.finditer(text) if match.lastgroup != "skip"]
         self._next = 0
+        for token in self._tokens:
+            if token.lastgroup == "other":
+                raise self.error(f"unexpected character {token[0]!r}", token)
 
     @property
     def peek(self) -> Token:
@@ -85,12 +66,12 @@ class TokenStream:
     def take(self) -> Token:
         """The next token."""
         token = self.peek
-        self._next += token.kind != "end"
+        self._next += token.lastgroup != "end"
         return token
 
     def accept(self, text: str) -> bool:
         """Take the next token if it reads so."""
-        found = self.peek.text == text and self.peek.kind in ("word", "mark")
+        found = self.peek[0] == text and self.peek.lastgroup in ("word", "mark")
         self._next += found
         return found
 
@@ -98,19 +79,19 @@ class TokenStream:
         """Take the next token, which must read so."""
         token = self.peek
         if not self.accept(text):
-            raise self.error(f"expected {text!r}, found {token.text!r}", token)
+            raise self.error(f"expected {text!r}, found {token[0] or 'end of text'!r}", token)
         return token
 
     def expect_kind(self, kind: str) -> Token:
         """Take the next token, which must be of that kind."""
         token = self.take()
-        if token.kind != kind:
-            raise self.error(f"expected a {kind}, found {token.text!r}", token)
+        if token.lastgroup != kind:
+            raise self.error(f"expected a {kind}, found {token[0] or 'end of text'!r}", token)
         return token
 
     def error(self, problem: str, token: Token) -> IRSyntaxError:
         """A syntax error at a token."""
-        return IRSyntaxError(problem, self._text, token.offset)
+        return IRSyntaxError(problem, token.string, token.start())
 
 
 Item = TypeVar("Item")
@@ -137,9 +118,8 @@ class _TermParser:
         self._tokens = TokenStream(text)
 
     def _type(self) -> Type:
-        return self._tensor_type() if self._tokens.peek.text == "tensor" else self._tile_type()
-
-    def _tile_type(self) -> TileType:
+        if self._tokens.peek[0] == "tensor":
+            return self._tensor_type()
         return TileType(self._dtype(), self._sequence("[", "]", self._dim))
 
     def _tensor_type(self) -> TensorType:
@@ -160,9 +140,9 @@ class _TermParser:
 
     def _dtype(self) -> DType:
         token = self._tokens.expect_kind("word")
-        if token.text not in DTYPES_BY_NAME:
-            raise self._tokens.error(f"unknown element type {token.text!r}", token)
-        return DTYPES_BY_NAME[token.text]
+        if token[0] not in DTYPES_BY_NAME:
+            raise self._tokens.error(f"unknown element type {token[0]!r}", token)
+        return DTYPES_BY_NAME[token[0]]
 
     def _dim(self) -> Dim:
         factors = [self._extent()]
@@ -171,26 +151,26 @@ class _TermParser:
         return Dim(() if factors == [1] else tuple(factors))
 
     def _extent(self) -> Extent:
-        if self._tokens.peek.kind == "number":
+        if self._tokens.peek.lastgroup == "number":
             return self._integer()
-        return self._tokens.expect_kind("word").text
+        return self._tokens.expect_kind("word")[0]
 
     def _integer(self) -> int:
         token = self._tokens.expect_kind("number")
         try:
-            return int(token.text)
+            return int(token[0])
         except ValueError:
-            raise self._tokens.error(f"expected an integer, found {token.text!r}", token) from None
+            raise self._tokens.error(f"expected an integer, found {token[0]!r}", token) from None
 
     def _attributes(self, allowed: list[str] | tuple[str, ...]) -> dict[str, Any]:
         """``{name=literal, ...}``, or nothing at all."""
         found: dict[str, Any] = {}
-        if self._tokens.peek.text != "{":
+        if self._tokens.peek[0] != "{":
             return found
         for token, value in self._sequence("{", "}", self._attribute):
-            if token.text not in allowed or token.text in found:
-                raise self._tokens.error(f"unexpected attribute {token.text!r}", token)
-            found[token.text] = value
+            if token[0] not in allowed or token[0] in found:
+                raise self._tokens.error(f"unexpected attribute {token[0]!r}", token)
+            found[token[0]] = value
         return found
 
     def _attribute(self) -> tuple[Token, Any]:
@@ -200,21 +180,21 @@ class _TermParser:
 
     def _literal(self) -> Any:
         token = self._tokens.peek
-        if token.text == "[":
+        if token[0] == "[":
             return self._sequence("[", "]", self._literal)
-        if token.kind == "string":
+        if token.lastgroup == "string":
             return self._string()
         self._tokens.take()
-        if token.kind == "number":
-            return int(token.text) if token.text.lstrip("-").isdecimal() else float(token.text)
-        if token.kind == "word" and token.text in _LITERAL_WORDS:
-            return _LITERAL_WORDS[token.text]
-        raise self._tokens.error(f"expected a literal, found {token.text!r}", token)
+        if token.lastgroup == "number":
+            return int(token[0]) if token[0].lstrip("-").isdecimal() else float(token[0])
+        if token.lastgroup == "word" and token[0] in _LITERAL_WORDS:
+            return _LITERAL_WORDS[token[0]]
+        raise self._tokens.error(f"expected a literal, found {token[0]!r}", token)
 
     def _string(self) -> str:
         token = self._tokens.expect_kind("string")
         try:
-            return json.loads(token.text)
+            return json.loads(token[0])
         except json.JSONDecodeError as error:
             raise self._tokens.error(f"bad string: {error.msg}", token) from None
 
@@ -237,14 +217,14 @@ class _FunctionParser(_TermParser):
 
     def function(self) -> Function:
         self._tokens.expect("func")
-        name = self._tokens.expect_kind("symbol").text[1:]
+        name = self._tokens.expect_kind("symbol")[0][1:]
         self._tokens.expect("{")
         parameters = self._declarations("param", self._parameter)
         blocks = self._declarations("block", self._block)
         sizes = self._declarations("size", self._size)
         tunables = self._declarations("tunable", self._tunable)
         body = Region((), self._operations())
-        if self._tokens.peek.kind != "end":
+        if self._tokens.peek.lastgroup != "end":
             raise self._tokens.error("expected the end of the text", self._tokens.peek)
         return Function(name, parameters, blocks, sizes, body, tunables)
 
@@ -260,7 +240,7 @@ class _FunctionParser(_TermParser):
         return Parameter(value, self._string())
 
     def _block(self) -> Block:
-        name = self._tokens.expect_kind("word").text
+        name = self._tokens.expect_kind("word")[0]
         return Block(name, **self._attributes(_BLOCK_ATTRIBUTES))
 
     def _size(self) -> Size:
@@ -268,10 +248,10 @@ class _FunctionParser(_TermParser):
         attributes = self._attributes(("hint",))
         if "hint" not in attributes:
             raise self._tokens.error("a size needs its hint", name)
-        return Size(name.text, attributes["hint"])
+        return Size(name[0], attributes["hint"])
 
     def _tunable(self) -> tuple[str, Any]:
-        name = self._tokens.expect_kind("word").text
+        name = self._tokens.expect_kind("word")[0]
         return name, self._attributes(("value",)).get("value")
 
     def _operations(self) -> tuple[Operation, ...]:
@@ -284,12 +264,14 @@ class _FunctionParser(_TermParser):
     def _operation(self) -> Operation:
         names = self._result_names()
         token = self._tokens.expect_kind("word")
-        cls = OPS_BY_NAME.get(token.text)
+        cls = OPS_BY_NAME.get(token[0])
         if cls is None:
-            raise self._tokens.error(f"unknown op {token.text!r}", token)
+            raise self._tokens.error(f"unknown op {token[0]!r}", token)
         fields = self._operands(cls)
         fields.update(self._attributes([item.name for item in cls.fields_of(ATTRIBUTE)]))
-        self._check_attributes(cls, fields, token)
+        for item in cls.fields_of(ATTRIBUTE):
+            if item.name not in fields and item.default is MISSING:
+                raise self._tokens.error(f"{cls.name} needs the attribute {item.name!r}", token)
         types = self._result_types(len(names))
         for item in cls.fields_of(REGION):
             fields[item.name] = self._region()
@@ -298,7 +280,7 @@ class _FunctionParser(_TermParser):
         return cls(results=results, **fields)
 
     def _result_names(self) -> list[Token]:
-        if self._tokens.peek.kind != "value":
+        if self._tokens.peek.lastgroup != "value":
             return []
         names = [self._tokens.take()]
         while self._tokens.accept(","):
@@ -337,10 +319,10 @@ class _FunctionParser(_TermParser):
 
     def _named_operand(self, names: set[str]) -> dict[str, Value]:
         token = self._tokens.take()
-        if token.text not in names:
-            raise self._tokens.error(f"no operand {token.text!r} is wanted here", token)
+        if token[0] not in names:
+            raise self._tokens.error(f"no operand {token[0]!r} is wanted here", token)
         self._tokens.expect("=")
-        return {token.text: self._use()}
+        return {token[0]: self._use()}
 
     def _operand(self, item: Field[Any]) -> Value | None:
         if item.default is None and self._tokens.accept("none"):
@@ -349,11 +331,6 @@ class _FunctionParser(_TermParser):
 
     def _operand_list(self, _: Field[Any]) -> tuple[Value, ...]:
         return self._sequence("[", "]", self._use)
-
-    def _check_attributes(self, cls: type[Operation], fields: dict[str, Any], token: Token) -> None:
-        for item in cls.fields_of(ATTRIBUTE):
-            if item.name not in fields and item.default is MISSING:
-                raise self._tokens.error(f"{cls.name} needs the attribute {item.name!r}", token)
 
     def _region(self) -> Region:
         args = self._sequence("(", ")", self._typed_value)
@@ -366,15 +343,15 @@ class _FunctionParser(_TermParser):
         return self._define(name, self._type())
 
     def _define(self, token: Token, value_type: Type) -> Value:
-        if token.text in self._values:
-            raise self._tokens.error(f"{token.text} is defined twice", token)
-        name = token.text[1:]
+        if token[0] in self._values:
+            raise self._tokens.error(f"{token[0]} is defined twice", token)
+        name = token[0][1:]
         value = Value(value_type, "" if name.isdecimal() else name)
-        self._values[token.text] = value
+        self._values[token[0]] = value
         return value
 
     def _use(self) -> Value:
         token = self._tokens.expect_kind("value")
-        if token.text not in self._values:
-            raise self._tokens.error(f"{token.text} is not defined here", token)
-        return self._values[token.text]
+        if token[0] not in self._values:
+            raise self._tokens.error(f"{token[0]} is not defined here", token)
+        return self._values[token[0]]
