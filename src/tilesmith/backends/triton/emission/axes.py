@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 from tilesmith.backends.source_writer import ReservedLines, SourceWriter, format_call
-from tilesmith.backends.triton.emission.expressions import Expr, add, binary, call, subscript
+from tilesmith.backends.triton.emission.expressions import Expr, call
 from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix, identifier
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
@@ -48,7 +48,7 @@ class Axis:
         if not self._indices:
             self._indices = spelling.names.fresh(f"offs{self.suffix}")
             lanes = call("tl.arange", 0, spelling.dim(self.dim))
-            self._write(self._indices, add(self.start, lanes))
+            self._write(self._indices, self.start + lanes)
         return Expr(self._indices, shape=(self.dim,))
 
     def mask(self, spelling: Spelling) -> Expr:
@@ -56,7 +56,7 @@ class Axis:
         if not self._mask:
             indices = self.indices(spelling)
             self._mask = spelling.names.fresh(f"mask{self.suffix}")
-            self._write(self._mask, binary("<", indices, self.end))
+            self._write(self._mask, indices.infix("<", self.end))
         return Expr(self._mask, shape=(self.dim,))
 
     def release(self, spelling: Spelling) -> None:
@@ -132,12 +132,12 @@ def expand(expr: Expr, axis: int, rank: int) -> Expr:
     if rank == 1:
         return expr
     shape = tuple(expr.shape[0] if i == axis else ONE for i in range(rank))
-    return subscript(expr, tuple(i for i in range(rank) if i != axis), shape)
+    return expr.subscript(tuple(i for i in range(rank) if i != axis), shape)
 
 
 def conjunction(masks: list[Expr]) -> Expr | None:
     """All masks at once; None when there is none."""
-    return reduce(partial(binary, "&"), masks) if masks else None
+    return reduce(lambda one, other: one.infix("&", other), masks) if masks else None
 
 
 class Masks:

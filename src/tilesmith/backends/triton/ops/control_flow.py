@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    add,
-    binary,
-    broadcast_shapes,
-    call,
-    literal,
-    multiply,
-)  # fmt: skip
+from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
@@ -40,7 +32,7 @@ def emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
     if axis is not None and axis.start_value is op.begin:
         expr = axis.indices(emitter.spelling)
     else:
-        expr = add(emitter.expr(op.begin), _lanes(emitter, op.result.tile.shape[0]))
+        expr = emitter.expr(op.begin) + _lanes(emitter, op.result.tile.shape[0])
         expr = expr.with_shape(op.result.tile.shape)
     emitter.define(op.result, convert(expr, op.begin.tile.dtype, op.result.tile.dtype))
 
@@ -64,9 +56,9 @@ def _positions(emitter: Emitter, dim: Dim) -> Expr:
     for number, factor in reversed(list(enumerate(dim.factors))):
         logical = emitter.schedule.symbols[factor] if isinstance(factor, str) else factor
         physical = emitter.schedule.physical(Dim.of(factor))
-        digit = lanes if below == 1 else binary("//", lanes, literal(below))
-        digit = binary("%", digit, literal(physical)) if number else digit
-        total = add(multiply(digit, literal(counted)), total)
+        digit = lanes if below == 1 else lanes // below
+        digit = digit % physical if number else digit
+        total = digit * counted + total
         below, counted = below * physical, counted * logical
     return lanes if below == counted else total
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, binary, call, subscript
+from tilesmith.backends.triton.emission.expressions import Expr, call
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
@@ -56,7 +56,7 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
     product = call("tl.dot", *arguments, *options, shape=op.result.tile.shape)
     if op.acc is None or fuses:
         return product, accumulated
-    return binary("+", emitter.exact(op.acc), convert(product, accumulated, result)), result
+    return emitter.exact(op.acc).infix("+", convert(product, accumulated, result)), result
 
 
 def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:
@@ -69,14 +69,15 @@ def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:
     dtype = F32 if result.is_low_precision_float else result
     rank = op.lhs.tile.rank
     if op.lhs.tile.shape[-1].is_one:
-        total = binary("*", *(_converted(emitter, x, dtype) for x in (op.lhs, op.rhs)))
+        left, right = (_converted(emitter, x, dtype) for x in (op.lhs, op.rhs))
+        total = left.infix("*", right)
         return _added(emitter, op, total, dtype)
     left = _widened(_converted(emitter, op.lhs, dtype), op.lhs.tile.shape, rank - 1)
     *batch, k, n = op.rhs.tile.shape
     order = (*range(rank - 2), rank - 1, rank - 2)
     columns = call("tl.permute", _converted(emitter, op.rhs, dtype), order, shape=(*batch, n, k))
     right = _widened(columns, (*batch, n, k), rank - 2)
-    total = call("tl.sum", binary("*", left, right), rank, shape=op.result.tile.shape)
+    total = call("tl.sum", left.infix("*", right), rank, shape=op.result.tile.shape)
     return _added(emitter, op, total, dtype)
 
 
@@ -87,8 +88,8 @@ def _converted(emitter: Emitter, value: Value, dtype: DType) -> Expr:
 def _added(emitter: Emitter, op: Dot, product: Expr, dtype: DType) -> tuple[Expr, DType]:
     if op.acc is None:
         return product, dtype
-    return binary("+", _converted(emitter, op.acc, dtype), product), dtype
+    return _converted(emitter, op.acc, dtype).infix("+", product), dtype
 
 
 def _widened(expr: Expr, shape: Shape, axis: int) -> Expr:
-    return subscript(expr, (axis,), (*shape[:axis], ONE, *shape[axis:]))
+    return expr.subscript((axis,), (*shape[:axis], ONE, *shape[axis:]))

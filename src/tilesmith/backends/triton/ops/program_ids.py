@@ -12,20 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    Precedence,
-    add,
-    binary,
-    call,
-    literal,
-    method,
-    multiply,
-    subtract,
-)  # fmt: skip
+from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call, literal
 from tilesmith.backends.triton.emission.spelling import axis_suffix
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
@@ -77,10 +68,7 @@ class _Tiles:
     @property
     def total(self) -> Expr:
         """The number of tiles."""
-        result = literal(1)
-        for axis in self.order:
-            result = multiply(result, self.counts[axis])
-        return result
+        return prod((self.counts[axis] for axis in self.order), start=literal(1))
 
 
 def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
@@ -133,14 +121,14 @@ def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
     counts = {axis: _axis_count(emitter, op, axis) for axis in needed}
     tiles = _Tiles(op, order, grouping, counts)
     if grouping > 1 and len(order) > 1:
-        per_group = multiply(literal(grouping), counts[order[1]])
+        per_group = literal(grouping) * counts[order[1]]
         tiles.group_size = emitter.named("num_pid_in_group", per_group)
     return tiles
 
 
 def _axis_count(emitter: Emitter, op: Grid, axis: int) -> Expr:
     block = op.blocks[axis]
-    extent = subtract(emitter.expr(op.ends[axis]), emitter.expr(op.begins[axis]))
+    extent = emitter.expr(op.ends[axis]) - emitter.expr(op.begins[axis])
     if not block or emitter.schedule.symbols[block] == 1:
         return extent
     count = call("tl.cdiv", extent, emitter.spelling.block_name(block))
@@ -151,7 +139,7 @@ def _ends(emitter: Emitter, tiles: Sequence[_Tiles]) -> list[Expr]:
     """The first id past each loop's range; the last loop takes what is left."""
     ends: list[Expr] = []
     for index, item in enumerate(tiles[:-1]):
-        end = add(ends[-1], item.total) if ends else item.total
+        end = ends[-1] + item.total if ends else item.total
         ends.append(emitter.named(f"end_{index}", end))
     return ends
 
@@ -170,13 +158,13 @@ def _emit_ranges(
             emitter.writer.origin(item.op.loc)
             own = pid
             if index:
-                own = emitter.named(f"pid_{index}", subtract(pid, ends[index - 1]))
+                own = emitter.named(f"pid_{index}", pid - ends[index - 1])
             _emit_tile(emitter, item, own)
 
 
 def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> None:
     ends = _ends(emitter, tiles)
-    total = tiles[-1].total if not ends else add(ends[-1], tiles[-1].total)
+    total = tiles[-1].total if not ends else ends[-1] + tiles[-1].total
     programs = num_programs(emitter)
     if emitter.schedule.pid_type == "persistent_interleaved":
         bounds = [pid, total, programs]
@@ -191,7 +179,7 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
 def num_programs(emitter: Emitter) -> Expr:
     """The size of a persistent launch, as the device sees it."""
     emitter.spelling.needs.constexprs["NUM_SMS"] = num_sms(emitter.schedule)
-    return multiply(Expr("NUM_SMS", is_untyped=True), literal(emitter.schedule.num_sm_multiplier))
+    return Expr("NUM_SMS", is_untyped=True) * emitter.schedule.num_sm_multiplier
 
 
 def num_sms(schedule: Schedule) -> str:
@@ -204,7 +192,7 @@ def _emit_chunk(emitter: Emitter, pid: Expr, total: Expr, programs: Expr) -> lis
     """Each program takes a run of neighbouring tiles."""
     num_tiles = emitter.named("num_tiles", total)
     size = emitter.named("chunk", call("tl.cdiv", num_tiles, programs))
-    first = emitter.named("first", multiply(pid, size))
+    first = emitter.named("first", pid * size)
     return [first, call("min", f"{first} + {size}", num_tiles)]
 
 
@@ -216,9 +204,9 @@ def _emit_xyz(emitter: Emitter, op: Grid) -> None:
         return
     flat, stride = literal(0), literal(1)
     for position, axis in enumerate(tiles.order):
-        flat = add(flat, multiply(pids[position], stride))
+        flat += pids[position] * stride
         if position < len(tiles.order) - 1:
-            stride = multiply(stride, tiles.counts[axis])
+            stride *= tiles.counts[axis]
     _emit_tile(emitter, tiles, emitter.named("pid", flat))
 
 
@@ -234,9 +222,9 @@ def _split(tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
     rest, divisor = pid, literal(1)
     for axis in tiles.order[:-1]:
         count = tiles.counts[axis]
-        ids[axis] = binary("%", rest, count)
-        divisor = multiply(divisor, count)
-        rest = binary("//", pid, divisor)
+        ids[axis] = rest % count
+        divisor *= count
+        rest = pid // divisor
     ids[tiles.order[-1]] = rest
     return ids
 
@@ -248,17 +236,17 @@ def _split_grouped(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr
     ids: dict[int, Expr] = {}
     inner = pid
     if outer:
-        plane = multiply(rows, columns)
+        plane = rows * columns
         inner_tiles = _Tiles(tiles.op, tuple(outer), 1, tiles.counts)
-        ids = _split(inner_tiles, Expr(str(binary("//", pid, plane)), Precedence.PRODUCT))
-        inner = emitter.named("pid_in_plane", binary("%", pid, plane))
+        ids = _split(inner_tiles, Expr(str(pid // plane), Precedence.PRODUCT))
+        inner = emitter.named("pid_in_plane", pid % plane)
     grouping, group_size = literal(tiles.l2_grouping), tiles.group_size
     assert group_size is not None
-    start = emitter.named("first_row", multiply(binary("//", inner, group_size), grouping))
-    in_group = emitter.named("group_rows", call("min", subtract(rows, start), grouping))
-    position = emitter.named("pid_in_group", binary("%", inner, group_size))
-    ids[first_axis] = add(start, binary("%", position, in_group))
-    ids[second_axis] = binary("//", position, in_group)
+    start = emitter.named("first_row", inner // group_size * grouping)
+    in_group = emitter.named("group_rows", call("min", rows - start, grouping))
+    position = emitter.named("pid_in_group", inner % group_size)
+    ids[first_axis] = start + position % in_group
+    ids[second_axis] = position // in_group
     return ids
 
 
@@ -280,9 +268,9 @@ def _emit_start(emitter: Emitter, op: Grid, axis: int, pid: Expr) -> Expr:
     if is_tile and pid.precedence is not Precedence.ATOM:
         pid = emitter.named(f"pid{axis_suffix(block)}", pid)
     if arg.tile.dtype.bits == 64:
-        pid = method(pid, "to", "tl.int64")
+        pid = pid.method("to", "tl.int64")
     step = Expr(emitter.spelling.block_name(block)) if is_tile else literal(1)
-    start = add(emitter.expr(op.begins[axis]), multiply(pid, step))
+    start = emitter.expr(op.begins[axis]) + pid * step
     return emitter.named(start_name(block, arg), start)
 
 
@@ -306,7 +294,7 @@ def emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
     counter = emitter.counters.arrivals
     assert counter is not None
     # The counter is never set back: at barrier n each program has counted n times.
-    arrivals = multiply(call("tl.num_programs", 0), literal(barriers.index(op) + 1))
+    arrivals = call("tl.num_programs", 0) * literal(barriers.index(op) + 1)
     _emit_wait(emitter, emitter.expr(counter), arrivals)
 
 
@@ -314,7 +302,7 @@ def emit_group_barrier(emitter: Emitter, op: GroupBarrier) -> None:
     """Wait until as many programs as the op says have come to its place."""
     counter, place = emitter.expr(op.counts), offset(emitter, op.counts, (op.place,))
     if place.constant != 0:
-        counter = binary("+", counter, place)
+        counter = counter.infix("+", place)
     _emit_wait(emitter, counter, emitter.expr(op.arrivals))
 
 
@@ -334,5 +322,5 @@ def first_number(emitter: Emitter) -> Expr:
         return call("tl.program_id", 0)
     (size,) = tickets.tensor.shape
     assert isinstance(size, int)
-    last = binary("+", emitter.expr(tickets), literal(size - 1))
+    last = emitter.expr(tickets).infix("+", literal(size - 1))
     return call("tl.atomic_add", last, 1, 'sem="relaxed"', 'scope="gpu"')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, binary, call, literal, subscript
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.backends.triton.emission.spelling import NamePool
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BOOL, F32, I32, DType
@@ -36,9 +36,9 @@ def emit_reduce(emitter: Emitter, op: Reduce) -> None:
     kind = op.reduction
     if kind in (ReduceKind.ANY, ReduceKind.ALL):
         function = "tl.max" if kind is ReduceKind.ANY else "tl.min"
-        flags = x if dtype.is_bool else binary("!=", x, literal(0.0 if dtype.is_float else 0))
+        flags = x if dtype.is_bool else x.infix("!=", literal(0.0 if dtype.is_float else 0))
         wide = call(function, convert(flags, BOOL, I32), op.axis)
-        result, dtype = binary("!=", wide, literal(0)), op.result.tile.dtype
+        result, dtype = wide.infix("!=", literal(0)), op.result.tile.dtype
     elif kind is ReduceKind.SUM:
         x, axis = _unlike_a_product(emitter, x, op)
         result, dtype = _sum(x, axis, dtype, op.result.tile.dtype)
@@ -115,7 +115,7 @@ def emit_scan(emitter: Emitter, op: Scan) -> None:
     else:
         combine = emitter.spelling.helper(_COMBINES[op.reduction])
         result = call("tl.associative_scan", x, axis, combine, *options)
-    whole = subscript(result.with_shape(kept), ones, shape) if ones else result.with_shape(shape)
+    whole = result.with_shape(kept).subscript(ones, shape) if ones else result.with_shape(shape)
     emitter.define(op.result, convert(whole, wide, dtype))
 
 
