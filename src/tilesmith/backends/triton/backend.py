@@ -20,19 +20,17 @@ from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.launch_counters import (
-    add_counters,
-    find_counters,
-    has_barriers,
-)
 from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.ops.program_ids import (
     COOPERATIVE,
     PERSISTENT,
+    add_counter,
     emit_body,
+    find_tickets,
     grid_order,
+    has_barriers,
     is_xyz,
     num_sms,
     split_at_barriers,
@@ -64,7 +62,6 @@ def emit(
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
     emitter = Emitter(function, schedule, RULES)
-    emitter.counters = find_counters(function)
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
@@ -83,7 +80,7 @@ def emit(
         target=schedule.target,
         backend=NAME,
         descriptions=tuple(replace(item, name=name) for item, name in needs.descriptions.items()),
-        least_sms=LEAST_SMS_FOR_GROUPS if emitter.counters.tickets is not None else 0,
+        least_sms=LEAST_SMS_FOR_GROUPS if find_tickets(function) is not None else 0,
     )
     return replace(artifact, source=_source(artifact, emitter))
 
@@ -284,7 +281,7 @@ TRITON_BACKEND = Backend(
     device_types=("cuda",),
     rules=TritonRules,
     emit=emit,
-    prepare=add_counters,
+    prepare=add_counter,
     forms=("triton",),
     builds_at_launch=True,
     tuning=TuningNeeds(

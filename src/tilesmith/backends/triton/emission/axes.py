@@ -121,6 +121,34 @@ class AxisScope:
             return self.find(symbol)
         return None if dim.is_one else self.slice_axis(dim)
 
+    def mask(self, shape: Shape, axes: tuple[int, ...] | None = None) -> Expr | None:
+        """The valid lanes of a tile along ``axes`` (all of them by default); None for all lanes."""
+        masks: list[Expr] = []
+        for axis, dim in enumerate(shape):
+            mask = self._of_dim(dim) if axes is None or axis in axes else None
+            if mask is not None:
+                masks.append(expand(mask, axis, len(shape)))
+        return conjunction(masks)
+
+    def is_partial(self, dim: Dim) -> bool:
+        """Whether some lane of the dimension may be invalid here."""
+        axes = map(self.axis_of, _factors(dim))
+        return any(axis is not None and axis.is_partial for axis in axes)
+
+    def _of_dim(self, dim: Dim) -> Expr | None:
+        if not self.is_partial(dim):
+            return None
+        factors = _factors(dim)
+        if len(factors) == 1:
+            axis = self.axis_of(dim)
+            return None if axis is None else axis.mask(self._spelling)
+        mask = self.mask(factors)
+        assert mask is not None
+        if mask.shape != factors:
+            whole = self._spelling.shape(factors)
+            mask = call("tl.broadcast_to", mask, whole, shape=factors)
+        return call("tl.reshape", mask, self._spelling.shape((dim,)), shape=(dim,))
+
 
 def start_name(block: str, arg: Value) -> str:
     """What to call the first index of a loop axis's tile, or the index of an axis without tiles."""
@@ -138,42 +166,6 @@ def expand(expr: Expr, axis: int, rank: int) -> Expr:
 def conjunction(masks: list[Expr]) -> Expr | None:
     """All masks at once; None when there is none."""
     return reduce(lambda one, other: one.infix("&", other), masks) if masks else None
-
-
-class Masks:
-    """Makes mask expressions for the place being emitted."""
-
-    def __init__(self, spelling: Spelling, scope: AxisScope) -> None:
-        self._spelling = spelling
-        self._scope = scope
-
-    def of_shape(self, shape: Shape, axes: tuple[int, ...] | None = None) -> Expr | None:
-        """The valid lanes of a tile along ``axes`` (all of them by default); None for all lanes."""
-        masks: list[Expr] = []
-        for axis, dim in enumerate(shape):
-            mask = self._of_dim(dim) if axes is None or axis in axes else None
-            if mask is not None:
-                masks.append(expand(mask, axis, len(shape)))
-        return conjunction(masks)
-
-    def is_partial(self, dim: Dim) -> bool:
-        """Whether some lane of the dimension may be invalid here."""
-        axes = map(self._scope.axis_of, _factors(dim))
-        return any(axis is not None and axis.is_partial for axis in axes)
-
-    def _of_dim(self, dim: Dim) -> Expr | None:
-        if not self.is_partial(dim):
-            return None
-        factors = _factors(dim)
-        if len(factors) == 1:
-            axis = self._scope.axis_of(dim)
-            return None if axis is None else axis.mask(self._spelling)
-        mask = self.of_shape(factors)
-        assert mask is not None
-        if mask.shape != factors:
-            whole = self._spelling.shape(factors)
-            mask = call("tl.broadcast_to", mask, whole, shape=factors)
-        return call("tl.reshape", mask, self._spelling.shape((dim,)), shape=(dim,))
 
 
 def _factors(dim: Dim) -> Shape:

@@ -47,7 +47,7 @@ def pointer(emitter: Emitter, op: Load | Store | Atomic) -> Expr:
 
 def access_mask(emitter: Emitter, op: Load | Store | Atomic, shape: Shape) -> Expr | None:
     """The lanes an access touches; None for all."""
-    implicit = emitter.masks.of_shape(shape, emitter.facts.unbounded_axes(op, len(shape)))
+    implicit = emitter.scope.mask(shape, emitter.facts.unbounded_axes(op, len(shape)))
     given = None if op.mask is None else emitter.expr(op.mask)
     if given is not None and given.constant is True:
         given = None
@@ -126,7 +126,7 @@ def _block_axis(
         return BlockAxis(position, start, ONE, False, size, stride, multiple)
     if affine.scale != 1:
         return None
-    is_partial = emitter.masks.is_partial(affine.dim)
+    is_partial = emitter.scope.is_partial(affine.dim)
     if is_partial and not _ends_with_tensor(emitter, affine, size):
         return None
     return BlockAxis(position, start, affine.dim, is_partial, size, stride, multiple)

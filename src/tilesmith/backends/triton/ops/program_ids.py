@@ -5,13 +5,13 @@ axis first. At a barrier each program raises a counter in memory and waits for t
 grids all wait for all, so all must be resident, or those that wait would keep the others from
 starting. Inside a grid programs wait for those of their group only. They are numbered in the order
 in which they start: where members of a group have neighbouring numbers, those who wait keep no
-earlier group from being complete.
+earlier group from being complete. Counters are zero at each launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
@@ -20,8 +20,11 @@ from tilesmith.backends.triton.emission.expressions import Expr, Precedence, cal
 from tilesmith.backends.triton.emission.spelling import axis_suffix
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
+from tilesmith.dtypes import I32
+from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
+from tilesmith.ir.types import TensorType, Value
 from tilesmith.schedule.schedule import GridOptions, Schedule
 
 PERSISTENT = ("persistent_blocked", "persistent_interleaved")
@@ -80,8 +83,8 @@ def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
 def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
     if len(grids) == 1:
         emitter.writer.origin(grids[0].loc)
-    is_ticketed = emitter.counters.tickets is not None
-    assert emitter.schedule.pid_type == "flat" or not is_ticketed, "one ticket, one tile"
+    is_flat = emitter.schedule.pid_type == "flat"
+    assert is_flat or find_tickets(emitter.function) is None, "one ticket, one tile"
     if is_xyz(emitter.schedule.pid_type, grids):
         _emit_xyz(emitter, grids[0])
         return
@@ -104,7 +107,7 @@ def _emit_xcd_remap(emitter: Emitter, pid: str) -> None:
     num_xcds = round(target.num_sms / per_chiplet) if per_chiplet else 1
     is_wanted = schedule.backend_options.get("xcd_remap") and num_xcds > 1
     # A ticket says nothing about the chiplet, and neighbours that wait for each other stay such.
-    is_ticket = emitter.counters.tickets is not None
+    is_ticket = find_tickets(emitter.function) is not None
     if not is_wanted or is_ticket or schedule.pid_type == "persistent_interleaved":
         return
     count = emitter.named("num_programs", call("tl.num_programs", 0))
@@ -288,11 +291,38 @@ def split_at_barriers(ops: Sequence[Operation]) -> list[list[Operation]]:
     return phases
 
 
+def has_barriers(function: Function) -> bool:
+    """Whether all programs wait for each other."""
+    return any(isinstance(op, GridBarrier) for op in function.body.ops)
+
+
+def add_counter(function: Function) -> Function:
+    """The function with a last parameter that counts at its barriers; unchanged if it has none."""
+    if not has_barriers(function):
+        return function
+    name = "barrier_counter"
+    while any(parameter.value.name == name for parameter in function.parameters):
+        name += "_"
+    counter = Value(TensorType(I32, (1,), (1,), alias=-1), name)
+    first = next(p for p in function.parameters if isinstance(p.value.type, TensorType))
+    source = f"torch.zeros(1, dtype=torch.int32, device={first.source}.device)"
+    return replace(function, parameters=(*function.parameters, Parameter(counter, source)))
+
+
+def find_tickets(function: Function) -> Value | None:
+    """The tensor from whose last element programs draw numbers, if they wait inside a grid.
+
+    It is what they are counted in: a launch takes time to clear each tensor.
+    """
+    grids = (op for op in function.body.ops if isinstance(op, Grid))
+    inside = (op for grid in grids for op in grid.body.ops)
+    return next((op.counts for op in inside if isinstance(op, GroupBarrier)), None)
+
+
 def emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
     """Wait until every program has come to this barrier."""
     barriers = [op for op in emitter.function.body.ops if isinstance(op, GridBarrier)]
-    counter = emitter.counters.arrivals
-    assert counter is not None
+    counter = emitter.function.parameters[-1].value
     # The counter is never set back: at barrier n each program has counted n times.
     arrivals = call("tl.num_programs", 0) * literal(barriers.index(op) + 1)
     _emit_wait(emitter, emitter.expr(counter), arrivals)
@@ -317,7 +347,7 @@ def first_number(emitter: Emitter) -> Expr:
     Where programs wait for others of their grid, it is a ticket: the hardware may start programs
     in any order, and one that has drawn a number has started after all with a lower one.
     """
-    tickets = emitter.counters.tickets
+    tickets = find_tickets(emitter.function)
     if tickets is None:
         return call("tl.program_id", 0)
     (size,) = tickets.tensor.shape
