@@ -33,7 +33,7 @@ from tilesmith.backends.triton.heuristics.several_grids import (
     several_grids_seeds,
     two_phase_seeds,
 )
-from tilesmith.backends.triton.model.devices import device_of
+from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space import conditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.artifacts import Artifact, TensorDescription
+from tilesmith.artifacts import EXPRESSION_FUNCTIONS, Artifact, TensorDescription
 from tilesmith.runtime.calls.reader import TensorReader, plan_reading
 from tilesmith.runtime.device import get_num_sm, is_numbered
 
@@ -71,9 +71,8 @@ class CallText:
         """The functions that expressions of an artifact may use."""
         reader = self._options.reader
         return {
+            **EXPRESSION_FUNCTIONS,
             "__values": reader and self._plan.make_layout(reader).values,
-            "cdiv": lambda a, b: -(-a // b),
-            "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
             "num_sms": get_num_sm(self._options.device),
         }
 

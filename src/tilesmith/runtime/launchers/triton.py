@@ -14,10 +14,9 @@ from typing import Any, cast
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.artifacts import Artifact, TensorDescription
+from tilesmith.artifacts import Artifact, TensorDescription, load_module, write_module
 from tilesmith.runtime.arguments import NOT_READ, refuse, refuse_without_memory
 from tilesmith.runtime.device import get_num_sm
-from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
 
 MAX_KEPT = 512
