@@ -26,7 +26,6 @@ from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.model.estimates import CodeLength, Limits, ResourceUse
 from tilesmith.schedule.model.program_work import Product
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.space.sizes import distinct_tiles
 from tilesmith.targets import Target
 
 
@@ -244,13 +243,12 @@ class ResourceModel:
 
     def __init__(self, kernel: TargetedKernel) -> None:
         outline = kernel.outline
+        self._kernel = kernel
         self._target = kernel.target
-        self._most_elements = kernel.rules.sizes.most_elements
         self.pipeline = OperandPipeline(outline, kernel.target, kernel.facts.accesses)
         self._shared = SharedMemoryModel(outline, kernel.target, self.pipeline)
         exact = [product.dot for product in self.pipeline.products if product.is_exact]
         self._code = StraightCode(outline, exact)
-        self._tiles = distinct_tiles(outline)
         # Tiles carried by each loop and by the loops around it.
         nests = [(*site.loops, site.op) for site in outline.sites if isinstance(site.op, Loop)]
         self._nests = [
@@ -265,8 +263,7 @@ class ResourceModel:
 
     def estimate(self, launch: Launch) -> ResourceUse:
         """The resources under one Config."""
-        largest = max(self._tiles, key=lambda v: launch.sizes.numel(v.tile.shape), default=None)
-        elements = launch.sizes.numel(largest.tile.shape) if largest else 1
+        elements, largest = self._kernel.largest_tile(launch.sizes)
         registers, resident = self._registers(launch)
         shared = self._shared.estimate(launch)
         return ResourceUse(
@@ -291,7 +288,7 @@ class ResourceModel:
             # them for accumulators; long straight code takes its compiler tens of seconds.
             most = 512 // max(1, launch.num_warps // 4)
             registers = min(most, 384 if self.pipeline.products else 128)
-        return Limits(self._most_elements, registers, self._target.shared_bytes)
+        return Limits(self._kernel.rules.sizes.most_elements, registers, self._target.shared_bytes)
 
     def _registers(self, launch: Launch) -> tuple[int, Value | None]:
         """Per thread: all carried tiles of a loop nest, the largest other tile, and an overhead."""
