@@ -27,19 +27,14 @@ from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import is_reserved
-from tilesmith.schedule.space.normalize import (
-    check_list,
-    check_value,
-    in_order,
-    keep_known,
-    spell_out,
-)
+from tilesmith.schedule.space.keys import in_order, is_reserved, keep_known, spell_out
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,
     Entries,
     Slot,
+    check_list,
+    check_value,
     collect_dimensions,
     collect_entries,
 )
