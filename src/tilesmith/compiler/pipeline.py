@@ -12,7 +12,15 @@ from typing import Any
 
 from tilesmith.backends.interface import Backend
 from tilesmith.compiler.checks import check_loops, check_products
-from tilesmith.compiler.lowering import Lowering, Pass, Stage, is_verified, rewrite, run_stages
+from tilesmith.compiler.lowering import (
+    Lowering,
+    Pass,
+    Stage,
+    is_verified,
+    known,
+    rewrite,
+    run_stages,
+)
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -57,7 +65,7 @@ def _split_rows(state: Lowering) -> Lowering:
 
 def _roll_reductions(state: Lowering) -> Lowering:
     """Over the chunks of ``reduction_loops``, each a new block."""
-    chunks = _chunk_blocks(state.function, state.known_spec.entries, state.config)
+    chunks = _chunk_blocks(state.function, known(state.spec).entries, state.config)
     if not chunks:
         return state
     names = {dim: name for dim, (name, _) in chunks.items()}
@@ -84,7 +92,7 @@ def _chunk_blocks(
 
 def _flatten_tiles(state: Lowering) -> Lowering:
     """Of the grids that ``flatten_loops`` marks; the parts of a joint block give its size."""
-    marks = zip(state.known_spec.entries.flattened, state.config.get("flatten_loops") or [])
+    marks = zip(known(state.spec).entries.flattened, state.config.get("flatten_loops") or [])
     slots = {grid.slot for grid, is_flat in marks if is_flat}
     if not slots:
         return state
@@ -95,7 +103,7 @@ def _flatten_tiles(state: Lowering) -> Lowering:
 
 def _resolve_schedule(state: Lowering) -> Lowering:
     settings = state.settings
-    schedule = resolve_schedule(state.function, state.known_spec, state.config, state.symbols)
+    schedule = resolve_schedule(state.function, known(state.spec), state.config, state.symbols)
     options = {
         **schedule.backend_options,
         "fast_math": settings.fast_math,
@@ -111,18 +119,18 @@ def _resolve_schedule(state: Lowering) -> Lowering:
 
 def _squeeze_unit_axes(state: Lowering) -> Lowering:
     """Of the blocks to which the schedule gives one element."""
-    sizes = state.known_schedule.symbols
+    sizes = known(state.schedule).symbols
     units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
     return replace(state, function=squeeze_unit_axes(state.function, units))
 
 
 def _prepare(state: Lowering) -> Lowering:
-    return replace(state, function=state.known_backend.prepare(state.function))
+    return replace(state, function=known(state.backend).prepare(state.function))
 
 
 def _emit(state: Lowering) -> Lowering:
-    emit = state.known_backend.emit
-    return replace(state, artifact=emit(state.function, state.known_schedule))
+    emit = known(state.backend).emit
+    return replace(state, artifact=emit(state.function, known(state.schedule)))
 
 
 TRACE = Stage(

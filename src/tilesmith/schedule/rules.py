@@ -8,7 +8,7 @@ its Configs have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from tilesmith.schedule.space.sizes import (
     distinct_tiles,
     power_of_2_floor,
 )
-from tilesmith.schedule.space.slots import Entries, is_order_active, reset_orders
+from tilesmith.schedule.space.slots import Entries, is_flattened
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
@@ -148,11 +148,21 @@ class ScheduleRules:
         self, entries: Entries, values: Mapping[str, Any], key: str, index: int | None
     ) -> bool:
         """Whether an entry changes the code, given the other values."""
-        return is_order_active(entries, values, key, index)
+        if key != "loop_orders" or index is None:
+            return True
+        return not is_flattened(entries, values, entries.ordered[index])
 
     def reset_inactive(self, entries: Entries, values: Values) -> Values:
         """The same values with entries of no effect at their neutral value."""
-        return reset_orders(entries, values)
+        if "loop_orders" not in values:
+            return dict(values)
+        orders = [
+            order
+            if self.is_active(entries, values, "loop_orders", i)
+            else list(range(len(entries.ordered[i].blocks)))
+            for i, order in enumerate(values["loop_orders"])
+        ]
+        return {**values, "loop_orders": orders}
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""
@@ -204,7 +214,6 @@ class TargetedKernel:
     entries: Entries
     rules: ScheduleRules
     allow_warp_specialize: bool = True
-    _minimums: dict[str, int] = field(default_factory=dict[str, int], compare=False, repr=False)
 
     @property
     def target(self) -> Target:
@@ -229,11 +238,14 @@ class TargetedKernel:
         largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
         return sizes.numel(largest.tile.shape) if largest else 1, largest
 
+    @cached_property
+    def _minimums(self) -> dict[str, int]:
+        names = {block.name for block in self.outline.function.blocks}
+        outline, facts, rules = self.outline, self.facts, self.rules.sizes
+        return {name: block_minimum(outline, facts, rules, name) for name in names}
+
     def minimum(self, block: str) -> int:
         """The least size of a block."""
-        if block not in self._minimums:
-            least = block_minimum(self.outline, self.facts, self.rules.sizes, block)
-            self._minimums[block] = least
         return self._minimums[block]
 
     def extent(self, block: str, unknown: int = 4096) -> int:

@@ -8,7 +8,7 @@ is said with its place and a remedy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, cast
@@ -197,17 +197,17 @@ def label_of_access(op: Load | Store | Atomic) -> str:
     return f"{op.name} of {op.tensor.name or 'a tensor'}{place}"
 
 
-def _flag(values: Mapping[str, Any], key: str, index: int) -> bool:
-    items = values.get(key) or []
-    return index < len(items) and bool(items[index])
+def entry_of(
+    values: Mapping[str, Any], key: str, owners: Sequence[object], owner: object, default: Any
+) -> Any:
+    """The entry of a list that is about a loop or an access; the default where there is none."""
+    pairs = zip(owners, values.get(key) or ())
+    return next((item for other, item in pairs if other is owner), default)
 
 
 def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop | None) -> bool:
     """Whether the loop's axes are merged into one."""
-    return any(
-        other is loop and _flag(values, "flatten_loops", i)
-        for i, other in enumerate(entries.flattened)
-    )
+    return bool(entry_of(values, "flatten_loops", entries.flattened, loop, False))
 
 
 def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
@@ -215,29 +215,8 @@ def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> boo
     positions = entries.static_of(loop)
     if len(positions) != len(loop.blocks) or not entries.has_few_turns(loop, values):
         return False
-    return all(_flag(values, "static_ranges", i) for i in positions)
-
-
-def is_order_active(
-    entries: Entries, values: Mapping[str, Any], key: str, index: int | None
-) -> bool:
-    """Whether the entry has an effect: the order of axes that are merged has none."""
-    if key != "loop_orders" or index is None:
-        return True
-    return not is_flattened(entries, values, entries.ordered[index])
-
-
-def reset_orders(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
-    """The same values with orders of merged axes as they are written."""
-    if "loop_orders" not in values:
-        return dict(values)
-    orders = [
-        order
-        if is_order_active(entries, values, "loop_orders", i)
-        else list(range(len(entries.ordered[i].blocks)))
-        for i, order in enumerate(values["loop_orders"])
-    ]
-    return {**values, "loop_orders": orders}
+    marks = values.get("static_ranges") or []
+    return all(i < len(marks) and marks[i] for i in positions)
 
 
 @dataclass(frozen=True)

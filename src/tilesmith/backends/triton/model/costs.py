@@ -22,7 +22,7 @@ from tilesmith.schedule.facts.work import rate_class
 from tilesmith.schedule.model.estimates import Device, matrix_rates
 from tilesmith.schedule.model.program_work import Access, GridWork, Product, WorkModel, access_bytes
 from tilesmith.schedule.space.sizes import TileSizes
-from tilesmith.schedule.space.slots import Entries
+from tilesmith.schedule.space.slots import Entries, entry_of
 from tilesmith.targets import Target
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -204,11 +204,11 @@ class Numbering:
     def of(entries: Entries, values: Mapping[str, Any], grid: Grid) -> Numbering:
         """As a Config says."""
         pid_type = values.get("pid_type", "flat")
-        order = _entry(entries.ordered, values.get("loop_orders"), grid)
-        grouping = _entry(entries.grouped, values.get("l2_groupings"), grid)
+        order = entry_of(values, "loop_orders", entries.ordered, grid, None)
+        grouping = entry_of(values, "l2_groupings", entries.grouped, grid, 1)
         return Numbering(
             tuple(order or range(len(grid.blocks))),
-            1 if pid_type == "xyz" else grouping or 1,
+            1 if pid_type == "xyz" else grouping,
             pid_type == "persistent_blocked",
         )
 
@@ -231,10 +231,6 @@ class Numbering:
             widths[axis] = min(counts[axis], left)
             left = ceil(left / counts[axis])
         return min(used, num_programs, prod(widths[axis] for axis in axes))
-
-
-def _entry(owners: Sequence[object], items: Sequence[Any] | None, grid: Grid) -> Any:
-    return next((item for owner, item in zip(owners, items or ()) if owner is grid), None)
 
 
 def sector_waste(model: WorkModel, access: Access, sizes: TileSizes) -> float:
