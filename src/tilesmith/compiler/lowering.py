@@ -82,6 +82,11 @@ Observer = Callable[[Stage, Pass, Function, Function], None]
 """Called after each pass with the function before and after it."""
 
 
+def step(run: Callable[[Lowering], Lowering], reason: str) -> Pass:
+    """A pass that takes parameters from the state; it is named after its own function."""
+    return Pass(run.__name__.removeprefix("_"), reason, run)
+
+
 def rewrite(run: Callable[[Function], Function], reason: str, *, cleanup: bool = False) -> Pass:
     """A pass that needs nothing but the function; it is named after its own function."""
 

@@ -20,6 +20,7 @@ from tilesmith.compiler.lowering import (
     known,
     rewrite,
     run_stages,
+    step,
 )
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
@@ -137,10 +138,9 @@ TRACE = Stage(
     "TRACE",
     "Once for each trace: the function as the frontend has recorded it.",
     (
-        Pass(
-            "check_loops",
-            "Mistakes of the user are told before anything is moved away from its line.",
+        step(
             _check_loops,
+            "Mistakes of the user are told before anything is moved away from its line.",
         ),
     ),
 )
@@ -189,10 +189,8 @@ STANDARD = Stage(
         rewrite(eliminate_dead_code, "What merging has left without a use goes."),
         rewrite(order_memory, "After all that adds, drops or moves an access."),
         rewrite(number_slots, "Last, so that a config counts what is really there."),
-        Pass(
-            "check_products",
-            "After fusing: a product that took its accumulator loses no precision.",
-            _check_products,
+        step(
+            _check_products, "After fusing: a product that took its accumulator loses no precision."
         ),
     ),
 )
@@ -201,10 +199,9 @@ STRUCTURE = Stage(
     "STRUCTURE",
     "Once for each structure that configs may name: rows of a product split over programs.",
     (
-        Pass(
-            "split_rows",
-            "A product whose rows are reduced runs in the two steps that the config names.",
+        step(
             _split_rows,
+            "A product whose rows are reduced runs in the two steps that the config names.",
         ),
         rewrite(eliminate_dead_code, "What is exchanged is not computed again.", cleanup=True),
         rewrite(
@@ -224,32 +221,23 @@ SCHEDULED = Stage(
     "Once for each config: its choices that change the IR, then all others by slot. Slots stay as "
     "STANDARD numbered them: copies of an access share its options.",
     (
-        Pass(
-            "roll_reductions",
+        step(
+            _roll_reductions,
             "Rows that fit no registers are walked in chunks; before flattening, which can join "
             "what is left.",
-            _roll_reductions,
         ),
         rewrite(
             order_memory,
             "Loops changed the order of accesses that no longer share their indices.",
             cleanup=True,
         ),
-        Pass(
-            "flatten_tiles",
-            "Grids over several axes run over one where the config asks for it.",
-            _flatten_tiles,
-        ),
+        step(_flatten_tiles, "Grids over several axes run over one where the config asks for it."),
         rewrite(fold_constants, "Rolling and flattening leave constant extents.", cleanup=True),
         rewrite(simplify_algebra, "Divisions by such an extent may go.", cleanup=True),
         rewrite(merge_common_subexpressions, "They leave doubled indices, too.", cleanup=True),
         rewrite(hoist_loop_invariants, "New loops have invariants of their own.", cleanup=True),
         rewrite(eliminate_dead_code, "Old indices have no use any more.", cleanup=True),
-        Pass(
-            "resolve_schedule",
-            "Pads constants, so it looks at the ops that will be emitted.",
-            _resolve_schedule,
-        ),
+        step(_resolve_schedule, "Pads constants, so it looks at the ops that will be emitted."),
     ),
 )
 
@@ -257,16 +245,14 @@ TARGET = Stage(
     "TARGET",
     "Once for each config: what the schedule's sizes and the device make of the function.",
     (
-        Pass(
-            "squeeze_unit_axes",
-            "An axis of one element is no axis: matrix units and vectors get their shapes.",
+        step(
             _squeeze_unit_axes,
+            "An axis of one element is no axis: matrix units and vectors get their shapes.",
         ),
-        Pass(
-            "prepare",
+        step(
+            _prepare,
             "What one backend alone needs: Triton counts programs that wait for each other in "
             "memory.",
-            _prepare,
         ),
     ),
 )
@@ -274,7 +260,7 @@ TARGET = Stage(
 EMIT = Stage(
     "EMIT",
     "Once for each config: the text of the target's language and how to launch it.",
-    (Pass("emit", "The only step that leaves the IR.", _emit),),
+    (step(_emit, "The only step that leaves the IR."),),
 )
 
 STAGES = (TRACE, STANDARD, STRUCTURE, SCHEDULED, TARGET, EMIT)

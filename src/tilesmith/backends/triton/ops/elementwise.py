@@ -156,7 +156,20 @@ def _language(name: str, **forms: Form) -> Template:
     return Template(_function(f"tl.{name}"), widens=True, **forms)
 
 
+_LIBDEVICE = (
+    *("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "atan2"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
+_LANGUAGE = ("log", "log2", "sin", "cos", "erf", "fma")
+_SYMBOLS = {
+    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+    **{"and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"},
+}
+
 SCALAR_TEMPLATES: dict[str, Template] = {
+    **{name: _libdevice(name) for name in _LIBDEVICE},
+    **{name: _language(name) for name in _LANGUAGE},
+    **{name: Template(_infix(symbol)) for name, symbol in _SYMBOLS.items()},
     "neg": Template(_negated, integer=_prefix("-")),
     "abs": Template(_function("tl.abs")),
     "floor": _language("floor", integer=_identity),
@@ -170,25 +183,6 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "exp": _libdevice("exp", fast=_function("tl.exp")),
     # ex2.approx on the whole range, as in libdevice, without its detour for subnormal arguments.
     "exp2": _language("exp2", double=_function("libdevice.exp2")),
-    "expm1": _libdevice("expm1"),
-    "log": _language("log"),
-    "log2": _language("log2"),
-    "log10": _libdevice("log10"),
-    "log1p": _libdevice("log1p"),
-    "sin": _language("sin"),
-    "cos": _language("cos"),
-    "tan": _libdevice("tan"),
-    "asin": _libdevice("asin"),
-    "acos": _libdevice("acos"),
-    "atan": _libdevice("atan"),
-    "sinh": _libdevice("sinh"),
-    "cosh": _libdevice("cosh"),
-    "tanh": _libdevice("tanh"),
-    "asinh": _libdevice("asinh"),
-    "acosh": _libdevice("acosh"),
-    "atanh": _libdevice("atanh"),
-    "erf": _language("erf"),
-    "erfc": _libdevice("erfc"),
     "sigmoid": Template(_sigmoid, fast=_function("tl.sigmoid"), widens=True),
     "isnan": Template(_is_nan, integer=_never),
     "isinf": Template(_is_infinite, integer=_never),
@@ -201,9 +195,6 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "minimum": Template(
         _extreme("tl.minimum"), integer=_function("tl.minimum"), boolean=_infix("&")
     ),
-    "and": Template(_infix("&")),
-    "or": Template(_infix("|")),
-    "xor": Template(_infix("^")),
     "mulhi": Template(_function("tl.umulhi")),
     # "/" on fp32 is div.full, off by up to 2 ulp.
     "div": Template(_function("tl.div_rn"), double=_infix("/"), fast=_infix("/"), widens=True),
@@ -213,17 +204,7 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "truncdiv": Template(_truncated_quotient, integer=_infix("//"), widens=True),
     "mod": Template(_helper("_float_modulo"), integer=_helper("_floor_modulo"), widens=True),
     "fmod": Template(_function("libdevice.fmod"), integer=_infix("%"), widens=True),
-    "shl": Template(_infix("<<")),
-    "shr": Template(_infix(">>")),
     "pow": _libdevice("pow", integer=_helper("_integer_power")),
-    "atan2": _libdevice("atan2"),
-    "eq": Template(_infix("==")),
-    "ne": Template(_infix("!=")),
-    "lt": Template(_infix("<")),
-    "le": Template(_infix("<=")),
-    "gt": Template(_infix(">")),
-    "ge": Template(_infix(">=")),
-    "fma": _language("fma"),
     "where": Template(_where),
 }
 
