@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.table import BACKENDS
 from tilesmith.backends.triton.backend import emit
-from tilesmith.compiler.lowering import Lowering, run_stages
+from tilesmith.compiler.lowering import Lowering, known, run_stages
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET
 from tilesmith.ir.function import Function
 from tilesmith.passes.split_rows import Form
@@ -38,7 +38,7 @@ def schedule_function(
     backend = BACKENDS.of(spec.target)
     start = replace(Lowering.of_config(spec, normal, settings, backend), function=function)
     state = run_stages(start, [SCHEDULED])
-    return state.function, state.known_schedule
+    return state.function, known(state.schedule)
 
 
 def for_target(function: Function, schedule: Schedule) -> Function:
@@ -58,4 +58,4 @@ def compile_config(spec: ConfigSpec, config: Config) -> Artifact:
     """The code of one config in the language of the specification's target."""
     backend = BACKENDS.of(spec.target)
     state = Lowering.of_config(spec, spec.normalize(config), Settings(), backend)
-    return run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact
+    return known(run_stages(state, [SCHEDULED, TARGET, EMIT]).artifact)

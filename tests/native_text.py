@@ -13,7 +13,8 @@ from tests.lowering import compile_config, run_standard
 from tests.specs import config_spec
 from tilesmith.ir.function import Function
 from tilesmith.numerics.compare import check_against
-from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
+from tilesmith.runtime.arguments import LaunchOptions
+from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.settings import Settings
 
@@ -38,7 +39,7 @@ def run_native(function: Function, arguments: Mapping[str, Any], blocks: Mapping
     sized = tuple(replace(block, fixed=blocks[block.name], slot=None) for block in function.blocks)
     spec = config_spec(run_standard(replace(function, blocks=sized)), host_target(), {})
     artifact = compile_config(spec, spec.default_config())
-    options = NativeOptions(Path(Settings().cache_dir))
+    options = LaunchOptions(Path(Settings().cache_dir))
     native_launcher(artifact, list(arguments), (), options)(*arguments.values())
 
 

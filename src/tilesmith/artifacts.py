@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import sha256
 from math import prod
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tilesmith.targets import Target
+
+EXPRESSION_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "cdiv": lambda a, b: -(-a // b),
+    "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
+    "max": max,
+    "min": min,
+}
+"""What launch expressions of an artifact may call."""
 
 
 def _listed(sizes: int | Sequence[int]) -> Sequence[int]:
@@ -91,7 +103,7 @@ class Artifact:
     """Emitted code plus its launch contract.
 
     ``grid`` and ``constexprs`` are Python expressions over parameter names; they may also use
-    ``cdiv(a, b)``, ``next_power_of_2(n)`` and ``num_sms``.
+    ``EXPRESSION_FUNCTIONS`` and ``num_sms``.
     """
 
     name: str
@@ -123,3 +135,26 @@ class Artifact:
     def readable(self) -> str:
         """The code as shown to users: the module, or for a CPU its loop nests."""
         return self.source if self.loops is None else self.loops.text
+
+
+def write_module(artifact: Artifact, directory: Path) -> Path:
+    """Save the artifact's source under a name derived from its content."""
+    digest = sha256(artifact.source.encode()).hexdigest()[:16]
+    path = directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Several processes may write the same file: each writes its own and renames it.
+        scratch = path.with_suffix(f".{id(artifact)}.tmp")
+        scratch.write_text(artifact.source)
+        scratch.replace(path)
+    return path
+
+
+def load_module(path: Path) -> ModuleType:
+    """Import a generated module from its file (Triton reads kernels' source from it)."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -188,7 +188,7 @@ def test_outputs_of_host_code_are_fresh_memory_and_arguments_are_not(
 
 
 def test_threads_come_from_the_settings(native, monkeypatch: pytest.MonkeyPatch):
-    seen: list[cpu.NativeOptions] = []
+    seen: list[cpu.LaunchOptions] = []
 
     def recorded(artifact, captured, constants, options):
         seen.append(options)

@@ -11,9 +11,10 @@ import torch
 
 import tilesmith.exc as errors
 from tests.runtime.native.programs import ECHO, TEAM, artifact, scalar, tensor
+from tilesmith.runtime.arguments import LaunchOptions
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.runtime.launchers import cpu
-from tilesmith.runtime.launchers.cpu import NativeOptions, make_caller, native_launcher
+from tilesmith.runtime.launchers.cpu import make_caller, native_launcher
 from tilesmith.settings import Settings
 
 KEYED = frozenset({"x", "n"})
@@ -36,7 +37,7 @@ def record(*parameters, captured: tuple[str, ...], values: tuple, **options) -> 
     entry = Recorder()
     written = options.pop("written", ())
     kernel = artifact("k", "", *parameters, written=written)
-    make_caller(kernel, entry, captured, (), NativeOptions(Path(), **options))(*values)
+    make_caller(kernel, entry, captured, (), LaunchOptions(Path(), **options))(*values)
     ((packed, _),) = entry.calls
     return packed
 
@@ -103,7 +104,7 @@ def test_expressions_are_read_at_each_call():
 def test_module_constants_are_reached():
     entry, module = Recorder(), {"SCALE": 3}
     kernel = artifact("k", "", scalar("n", "i64", "__constants__[0]['SCALE']"))
-    launch = make_caller(kernel, entry, (), (module,), NativeOptions(Path()))
+    launch = make_caller(kernel, entry, (), (module,), LaunchOptions(Path()))
     launch()
     module["SCALE"] = 4
     launch()
@@ -177,8 +178,8 @@ def test_parts_of_arguments_are_no_fresh_memory(advised):
 
 def test_threads_are_as_many_as_torch_has_or_as_the_setting_says(tmp_path: Path):
     echo = artifact("echo", ECHO, tensor("out"))
-    follows = native_launcher(echo, ["out"], (), NativeOptions(tmp_path))
-    fixed = native_launcher(echo, ["out"], (), NativeOptions(tmp_path, num_threads=7))
+    follows = native_launcher(echo, ["out"], (), LaunchOptions(tmp_path))
+    fixed = native_launcher(echo, ["out"], (), LaunchOptions(tmp_path, num_threads=7))
     out = torch.zeros(1, dtype=torch.int64)
     before = torch.get_num_threads()
     try:
@@ -195,5 +196,5 @@ def test_threads_are_as_many_as_torch_has_or_as_the_setting_says(tmp_path: Path)
 def test_a_launcher_runs_native_code_on_threads(tmp_path: Path):
     team = artifact("team", TEAM, tensor("out"))
     out = torch.zeros(8, dtype=torch.int64)
-    native_launcher(team, ["out"], (), NativeOptions(tmp_path, num_threads=3))(out)
+    native_launcher(team, ["out"], (), LaunchOptions(tmp_path, num_threads=3))(out)
     assert out.tolist() in ([3, 3, 3, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0])

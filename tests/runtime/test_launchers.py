@@ -12,9 +12,9 @@ import torch
 import tilesmith as helion
 import tilesmith.exc as errors
 import tilesmith.language as hl
+from tilesmith.artifacts import load_module, write_module
 from tilesmith.jit.launchers import reference_launcher
 from tilesmith.runtime.device import target_of
-from tilesmith.runtime.launchers.generated_module import load_module, write_module
 
 X = torch.arange(1, 14, dtype=torch.float32)
 CONFIG = helion.Config(block_sizes=[4])

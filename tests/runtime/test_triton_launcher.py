@@ -17,9 +17,9 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription
+from tilesmith.runtime.arguments import LaunchOptions
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.runtime.launchers import gpu_call, triton
-from tilesmith.runtime.launchers.gpu_call import GpuOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.settings import Settings
 
@@ -120,7 +120,7 @@ def make(gpu: Gpu, tmp_path: Path, reader: TensorReader | None):
         kernel = Artifact("k", MODULE, parameters, constexprs, grid, {"num_warps": 4})
         kernel = replace(kernel, descriptions=described, least_sms=least_sms)
         names = captured or tuple(parameter.name for parameter in parameters)
-        options = GpuOptions(device, tmp_path, keyed, reader)
+        options = LaunchOptions(tmp_path, device, keyed, reader)
         launcher = TritonLauncher(kernel, names, (), options, plain)
         launcher._function.make = gpu.make
         return launcher

@@ -59,7 +59,7 @@ TRITON = (
     Mutant(
         "the first index of a tile is found in 32 bits",
         "triton",
-        '        pid = method(pid, "to", "tl.int64")\n',
+        '        pid = pid.method("to", "tl.int64")\n',
         "        pass\n",
         ("test_rows_far_apart_are_found_in_64_bits",),
     ),

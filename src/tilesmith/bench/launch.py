@@ -18,11 +18,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tilesmith.artifacts import Artifact
+from tilesmith.artifacts import Artifact, load_module, write_module
 from tilesmith.jit.kernel import Kernel
 from tilesmith.measure.timer import Conditions, time_on_cpu
 from tilesmith.runtime.calls.reader import process_readers
-from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.native.loader import load_artifact
 
 COUNTS = (2, 6, 20)

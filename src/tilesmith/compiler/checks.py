@@ -68,7 +68,7 @@ def check_products(function: Function, log: WarningLog) -> None:
 
 
 def _check_sum(carried: Value, yielded: Value, defined_by: Definitions, log: WarningLog) -> None:
-    op = _behind_casts(yielded, defined_by)
+    op = defined_by.get(_source(yielded, defined_by))
     if not isinstance(op, Elementwise) or op.fn != "add":
         return
     sources = [_source(arg, defined_by) for arg in op.args]
@@ -79,14 +79,8 @@ def _check_sum(carried: Value, yielded: Value, defined_by: Definitions, log: War
         log.warn(TiledKMatmulAccumulationWarning, loc=op.loc, name=carried.name or "accumulator")
 
 
-def _behind_casts(value: Value, defined_by: Definitions) -> Operation | None:
-    op = defined_by.get(value)
-    while isinstance(op, Cast):
-        op = defined_by.get(op.x)
-    return op
-
-
 def _source(value: Value, defined_by: Definitions) -> Value:
+    """The value before conversions."""
     op = defined_by.get(value)
     return _source(op.x, defined_by) if isinstance(op, Cast) else value
 

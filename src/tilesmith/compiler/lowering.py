@@ -49,30 +49,11 @@ class Lowering:
             spec.function, settings, config=config, spec=spec, symbols=symbols, backend=backend
         )
 
-    @property
-    def known_spec(self) -> ConfigSpec:
-        """The specification, in stages that have one."""
-        return _known(self.spec, "a specification")
 
-    @property
-    def known_backend(self) -> Backend:
-        """What compiles it, in stages for one config."""
-        return _known(self.backend, "a backend")
-
-    @property
-    def known_schedule(self) -> Schedule:
-        """The schedule, in stages that have one."""
-        return _known(self.schedule, "a schedule")
-
-    @property
-    def known_artifact(self) -> Artifact:
-        """The code, after ``EMIT``."""
-        return _known(self.artifact, "an artifact")
-
-
-def _known(value: Known | None, what: str) -> Known:
+def known(value: Known | None) -> Known:
+    """What an earlier stage has left in the state."""
     if value is None:
-        raise InternalError(problem=f"a stage of the pipeline needs {what} and has none yet")
+        raise InternalError(problem="a stage of the pipeline runs before one that it needs")
     return value
 
 
@@ -99,6 +80,11 @@ class Stage:
 
 Observer = Callable[[Stage, Pass, Function, Function], None]
 """Called after each pass with the function before and after it."""
+
+
+def step(run: Callable[[Lowering], Lowering], reason: str) -> Pass:
+    """A pass that takes parameters from the state; it is named after its own function."""
+    return Pass(run.__name__.removeprefix("_"), reason, run)
 
 
 def rewrite(run: Callable[[Function], Function], reason: str, *, cleanup: bool = False) -> Pass:

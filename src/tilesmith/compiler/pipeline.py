@@ -12,7 +12,16 @@ from typing import Any
 
 from tilesmith.backends.interface import Backend
 from tilesmith.compiler.checks import check_loops, check_products
-from tilesmith.compiler.lowering import Lowering, Pass, Stage, is_verified, rewrite, run_stages
+from tilesmith.compiler.lowering import (
+    Lowering,
+    Pass,
+    Stage,
+    is_verified,
+    known,
+    rewrite,
+    run_stages,
+    step,
+)
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -57,7 +66,7 @@ def _split_rows(state: Lowering) -> Lowering:
 
 def _roll_reductions(state: Lowering) -> Lowering:
     """Over the chunks of ``reduction_loops``, each a new block."""
-    chunks = _chunk_blocks(state.function, state.known_spec.entries, state.config)
+    chunks = _chunk_blocks(state.function, known(state.spec).entries, state.config)
     if not chunks:
         return state
     names = {dim: name for dim, (name, _) in chunks.items()}
@@ -84,7 +93,7 @@ def _chunk_blocks(
 
 def _flatten_tiles(state: Lowering) -> Lowering:
     """Of the grids that ``flatten_loops`` marks; the parts of a joint block give its size."""
-    marks = zip(state.known_spec.entries.flattened, state.config.get("flatten_loops") or [])
+    marks = zip(known(state.spec).entries.flattened, state.config.get("flatten_loops") or [])
     slots = {grid.slot for grid, is_flat in marks if is_flat}
     if not slots:
         return state
@@ -95,7 +104,7 @@ def _flatten_tiles(state: Lowering) -> Lowering:
 
 def _resolve_schedule(state: Lowering) -> Lowering:
     settings = state.settings
-    schedule = resolve_schedule(state.function, state.known_spec, state.config, state.symbols)
+    schedule = resolve_schedule(state.function, known(state.spec), state.config, state.symbols)
     options = {
         **schedule.backend_options,
         "fast_math": settings.fast_math,
@@ -111,28 +120,27 @@ def _resolve_schedule(state: Lowering) -> Lowering:
 
 def _squeeze_unit_axes(state: Lowering) -> Lowering:
     """Of the blocks to which the schedule gives one element."""
-    sizes = state.known_schedule.symbols
+    sizes = known(state.schedule).symbols
     units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
     return replace(state, function=squeeze_unit_axes(state.function, units))
 
 
 def _prepare(state: Lowering) -> Lowering:
-    return replace(state, function=state.known_backend.prepare(state.function))
+    return replace(state, function=known(state.backend).prepare(state.function))
 
 
 def _emit(state: Lowering) -> Lowering:
-    emit = state.known_backend.emit
-    return replace(state, artifact=emit(state.function, state.known_schedule))
+    emit = known(state.backend).emit
+    return replace(state, artifact=emit(state.function, known(state.schedule)))
 
 
 TRACE = Stage(
     "TRACE",
     "Once for each trace: the function as the frontend has recorded it.",
     (
-        Pass(
-            "check_loops",
-            "Mistakes of the user are told before anything is moved away from its line.",
+        step(
             _check_loops,
+            "Mistakes of the user are told before anything is moved away from its line.",
         ),
     ),
 )
@@ -181,10 +189,8 @@ STANDARD = Stage(
         rewrite(eliminate_dead_code, "What merging has left without a use goes."),
         rewrite(order_memory, "After all that adds, drops or moves an access."),
         rewrite(number_slots, "Last, so that a config counts what is really there."),
-        Pass(
-            "check_products",
-            "After fusing: a product that took its accumulator loses no precision.",
-            _check_products,
+        step(
+            _check_products, "After fusing: a product that took its accumulator loses no precision."
         ),
     ),
 )
@@ -193,10 +199,9 @@ STRUCTURE = Stage(
     "STRUCTURE",
     "Once for each structure that configs may name: rows of a product split over programs.",
     (
-        Pass(
-            "split_rows",
-            "A product whose rows are reduced runs in the two steps that the config names.",
+        step(
             _split_rows,
+            "A product whose rows are reduced runs in the two steps that the config names.",
         ),
         rewrite(eliminate_dead_code, "What is exchanged is not computed again.", cleanup=True),
         rewrite(
@@ -216,32 +221,23 @@ SCHEDULED = Stage(
     "Once for each config: its choices that change the IR, then all others by slot. Slots stay as "
     "STANDARD numbered them: copies of an access share its options.",
     (
-        Pass(
-            "roll_reductions",
+        step(
+            _roll_reductions,
             "Rows that fit no registers are walked in chunks; before flattening, which can join "
             "what is left.",
-            _roll_reductions,
         ),
         rewrite(
             order_memory,
             "Loops changed the order of accesses that no longer share their indices.",
             cleanup=True,
         ),
-        Pass(
-            "flatten_tiles",
-            "Grids over several axes run over one where the config asks for it.",
-            _flatten_tiles,
-        ),
+        step(_flatten_tiles, "Grids over several axes run over one where the config asks for it."),
         rewrite(fold_constants, "Rolling and flattening leave constant extents.", cleanup=True),
         rewrite(simplify_algebra, "Divisions by such an extent may go.", cleanup=True),
         rewrite(merge_common_subexpressions, "They leave doubled indices, too.", cleanup=True),
         rewrite(hoist_loop_invariants, "New loops have invariants of their own.", cleanup=True),
         rewrite(eliminate_dead_code, "Old indices have no use any more.", cleanup=True),
-        Pass(
-            "resolve_schedule",
-            "Pads constants, so it looks at the ops that will be emitted.",
-            _resolve_schedule,
-        ),
+        step(_resolve_schedule, "Pads constants, so it looks at the ops that will be emitted."),
     ),
 )
 
@@ -249,16 +245,14 @@ TARGET = Stage(
     "TARGET",
     "Once for each config: what the schedule's sizes and the device make of the function.",
     (
-        Pass(
-            "squeeze_unit_axes",
-            "An axis of one element is no axis: matrix units and vectors get their shapes.",
+        step(
             _squeeze_unit_axes,
+            "An axis of one element is no axis: matrix units and vectors get their shapes.",
         ),
-        Pass(
-            "prepare",
+        step(
+            _prepare,
             "What one backend alone needs: Triton counts programs that wait for each other in "
             "memory.",
-            _prepare,
         ),
     ),
 )
@@ -266,7 +260,7 @@ TARGET = Stage(
 EMIT = Stage(
     "EMIT",
     "Once for each config: the text of the target's language and how to launch it.",
-    (Pass("emit", "The only step that leaves the IR.", _emit),),
+    (step(_emit, "The only step that leaves the IR."),),
 )
 
 STAGES = (TRACE, STANDARD, STRUCTURE, SCHEDULED, TARGET, EMIT)

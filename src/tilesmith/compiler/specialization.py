@@ -6,7 +6,7 @@ A specification belongs to a trace and a target, an artifact also to a config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -15,7 +15,7 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.analysis.run_order import SharedUpdate, find_shared_updates
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
-from tilesmith.compiler.lowering import Lowering, run_stages
+from tilesmith.compiler.lowering import Lowering, known, run_stages
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET, TRACE
 from tilesmith.diagnostics.catalogue import BaseError
@@ -138,7 +138,7 @@ class Specialization:
 
     def artifact(self, config: Config, target: Target, variant: Variant | None = None) -> Artifact:
         """Source and launch contract for a config; of a trace that fits it unless one is named."""
-        variant = variant or self._fitting(config, target)
+        variant = variant or self.find(self.spec(target).normalize(config))
         spec = self.spec(target, variant)
         config = spec.normalize(config)
         check_deterministic(variant.function, config, self.settings)
@@ -147,7 +147,7 @@ class Specialization:
         if made is None:
             backend = self.backends.of(target)
             state = Lowering.of_config(*spec.of(config), self.settings, backend)
-            made = run_stages(state, [SCHEDULED, TARGET, EMIT]).known_artifact
+            made = known(run_stages(state, [SCHEDULED, TARGET, EMIT]).artifact)
             # Emptied at once, not one by one: other threads may be looking something up.
             if len(self._artifacts) >= MAX_ARTIFACTS:
                 self._artifacts.clear()
@@ -161,9 +161,6 @@ class Specialization:
         artifact = self.artifact(config, target, variant)
         kernel = self._request.kernel
         return with_host_function(artifact, kernel, variant.trace, config, self._host_parts)
-
-    def _fitting(self, config: Config, target: Target) -> Variant:
-        return self.find(self.spec(target).normalize(config))
 
     def specialized_values(self) -> list[Callable[..., int]]:
         """How to get the values that host code turned into constants from the arguments."""
@@ -218,16 +215,12 @@ def choose_deterministic(
     """The Config, with other values of the kernel's own tunables if that makes it deterministic."""
     if find_update(config) is None:
         return config
-    for values in _combinations(tunables):
-        other = config.updated(**values)
+    combinations = product(*map(_values, tunables.values()))
+    for values in islice(combinations, MAX_TRIED):
+        other = config.updated(**dict(zip(tunables, values)))
         if find_update(other) is None:
             return other
     return config
-
-
-def _combinations(tunables: dict[str, Fragment]) -> Iterator[dict[str, Any]]:
-    combinations = product(*map(_values, tunables.values()))
-    return (dict(zip(tunables, values)) for values in islice(combinations, MAX_TRIED))
 
 
 def _values(fragment: Fragment) -> list[Any]:

@@ -20,9 +20,8 @@ from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import Runner
-from tilesmith.runtime.arguments import Launcher, compile_reader
-from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
-from tilesmith.runtime.launchers.gpu_call import GpuOptions
+from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
+from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
@@ -38,9 +37,13 @@ class LaunchSite:
     device: torch.device
 
     @property
-    def arguments(self) -> frozenset[str]:
-        """Arguments that reach device code as they are given."""
-        return frozenset(self.definition.parameters) & self.definition.split.keyed
+    def options(self) -> LaunchOptions:
+        """What launchers are told besides the artifact."""
+        definition, settings = self.definition, self.definition.settings
+        # Arguments that reach device code as they are given.
+        arguments = frozenset(definition.parameters) & definition.split.keyed
+        folder, reader = Path(settings.cache_dir), definition.find_reader()
+        return LaunchOptions(folder, self.device, arguments, reader, settings.num_threads)
 
     def show(self, make_code: Callable[[], str]) -> None:
         """Print code if asked to; a launcher is made once per config and trace, so once."""
@@ -54,30 +57,20 @@ def launch_natively(site: LaunchSite, variant: Variant, config: Config) -> Launc
         raise errors.BackendUnsupported(
             operation=f"running on tensors of device {site.device}", backend="cpu"
         )
-    definition = site.definition
     artifact = site.specialization.artifact(config, site.target, variant)
     site.show(lambda: artifact.readable)
-    settings = definition.settings
-    options = NativeOptions(
-        Path(settings.cache_dir), settings.num_threads, site.arguments, definition.find_reader()
-    )
-    return native_launcher(artifact, definition.split.captured, variant.trace.constants, options)
+    captured, constants = site.definition.split.captured, variant.trace.constants
+    return native_launcher(artifact, captured, constants, site.options)
 
 
 def launch_with_triton(site: LaunchSite, variant: Variant, config: Config) -> Launcher:
     """A Triton kernel, built at its first launch; one with plain pointers where that fails."""
-    definition = site.definition
     plain = config.updated(indexing="pointer", atomic_indexing="pointer")
     launcher = TritonLauncher(
         site.specialization.artifact(config, site.target, variant),
-        definition.split.captured,
+        site.definition.split.captured,
         variant.trace.constants,
-        GpuOptions(
-            site.device,
-            Path(definition.settings.cache_dir),
-            site.arguments,
-            definition.find_reader(),
-        ),
+        site.options,
         lambda: launch_with_triton(site, variant, plain),
     )
     site.show(lambda: f"# {launcher.path}\n{launcher.artifact.source}")

@@ -6,8 +6,11 @@ compiled once into one function of the captured names.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -15,6 +18,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.artifacts import LaunchParameter
 from tilesmith.ir.types import dynamic_form
+from tilesmith.runtime.calls.reader import TensorReader
 from tilesmith.runtime.device import is_numbered
 
 _UNIQUE = (type, torch.dtype, type(None))
@@ -23,6 +27,27 @@ Launcher = Callable[..., None]
 Recovery = Callable[[Launcher, errors.TritonError], Launcher]
 """From a launcher that does not build, and why, to the one to use instead."""
 _DEVICE = "device="
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """What a launcher needs besides the artifact."""
+
+    cache_dir: Path
+    device: torch.device = CPU
+    arguments: frozenset[str] = frozenset()
+    """Captured names that are the kernel's own arguments: the key says where they are, and their
+    memory is not fresh."""
+    reader: TensorReader | None = None
+    """Reads addresses; without it each tensor is asked for its own."""
+    num_threads: int = 0
+    """Of a CPU. 0: as many as torch uses at the time of the call."""
+
+    def is_argument(self, source: str) -> bool:
+        """Whether a launch expression such as ``xs[1]`` starts from one of them."""
+        match = re.match(r"\w+", source)
+        return match is not None and match[0] in self.arguments
 
 
 def compile_reader(

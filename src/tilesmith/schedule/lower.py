@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
 from tilesmith.schedule.schedule import (
@@ -19,7 +20,7 @@ from tilesmith.schedule.schedule import (
     is_persistent,
 )
 from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
-from tilesmith.schedule.space.slots import is_flattened, is_static
+from tilesmith.schedule.space.slots import Entries, entry_of, is_flattened, is_static
 from tilesmith.schedule.spec import ConfigSpec
 
 
@@ -31,19 +32,22 @@ def resolve_schedule(
     ``lowered`` is the specification's function with reductions rolled and tiles flattened as the
     Config says; ``symbols`` has the sizes of all its blocks.
     """
+    entries = spec.entries
     minimums = dot_minimums(spec.facts.matmuls, spec.rules.sizes)
-    has_program_loop = is_persistent(values.pid_type) and bool(spec.entries.ranges)
+    has_program_loop = is_persistent(values.pid_type) and bool(entries.ranges)
     return Schedule(
         target=spec.target,
         symbols=symbols,
         padded=pad_constants(FunctionOutline(lowered), minimums, spec.rules.sizes),
-        grids=_grid_options(spec, values),
+        grids={grid.slot: _grid_options(spec, values, grid) for grid in spec.outline.grids},
         loops={loop.slot: _one_loop(spec, values, loop) for loop in spec.outline.loops},
         persistent_loop=_range_options(values, 0) if has_program_loop else LoopOptions(),
-        accesses=_access_options(spec, values),
+        accesses={op.slot: _access_options(entries, values, op) for op in entries.accesses},
         atomics={
-            op.slot: AccessOptions(_at(values, "atomic_indexing", i, "pointer"))
-            for i, op in enumerate(spec.entries.atomics)
+            op.slot: AccessOptions(
+                entry_of(values, "atomic_indexing", entries.atomics, op, "pointer")
+            )
+            for op in entries.atomics
         },
         pid_type=values.pid_type,
         num_warps=values.num_warps,
@@ -69,21 +73,13 @@ def _at(values: Mapping[str, Any], key: str, index: int, default: Any) -> Any:
 def _order(spec: ConfigSpec, values: Config, loop: AnyLoop) -> tuple[int, ...]:
     if is_flattened(spec.entries, values, loop):
         return (0,)
-    identity = tuple(range(len(loop.blocks)))
-    for i, other in enumerate(spec.entries.ordered):
-        if other is loop:
-            return tuple(_at(values, "loop_orders", i, identity))
-    return identity
+    identity = range(len(loop.blocks))
+    return tuple(entry_of(values, "loop_orders", spec.entries.ordered, loop, identity))
 
 
-def _grid_options(spec: ConfigSpec, values: Config) -> dict[int, GridOptions]:
-    groupings = {id(grid): i for i, grid in enumerate(spec.entries.grouped)}
-    found: dict[int, GridOptions] = {}
-    for grid in spec.outline.grids:
-        position = groupings.get(id(grid))
-        grouping = 1 if position is None else _at(values, "l2_groupings", position, 1)
-        found[grid.slot] = GridOptions(_order(spec, values, grid), grouping)
-    return found
+def _grid_options(spec: ConfigSpec, values: Config, grid: Grid) -> GridOptions:
+    grouping = entry_of(values, "l2_groupings", spec.entries.grouped, grid, 1)
+    return GridOptions(_order(spec, values, grid), grouping)
 
 
 def _range_options(values: Config, position: int) -> LoopOptions:
@@ -106,19 +102,13 @@ def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:
     return replace(options, num_stages=1) if loop.is_ordered else options
 
 
-def _access_options(spec: ConfigSpec, values: Config) -> dict[int, AccessOptions]:
-    entries = spec.entries
-    evictions = {id(op): i for i, op in enumerate(entries.evictable)}
-    loads = {id(op): i for i, op in enumerate(entries.loads)}
-    stores = {id(op): i for i, op in enumerate(entries.stores)}
-    found: dict[int, AccessOptions] = {}
-    for i, op in enumerate(entries.accesses):
-        eviction = cache = ""
-        if id(op) in evictions:
-            eviction = _at(values, "load_eviction_policies", evictions[id(op)], "")
-        if id(op) in loads:
-            cache = _at(values, "load_cache_modifiers", loads[id(op)], "")
-        elif id(op) in stores:
-            cache = _at(values, "store_cache_modifiers", stores[id(op)], "")
-        found[op.slot] = AccessOptions(_at(values, "indexing", i, "pointer"), eviction, cache)
-    return found
+def _access_options(entries: Entries, values: Config, op: Load | Store) -> AccessOptions:
+    if isinstance(op, Load):
+        cache = entry_of(values, "load_cache_modifiers", entries.loads, op, "")
+    else:
+        cache = entry_of(values, "store_cache_modifiers", entries.stores, op, "")
+    return AccessOptions(
+        entry_of(values, "indexing", entries.accesses, op, "pointer"),
+        entry_of(values, "load_eviction_policies", entries.evictable, op, ""),
+        cache,
+    )

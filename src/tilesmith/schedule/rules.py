@@ -8,11 +8,13 @@ its Configs have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from tilesmith.ir.types import Dim, Value
+from tilesmith.exc import InvalidConfig
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
@@ -26,8 +28,9 @@ from tilesmith.schedule.space.sizes import (
     common_lists,
     declared_maximum,
     distinct_tiles,
+    power_of_2_floor,
 )
-from tilesmith.schedule.space.slots import Entries, is_order_active, reset_orders
+from tilesmith.schedule.space.slots import Entries, is_flattened
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
@@ -48,15 +51,9 @@ class KernelModel:
         self.kernel = kernel
         self.device = device
 
-    @cached_property
-    def _tiles(self) -> tuple[Value, ...]:
-        return distinct_tiles(self.kernel.outline)
-
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what normalised values need of the device."""
-        sizes = self.kernel.sizes(values)
-        largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
-        elements = sizes.numel(largest.tile.shape) if largest else 1
+        elements, largest = self.kernel.largest_tile(self.kernel.sizes(values))
         return ResourceUse(elements, largest, Limits(self.kernel.rules.sizes.most_elements))
 
     def predict(self, values: Mapping[str, Any]) -> Prediction:
@@ -71,6 +68,52 @@ class KernelModel:
     def roofline_ms(self) -> float:
         """What no Config can beat: all products at the best rate, every tensor moved once."""
         return least_ms(self.kernel.facts, self.device)
+
+    def check_tiles(self, values: Mapping[str, Any]) -> None:
+        """Refuse tiles that are too large."""
+        use, kernel = self.resources(values), self.kernel
+        tile = use.largest_tile
+        if use.has_legal_tiles or tile is None:
+            return
+        shape = tile.tile.shape
+        symbols = {symbol for dim in shape for symbol in dim.symbols}
+        blocks, rolled = enumerate(kernel.entries.blocks), enumerate(kernel.entries.rolled)
+        remedies = [f"block_sizes[{i}] ({name})" for i, name in blocks if name in symbols]
+        remedies += [f"reduction_loops[{i}]" for i, dim in rolled if dim in shape]
+        raise InvalidConfig(
+            problem=f"tile {tile.name} {tile.type} would hold {use.tile_elements} elements",
+            loc=tile.loc,
+            expected=f"at most {use.limits.tile_elements} elements in one tile",
+            fix="lower " + " or ".join(remedies) if remedies else "split this axis into tiles",
+        )
+
+    def find_problem(self, values: Mapping[str, Any]) -> str | None:
+        """Why normalised values do not fit the device, in the user's names; None when they do."""
+        use, device = self.resources(values), self.kernel.target.label
+        if use.fits:
+            return None
+
+        def text(value: Value | None) -> str:
+            return "a tile" if value is None else self._tile_text(values, value)
+
+        if not use.has_legal_tiles:
+            has = f"{text(use.largest_tile)} has {use.tile_elements} elements"
+            return f"{has}; at most {use.limits.tile_elements} may be"
+        if not use.fits_shared:
+            tiles = ", ".join(dict.fromkeys(map(text, use.shared_tiles)))
+            shared = f"needs {use.shared_bytes} bytes of shared memory for {tiles}"
+            stages = values.get("num_stages", 1)
+            return f"{shared} in {stages} stages; {device} has {use.limits.shared_bytes}"
+        if use.straight.problem:
+            return use.straight.problem
+        tile, warps = text(use.largest_resident), values["num_warps"]
+        needed = f"needs {use.registers} registers for each thread with {tile} on {warps} warps"
+        return f"{needed}; {device} has {use.limits.registers}"
+
+    def _tile_text(self, values: Mapping[str, Any], value: Value) -> str:
+        op, sizes = self.kernel.outline.definitions.get(value), self.kernel.sizes(values)
+        name = op.tensor.name if isinstance(op, Load) else value.name
+        return f"{name or 'a tile'}[{', '.join(str(sizes.size(dim)) for dim in value.tile.shape)}]"
 
 
 def least_ms(facts: Facts, device: Device) -> float:
@@ -105,11 +148,21 @@ class ScheduleRules:
         self, entries: Entries, values: Mapping[str, Any], key: str, index: int | None
     ) -> bool:
         """Whether an entry changes the code, given the other values."""
-        return is_order_active(entries, values, key, index)
+        if key != "loop_orders" or index is None:
+            return True
+        return not is_flattened(entries, values, entries.ordered[index])
 
     def reset_inactive(self, entries: Entries, values: Values) -> Values:
         """The same values with entries of no effect at their neutral value."""
-        return reset_orders(entries, values)
+        if "loop_orders" not in values:
+            return dict(values)
+        orders = [
+            order
+            if self.is_active(entries, values, "loop_orders", i)
+            else list(range(len(entries.ordered[i].blocks)))
+            for i, order in enumerate(values["loop_orders"])
+        ]
+        return {**values, "loop_orders": orders}
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""
@@ -161,7 +214,6 @@ class TargetedKernel:
     entries: Entries
     rules: ScheduleRules
     allow_warp_specialize: bool = True
-    _minimums: dict[str, int] = field(default_factory=dict[str, int], compare=False, repr=False)
 
     @property
     def target(self) -> Target:
@@ -177,11 +229,23 @@ class TargetedKernel:
         """Physical sizes of all dimensions under settled values."""
         return self.resolver.sizes(values)
 
+    @cached_property
+    def _tiles(self) -> tuple[Value, ...]:
+        return distinct_tiles(self.outline)
+
+    def largest_tile(self, sizes: TileSizes) -> tuple[int, Value | None]:
+        """Elements of the largest tile, and the tile; one element where there is none."""
+        largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
+        return sizes.numel(largest.tile.shape) if largest else 1, largest
+
+    @cached_property
+    def _minimums(self) -> dict[str, int]:
+        names = {block.name for block in self.outline.function.blocks}
+        outline, facts, rules = self.outline, self.facts, self.rules.sizes
+        return {name: block_minimum(outline, facts, rules, name) for name in names}
+
     def minimum(self, block: str) -> int:
         """The least size of a block."""
-        if block not in self._minimums:
-            least = block_minimum(self.outline, self.facts, self.rules.sizes, block)
-            self._minimums[block] = least
         return self._minimums[block]
 
     def extent(self, block: str, unknown: int = 4096) -> int:
@@ -213,3 +277,38 @@ class TargetedKernel:
                 fixed = function.block(axis.block).fixed if function.is_block(axis.block) else 1
                 total *= -(-(axis.extent or 1) // (fixed or 1))
         return max(1, total)
+
+    def shrink(self, values: Values, use: ResourceUse, most_elements: float) -> Values | None:
+        """Values that need less of what there is too little of; None where there are none."""
+        is_tile_too_large = not use.has_legal_tiles or use.tile_elements > most_elements
+        if not is_tile_too_large or use.largest_tile is None:
+            attempts = self.rules.lighten(self, values, use)
+            return next((smaller for smaller in attempts if smaller is not None), None)
+        shape = use.largest_tile.tile.shape
+        return self.halve_block(values, shape) or self.roll(values, shape)
+
+    def halve_block(self, values: Values, dims: Shape) -> Values | None:
+        """Halve the largest block along one of the dimensions."""
+        symbols = {symbol for dim in dims for symbol in dim.symbols}
+        sizes = list(values["block_sizes"])
+        candidates = [
+            i
+            for i, name in enumerate(self.entries.blocks)
+            if name in symbols and sizes[i] > self.minimum(name)
+        ]
+        if not candidates:
+            return None
+        largest = max(candidates, key=lambda i: (sizes[i], i))
+        # Blocks need not be powers of two everywhere, but half of one need not be a legal block.
+        sizes[largest] = power_of_2_floor(sizes[largest] - 1)
+        return {**values, "block_sizes": sizes}
+
+    def roll(self, values: Values, dims: Shape) -> Values | None:
+        """Walk a row in chunks, or in smaller ones."""
+        chunks = list(values.get("reduction_loops") or [])
+        for i, dim in enumerate(self.entries.rolled):
+            size = chunks[i] or next_power_of_2(self.outline.extent(dim) or 1)
+            if dim in dims and size > 16:
+                chunks[i] = size // 2
+                return {**values, "reduction_loops": chunks}
+        return None

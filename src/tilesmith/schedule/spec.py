@@ -24,23 +24,17 @@ from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.feasibility import check_tiles, find_problem, shrink
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import is_reserved
-from tilesmith.schedule.space.normalize import (
-    check_list,
-    check_value,
-    in_order,
-    keep_known,
-    spell_out,
-)
+from tilesmith.schedule.space.keys import in_order, is_reserved, keep_known, spell_out
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,
     Entries,
     Slot,
+    check_list,
+    check_value,
     collect_dimensions,
     collect_entries,
 )
@@ -128,7 +122,7 @@ class ConfigSpec:
         values = self._check(config)
         self.rules.check(values)
         values = self._settle(values)
-        check_tiles(self.model, values)
+        self.model.check_tiles(values)
         self.rules.check_launch(self.kernel, values)
         return Config.from_dict(in_order(values))
 
@@ -176,7 +170,7 @@ class ConfigSpec:
         for _ in range(MAX_STEPS):
             use = self.model.resources(current)
             is_done = use.fits and use.tile_elements <= most_elements
-            smaller = None if is_done else shrink(self.kernel, current, use, most_elements)
+            smaller = None if is_done else self.kernel.shrink(current, use, most_elements)
             if smaller is None:
                 break
             current = self.settle(smaller)
@@ -226,7 +220,7 @@ class ConfigSpec:
     def feasibility(self, config: Given) -> str | None:
         """Why the Config cannot be expected to build, in words; None when it can."""
         form, plain = self.of(config)
-        return find_problem(form.model, form.settle(plain))
+        return form.model.find_problem(form.settle(plain))
 
     def predict(self, config: Given) -> Prediction:
         """The time of one launch with the Config, before compiling."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.triton.kernels import TARGETS, make, matmul
+from tilesmith.artifacts import load_module, write_module
 from tilesmith.backends.triton.build import (
     compile_artifact,
     evaluate_constexprs,
-    load_module,
     signature,
 )  # fmt: skip
 from tilesmith.schedule.schedule import AccessOptions, GridOptions, LoopOptions
@@ -61,9 +61,9 @@ def test_signature_lists_constants_after_parameters():
     assert values == {"NUM_SMS": 132}
 
 
-def test_module_needs_torch_and_triton_only():
+def test_module_needs_torch_and_triton_only(tmp_path):
     artifact = make(matmul(64, 64, 64), symbols=SYMBOLS)
-    module = load_module(artifact)
+    module = load_module(write_module(artifact, tmp_path))
     imports = [line for line in artifact.source.splitlines() if "import" in line]
     assert imports == ["import torch", "import triton", "import triton.language as tl"]
     assert callable(module.launch)

@@ -18,7 +18,7 @@ from tilesmith.backends.triton.build import (
     Pointer,
     build_kernel,
     evaluate_constexprs,
-    load_module,
+    load_function,
     publish_kernel,
     use_cache_dir,
 )
@@ -80,7 +80,7 @@ def fake_driver():
 
 def launch_path(artifact: Artifact, values: dict[str, Any], numbers: dict[str, int]) -> Any:
     """What Triton compiles when a kernel is called, short of the launch."""
-    kernel = getattr(load_module(artifact), artifact.name)
+    kernel = load_function(artifact)
     constexprs = evaluate_constexprs(artifact, artifact.target, numbers)
     described = [
         Descriptors(item, list(values), TensorDescriptor).construct(*values.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.made_up_rows import ENVIRONMENT, disturbed_row, fail, make_row
-from tilesmith.backends.triton.model.devices import device_of
+from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.bench.report.pictures import (
     colours_of,
     draw_bandwidth,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.artifacts import Artifact
-from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
+from tilesmith.runtime.arguments import LaunchOptions
+from tilesmith.runtime.launchers.cpu import native_launcher
 
 
 def launch_native(artifact: Artifact, arguments: Sequence[Any], folder: Path) -> None:
@@ -17,4 +18,4 @@ def launch_native(artifact: Artifact, arguments: Sequence[Any], folder: Path) ->
     flat = replace(
         artifact, parameters=tuple(replace(p, source=p.name) for p in artifact.parameters)
     )
-    native_launcher(flat, names, (), NativeOptions(folder))(*arguments)
+    native_launcher(flat, names, (), LaunchOptions(folder))(*arguments)

@@ -6,39 +6,31 @@ needs are computed again on the host.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
+from math import prod
 from typing import Any
 
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    add,
-    binary,
-    call,
-    literal,
-    multiply,
-    subtract,
-)
-from tilesmith.backends.triton.emission.launch_counters import (
-    add_counters,
-    find_counters,
-    has_barriers,
-)
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.ops.program_ids import (
     COOPERATIVE,
     PERSISTENT,
+    add_counter,
     emit_body,
+    find_tickets,
     grid_order,
+    has_barriers,
     is_xyz,
     num_sms,
     split_at_barriers,
@@ -70,7 +62,6 @@ def emit(
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
     emitter = Emitter(function, schedule, RULES)
-    emitter.counters = find_counters(function)
     emitter.triton_version = triton_version or installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
@@ -89,7 +80,7 @@ def emit(
         target=schedule.target,
         backend=NAME,
         descriptions=tuple(replace(item, name=name) for item, name in needs.descriptions.items()),
-        least_sms=LEAST_SMS_FOR_GROUPS if emitter.counters.tickets is not None else 0,
+        least_sms=LEAST_SMS_FOR_GROUPS if find_tickets(function) is not None else 0,
     )
     return replace(artifact, source=_source(artifact, emitter))
 
@@ -188,9 +179,11 @@ def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
         writer.statement(f"{artifact.name}[grid]", arguments)
 
 
-_INFIX = {"floordiv": "//", "mod": "%"}
-_CALLS = {"maximum": "max", "minimum": "min"}
-_ARITHMETIC = {"add": add, "sub": subtract, "mul": multiply}
+_HOST_FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    **{"add": operator.add, "sub": operator.sub, "mul": operator.mul},
+    **{"floordiv": operator.floordiv, "mod": operator.mod},
+    **{"maximum": partial(call, "max"), "minimum": partial(call, "min")},
+}
 
 
 class HostExpressions:
@@ -214,7 +207,7 @@ class HostExpressions:
         if value in self._names or isinstance(op, (Full, BlockSize)):
             return True
         is_arithmetic = isinstance(op, Cast) or (
-            isinstance(op, Elementwise) and op.fn in {*_ARITHMETIC, *_INFIX, *_CALLS}
+            isinstance(op, Elementwise) and op.fn in _HOST_FUNCTIONS
         )
         return op is not None and is_arithmetic and all(map(self.is_known, op.operand_values()))
 
@@ -230,21 +223,11 @@ class HostExpressions:
             return literal(self._symbols[op.block])
         if isinstance(op, Cast):
             return self.scalar(op.x)
-        if isinstance(op, Elementwise):
-            return self._elementwise(op)
+        if isinstance(op, Elementwise) and op.fn in _HOST_FUNCTIONS:
+            return _HOST_FUNCTIONS[op.fn](*map(self.scalar, op.args))
         raise InternalError(
             loc=value.loc, problem="a grid bound known on the device only needs a persistent launch"
         )
-
-    def _elementwise(self, op: Elementwise) -> Expr:
-        args = [self.scalar(arg) for arg in op.args]
-        if op.fn in _ARITHMETIC:
-            return _ARITHMETIC[op.fn](*args)
-        if op.fn in _INFIX:
-            return binary(_INFIX[op.fn], *args)
-        if op.fn in _CALLS:
-            return call(_CALLS[op.fn], *args)
-        raise InternalError(loc=op.loc, problem=f"{op.fn} in a grid bound")
 
 
 def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -> tuple[str, ...]:
@@ -255,7 +238,7 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
         return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
     if schedule.pid_type not in PERSISTENT:
         return (str(_num_tiles(grids, schedule, host)),)
-    programs = multiply(Expr(num_sms(schedule)), literal(schedule.num_sm_multiplier))
+    programs = Expr(num_sms(schedule)) * schedule.num_sm_multiplier
     if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
         return (str(programs),)
     # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.
@@ -273,16 +256,14 @@ def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> 
     """Tiles of all grids together."""
     total = literal(0)
     for op in grids:
-        tiles = literal(1)
-        for axis in range(len(op.blocks)):
-            tiles = multiply(tiles, _axis_count(op, axis, schedule, host))
-        total = add(total, tiles)
+        counts = (_axis_count(op, axis, schedule, host) for axis in range(len(op.blocks)))
+        total += prod(counts, start=literal(1))
     return total
 
 
 def _axis_count(op: Grid, axis: int, schedule: Schedule, host: HostExpressions) -> Expr:
     """``cdiv(extent, size)``, computed already where both are known."""
-    extent = subtract(host.scalar(op.ends[axis]), host.scalar(op.begins[axis]))
+    extent = host.scalar(op.ends[axis]) - host.scalar(op.begins[axis])
     size = schedule.symbols[op.blocks[axis]] if op.blocks[axis] else 1
     if isinstance(extent.constant, int):
         return literal(max(-(-extent.constant // size), 0))
@@ -300,7 +281,7 @@ TRITON_BACKEND = Backend(
     device_types=("cuda",),
     rules=TritonRules,
     emit=emit,
-    prepare=add_counters,
+    prepare=add_counter,
     forms=("triton",),
     builds_at_launch=True,
     tuning=TuningNeeds(

@@ -5,7 +5,6 @@ The only file of the backend that imports Triton.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tempfile
 import warnings
@@ -13,14 +12,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from tilesmith.artifacts import Artifact, TensorDescription
+from tilesmith.artifacts import (
+    EXPRESSION_FUNCTIONS,
+    Artifact,
+    TensorDescription,
+    load_module,
+    write_module,
+)
 from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES
-from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.targets import Target
 
 POINTER_ALIGNMENT = 16
@@ -65,31 +67,18 @@ Words = tuple[Any, Any, Any, dict[str, Any]]
 """How Triton is told what to compile: signature, compile-time arguments, attributes, options."""
 
 
-def load_module(artifact: Artifact) -> ModuleType:
-    """Import the emitted module; Triton reads the source of functions from their file."""
+def load_function(artifact: Artifact) -> Any:
+    """The device function of an emitted module, which is on the disk only meanwhile."""
     with tempfile.TemporaryDirectory(prefix="tilesmith_") as folder:
-        path = Path(folder) / f"{artifact.name.strip('_') or 'kernel'}.py"
-        path.write_text(artifact.source)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise InternalError(problem=f"{path} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+        module = load_module(write_module(artifact, Path(folder)))
+    return getattr(module, artifact.name)
 
 
 def evaluate_constexprs(
     artifact: Artifact, target: Target, scalars: Mapping[str, int]
 ) -> dict[str, int]:
     """The compile-time parameters for given values of the runtime ones."""
-    names: dict[str, Any] = {
-        **scalars,
-        "cdiv": lambda a, b: -(-a // b),
-        "next_power_of_2": next_power_of_2,
-        "num_sms": target.num_sms,
-        "max": max,
-        "min": min,
-    }
+    names = {**scalars, **EXPRESSION_FUNCTIONS, "num_sms": target.num_sms}
     return {
         name: int(eval(expression, {"__builtins__": {}}, names))
         for name, expression in artifact.constexprs
@@ -117,8 +106,8 @@ def compile_artifact(
     are taken to start at a multiple of 16 bytes, as the launcher guarantees.
     """
     target = target or artifact.target
-    function = getattr(load_module(artifact), artifact.name)
-    compiled = _compile(function, target, _plain_words(artifact, target, scalars or {}))
+    words = _plain_words(artifact, target, scalars or {})
+    compiled = _compile(load_function(artifact), target, words)
     return CompiledInfo(
         name=re.sub(r"^_", "", artifact.name),
         assembly={name: text for name, text in compiled.asm.items() if isinstance(text, str)},
@@ -152,7 +141,7 @@ def build_kernel(
     Triton's cache on disk, the other finds there. ``function`` is the device function if its module
     is already loaded; code and line numbers then refer to that file.
     """
-    function = function or getattr(load_module(artifact), artifact.name)
+    function = function or load_function(artifact)
     try:
         words = specialize(artifact, arguments, function)
     except (ImportError, AttributeError, KeyError, TypeError):

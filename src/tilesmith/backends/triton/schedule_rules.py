@@ -6,11 +6,10 @@ stepped through depends on the facts; everything else stays as in the first seed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product, zip_longest
 from math import prod
-from typing import Any
 
 from typing_extensions import override
 
@@ -33,16 +32,16 @@ from tilesmith.backends.triton.heuristics.several_grids import (
     several_grids_seeds,
     two_phase_seeds,
 )
-from tilesmith.backends.triton.model.devices import device_of
+from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
-from tilesmith.backends.triton.space import conditions
+from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.model.estimates import Device, ResourceUse
-from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
+from tilesmith.schedule.model.estimates import Device
+from tilesmith.schedule.rules import Seed, TargetedKernel
 from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import (
     MAX_SEARCHED_BLOCK,
@@ -50,7 +49,6 @@ from tilesmith.schedule.space.sizes import (
     SizeRules,
     power_of_2_floor,
 )
-from tilesmith.schedule.space.slots import Entries
 from tilesmith.targets import Target
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -215,7 +213,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(ScheduleRules):
+class TritonRules(ConfigConditions):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -238,39 +236,6 @@ class TritonRules(ScheduleRules):
     @override
     def slots(self, kernel: TargetedKernel) -> KernelSlots:
         return KernelSlots(list_slots(kernel), scalar_slots(kernel))
-
-    @override
-    def is_active(
-        self, entries: Entries, values: Mapping[str, Any], key: str, index: int | None
-    ) -> bool:
-        return conditions.is_active(entries, values, key, index)
-
-    @override
-    def reset_inactive(self, entries: Entries, values: Values) -> Values:
-        return conditions.reset_inactive(entries, values)
-
-    @override
-    def check(self, values: Mapping[str, Any]) -> None:
-        conditions.check_combinations(values, self.target)
-
-    @override
-    def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
-        conditions.check_launch(kernel, values)
-
-    @override
-    def relax(self, kernel: TargetedKernel, values: Values) -> Values:
-        if conditions.exceeds_registers(values, self.target):
-            del values["maxnreg"]
-        if conditions.exceeds_launch(kernel, values):
-            # Programs can be numbered along one axis wherever they can be along three.
-            values["pid_type"] = "flat"
-        return values
-
-    @override
-    def lighten(
-        self, kernel: TargetedKernel, values: Values, use: ResourceUse
-    ) -> Iterable[Values | None]:
-        return conditions.lighten(kernel, values, use)
 
     @override
     def device(self) -> Device:

@@ -7,43 +7,26 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import re
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.runtime.arguments import NOT_READ, refuse, refuse_without_memory
-from tilesmith.runtime.calls.reader import ReadingPlan, TensorReader, plan_reading
+from tilesmith.runtime.arguments import CPU, NOT_READ, LaunchOptions, refuse, refuse_without_memory
+from tilesmith.runtime.calls.reader import ReadingPlan, plan_reading
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
-CPU = torch.device("cpu")
 WORTHWHILE_BYTES = 4 << 20
 """From here on huge pages are asked for: first writes to small ones can cost more than a kernel."""
 _HUGE = 14  # MADV_HUGEPAGE of Linux, where it has this number on every architecture
 
 
-@dataclass(frozen=True)
-class NativeOptions:
-    """What a launcher needs besides the artifact."""
-
-    cache_dir: Path
-    num_threads: int = 0
-    """0: as many as torch uses at the time of the call."""
-    arguments: frozenset[str] = frozenset()
-    """Captured names that are the kernel's own arguments: their memory is not fresh."""
-    reader: TensorReader | None = None
-    """Reads addresses; without it each tensor is asked for its own."""
-
-
 def native_launcher(
-    artifact: Artifact, captured: Sequence[str], constants: Sequence[Any], options: NativeOptions
+    artifact: Artifact, captured: Sequence[str], constants: Sequence[Any], options: LaunchOptions
 ) -> Callable[..., None]:
     """A function of the captured values that runs the artifact on them."""
     return make_caller(
@@ -56,7 +39,7 @@ def make_caller(
     entry: Entry,
     captured: Sequence[str],
     constants: Sequence[Any],
-    options: NativeOptions,
+    options: LaunchOptions,
 ) -> Callable[..., None]:
     """The same around any function with the native calling convention."""
     parameters = artifact.parameters
@@ -86,7 +69,7 @@ def _is_float(parameter: LaunchParameter) -> bool:
 
 
 def _caller_lines(
-    artifact: Artifact, captured: Sequence[str], options: NativeOptions
+    artifact: Artifact, captured: Sequence[str], options: LaunchOptions
 ) -> Iterator[str]:
     """The source of the launch function."""
     parameters = artifact.parameters
@@ -107,11 +90,11 @@ def _caller_lines(
 
 
 def _check_lines(
-    artifact: Artifact, names: Sequence[str], options: NativeOptions, refusal: str
+    artifact: Artifact, names: Sequence[str], options: LaunchOptions, refusal: str
 ) -> Iterator[str]:
     """Refuse what native code cannot take; ask for huge pages where they pay."""
     pairs = list(zip(names, artifact.parameters))
-    fresh = {n for n, p in pairs if _root(p.source) not in options.arguments}
+    fresh = {n for n, p in pairs if not options.is_argument(p.source)}
     # Where arguments are is part of the specialization; host code may have taken others anywhere.
     doubts = [f"{n}.is_neg()" for n, p in pairs if p.may_be_negated]
     doubts += [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
@@ -126,7 +109,7 @@ def _check_lines(
 
 
 def _packing_lines(
-    plan: ReadingPlan, names: Sequence[str], options: NativeOptions
+    plan: ReadingPlan, names: Sequence[str], options: LaunchOptions
 ) -> Iterator[str]:
     """Lay the values out one after the other; a number may be too large for its slot."""
     tensors = [names[position] for position in plan.tensors]
@@ -145,12 +128,6 @@ def _packing_lines(
         yield f"        {', '.join(['_', *read.values()])} = __values({', '.join(tensors)})"
         slots = [read.get(position, name) for position, name in enumerate(names)]
     yield f"        __arguments = __pack({', '.join(slots)})"
-
-
-def _root(source: str) -> str:
-    """The captured name that an expression such as ``xs[1]`` starts from."""
-    match = re.match(r"\w+", source)
-    return match[0] if match else ""
 
 
 def inner_pages(address: int, size: int, page: int = mmap.PAGESIZE) -> tuple[int, int]:

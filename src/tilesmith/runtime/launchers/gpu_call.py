@@ -10,34 +10,15 @@ the launch.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from tilesmith.artifacts import Artifact, TensorDescription
-from tilesmith.runtime.calls.reader import TensorReader, plan_reading
+from tilesmith.artifacts import EXPRESSION_FUNCTIONS, Artifact, TensorDescription
+from tilesmith.runtime.arguments import LaunchOptions
+from tilesmith.runtime.calls.reader import plan_reading
 from tilesmith.runtime.device import get_num_sm, is_numbered
-
-
-@dataclass(frozen=True)
-class GpuOptions:
-    """What a launcher needs besides the artifact."""
-
-    device: torch.device
-    cache_dir: Path
-    arguments: frozenset[str] = frozenset()
-    """Captured names that are the kernel's own arguments: the key says where they are."""
-    reader: TensorReader | None = None
-    """Reads addresses; without it each tensor is asked for its own."""
-
-    def is_argument(self, source: str) -> bool:
-        """Whether a launch expression such as ``xs[1]`` starts from one of them."""
-        match = re.match(r"\w+", source)
-        return match is not None and match[0] in self.arguments
 
 
 class _Renaming(ast.NodeTransformer):
@@ -55,7 +36,7 @@ class CallText:
     ``__plain``, ``__elsewhere`` and ``__refuse`` where this function is not the one to launch.
     """
 
-    def __init__(self, artifact: Artifact, captured: Sequence[str], options: GpuOptions) -> None:
+    def __init__(self, artifact: Artifact, captured: Sequence[str], options: LaunchOptions) -> None:
         self._artifact = artifact
         self._captured = ", ".join(captured)
         self._options = options
@@ -71,9 +52,8 @@ class CallText:
         """The functions that expressions of an artifact may use."""
         reader = self._options.reader
         return {
+            **EXPRESSION_FUNCTIONS,
             "__values": reader and self._plan.make_layout(reader).values,
-            "cdiv": lambda a, b: -(-a // b),
-            "next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
             "num_sms": get_num_sm(self._options.device),
         }
 

@@ -14,11 +14,10 @@ from typing import Any, cast
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.artifacts import Artifact, TensorDescription
-from tilesmith.runtime.arguments import NOT_READ, refuse, refuse_without_memory
+from tilesmith.artifacts import Artifact, TensorDescription, load_module, write_module
+from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_without_memory
 from tilesmith.runtime.device import get_num_sm
-from tilesmith.runtime.launchers.generated_module import load_module, write_module
-from tilesmith.runtime.launchers.gpu_call import CallText, GpuOptions
+from tilesmith.runtime.launchers.gpu_call import CallText
 
 MAX_KEPT = 512
 """Addresses repeat, since allocators reuse memory; a table that still grows is emptied."""
@@ -60,7 +59,7 @@ class TritonLauncher:
         artifact: Artifact,
         captured: Sequence[str],
         constants: Sequence[Any],
-        options: GpuOptions,
+        options: LaunchOptions,
         without_descriptors: Callable[[], Callable[..., None]] | None = None,
     ) -> None:
         _check_room(artifact, options.device)
@@ -89,7 +88,7 @@ class TritonLauncher:
         return self._without_descriptors()
 
     def _make_launch(
-        self, captured: Sequence[str], constants: Sequence[Any], options: GpuOptions
+        self, captured: Sequence[str], constants: Sequence[Any], options: LaunchOptions
     ) -> Callable[..., None]:
         text = CallText(self.artifact, captured, options)
         self._scope |= {

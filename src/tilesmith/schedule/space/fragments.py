@@ -71,7 +71,7 @@ class Fragment(ABC):
 
 @dataclass(frozen=True)
 class _RangeFragment(Fragment):
-    """Members between two bounds; ``default`` is the lower one unless given."""
+    """Members between two bounds, in steps; ``default`` is the lower one unless given."""
 
     low: int
     high: int
@@ -85,10 +85,44 @@ class _RangeFragment(Fragment):
             if self.validate(bound) is not None:
                 raise ValueError(f"{type(self).__name__}: {self.validate(bound)}")
 
+    @abstractmethod
+    def _step(self, value: int) -> int:
+        """The number of the step at a value, or of the last before it."""
+
+    @abstractmethod
+    def _member(self, step: int) -> int: ...
+
     @property
     @override
     def default(self) -> int:
         return self._default
+
+    @property
+    @override
+    def cardinality(self) -> int:
+        return self._step(self.high) - self._step(self.low) + 1
+
+    @override
+    def random(self, rng: Random) -> int:
+        return self._member(rng.randint(self._step(self.low), self._step(self.high)))
+
+    @override
+    def neighbours(self, value: int, radius: int = 1) -> list[int]:
+        first = max(self._step(self.low), self._step(value) - radius)
+        last = min(self._step(self.high), self._step(value) + radius)
+        return [other for other in map(self._member, range(first, last + 1)) if other != value]
+
+    @override
+    def encode(self, value: int) -> list[float]:
+        return [float(self._step(value))]
+
+    @override
+    def mutate(self, value: int, difference: tuple[Any, Any], rng: Random) -> int:
+        first, second = difference
+        if first == second:
+            return value
+        moved = self._step(value) + (1 if first > second else -1)
+        return self._member(min(max(moved, self._step(self.low)), self._step(self.high)))
 
 
 class PowerOfTwoFragment(_RangeFragment):
@@ -99,36 +133,17 @@ class PowerOfTwoFragment(_RangeFragment):
     def expects(self) -> str:
         return f"a power of two from {self.low} to {self.high}"
 
-    @property
-    @override
-    def cardinality(self) -> int:
-        return self.high.bit_length() - self.low.bit_length() + 1
-
     @override
     def contains(self, value: Any) -> bool:
         return is_power_of_two(value) and self.low <= value <= self.high
 
     @override
-    def random(self, rng: Random) -> int:
-        return 1 << rng.randint(self.low.bit_length() - 1, self.high.bit_length() - 1)
+    def _step(self, value: int) -> int:
+        return value.bit_length() - 1
 
     @override
-    def neighbours(self, value: int, radius: int = 1) -> list[int]:
-        exponent = value.bit_length() - 1
-        near = (1 << e for e in range(max(0, exponent - radius), exponent + radius + 1))
-        return [other for other in near if other != value and self.contains(other)]
-
-    @override
-    def encode(self, value: int) -> list[float]:
-        return [float(value.bit_length() - 1)]
-
-    @override
-    def mutate(self, value: int, difference: tuple[Any, Any], rng: Random) -> int:
-        first, second = difference
-        if first == second:
-            return value
-        moved = value * 2 if first > second else value // 2
-        return min(max(moved, self.low), self.high)
+    def _member(self, step: int) -> int:
+        return 1 << step
 
 
 class IntegerFragment(_RangeFragment):
@@ -139,33 +154,17 @@ class IntegerFragment(_RangeFragment):
     def expects(self) -> str:
         return f"an integer from {self.low} to {self.high}"
 
-    @property
-    @override
-    def cardinality(self) -> int:
-        return self.high - self.low + 1
-
     @override
     def contains(self, value: Any) -> bool:
         return is_int(value) and self.low <= value <= self.high
 
     @override
-    def random(self, rng: Random) -> int:
-        return rng.randint(self.low, self.high)
+    def _step(self, value: int) -> int:
+        return value
 
     @override
-    def neighbours(self, value: int, radius: int = 1) -> list[int]:
-        near = range(max(self.low, value - radius), min(self.high, value + radius) + 1)
-        return [other for other in near if other != value]
-
-    @override
-    def encode(self, value: int) -> list[float]:
-        return [float(value)]
-
-    @override
-    def mutate(self, value: int, difference: tuple[Any, Any], rng: Random) -> int:
-        first, second = difference
-        step = (first > second) - (first < second)
-        return min(max(value + step, self.low), self.high)
+    def _member(self, step: int) -> int:
+        return step
 
 
 @dataclass(frozen=True)
@@ -368,11 +367,6 @@ class BlockSizeFragment(PowerOfTwoFragment):
         if self.most is None:
             return f", at least {self.least}" if self.least > 1 else ""
         return f" from {self.least} to {self.most}, which the kernel allows"
-
-    @override
-    def neighbours(self, value: int, radius: int = 1) -> list[int]:
-        near = super().neighbours(value, radius)
-        return [other for other in near if self.low <= other <= self.high]
 
 
 class NumWarpsFragment(PowerOfTwoFragment):

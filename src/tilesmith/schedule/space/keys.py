@@ -1,12 +1,17 @@
-"""The built-in keys of a Config: spelling, kind and default.
+"""The built-in keys of a Config: spelling, kind and default; what a user says, by these keys.
 
-A Config is portable: every backend knows all keys, and drops those without effect there.
+A Config is portable: every backend knows all keys, and drops those without effect there. A key that
+nobody knows is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
+
+from tilesmith.exc import InvalidConfig, InvalidConfigKeys, UnsupportedConfigKeys
 
 
 @dataclass(frozen=True)
@@ -88,3 +93,52 @@ def is_reserved(name: str) -> bool:
     """Whether a user tunable must not have this name."""
     is_ours = name in KEYS_BY_NAME or name in PLURALS or name == STRUCTURE
     return is_ours or name in PORTABLE_KEYS or is_foreign(name)
+
+
+def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
+    """Replace singular spellings by lists, and flags that stand for numbers."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        plural = PLURALS.get(name)
+        if name == "epilogue_subtile" and isinstance(value, (bool, int)):
+            result[name] = 2 if value is True else value or None
+            continue
+        if plural is None:
+            result[name] = value
+            continue
+        if plural in values:
+            raise InvalidConfig(
+                problem=f"both {name} and {plural} are given", fix=f"leave out {name}"
+            )
+        result[plural] = [value] * (num_reductions if name == "reduction_loop" else 1)
+    return result
+
+
+def keep_known(
+    values: Mapping[str, Any], backend: str, effective: Collection[str]
+) -> dict[str, Any]:
+    """Keep the effective keys, drop those without effect here, refuse those that nobody knows."""
+    known = {*KEYS_BY_NAME, *PORTABLE_KEYS, *effective}
+    foreign = sorted(name for name in values if is_foreign(name) and name not in effective)
+    if foreign:
+        raise UnsupportedConfigKeys(backend=backend, keys=foreign)
+    unknown = sorted(name for name in values if name not in known)
+    if unknown:
+        names = sorted({*known, *PLURALS})
+        near = [match for name in unknown for match in get_close_matches(name, names, n=1)]
+        if near:
+            raise InvalidConfigKeys(keys=unknown, suggestions=" or ".join(dict.fromkeys(near)))
+        fix = f"known keys are {', '.join(names)}; other keys need hl.register_tunable"
+        raise InvalidConfigKeys(keys=unknown, fix=fix)
+    return {name: value for name, value in values.items() if name in effective}
+
+
+def in_order(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in the order of the key table, tunables last, without empty lists and None."""
+    known = [key.name for key in KEYS if key.name in values]
+    rest = sorted(name for name in values if name not in KEYS_BY_NAME)
+    return {
+        name: values[name]
+        for name in [*known, *rest]
+        if values[name] is not None and values[name] != []
+    }

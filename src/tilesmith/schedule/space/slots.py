@@ -2,15 +2,24 @@
 
 ``Entries`` binds positions of a Config's lists to loops, axes and accesses; ``Slot`` says what
 values a position takes, and is a ``Dimension`` of the search where it has more than one choice. A
-position may have no effect, given the values of others.
+position may have no effect, given the values of others. Every value is checked, and what is wrong
+is said with its place and a remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, cast
 
+from tilesmith.exc import (
+    BarrierRequiresPersistent,
+    InvalidConfig,
+    InvalidConfigLength,
+    InvalidConfigValue,
+    MissingBlockSizes,
+)
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim
@@ -188,17 +197,17 @@ def label_of_access(op: Load | Store | Atomic) -> str:
     return f"{op.name} of {op.tensor.name or 'a tensor'}{place}"
 
 
-def _flag(values: Mapping[str, Any], key: str, index: int) -> bool:
-    items = values.get(key) or []
-    return index < len(items) and bool(items[index])
+def entry_of(
+    values: Mapping[str, Any], key: str, owners: Sequence[object], owner: object, default: Any
+) -> Any:
+    """The entry of a list that is about a loop or an access; the default where there is none."""
+    pairs = zip(owners, values.get(key) or ())
+    return next((item for other, item in pairs if other is owner), default)
 
 
 def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop | None) -> bool:
     """Whether the loop's axes are merged into one."""
-    return any(
-        other is loop and _flag(values, "flatten_loops", i)
-        for i, other in enumerate(entries.flattened)
-    )
+    return bool(entry_of(values, "flatten_loops", entries.flattened, loop, False))
 
 
 def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:
@@ -206,29 +215,8 @@ def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> boo
     positions = entries.static_of(loop)
     if len(positions) != len(loop.blocks) or not entries.has_few_turns(loop, values):
         return False
-    return all(_flag(values, "static_ranges", i) for i in positions)
-
-
-def is_order_active(
-    entries: Entries, values: Mapping[str, Any], key: str, index: int | None
-) -> bool:
-    """Whether the entry has an effect: the order of axes that are merged has none."""
-    if key != "loop_orders" or index is None:
-        return True
-    return not is_flattened(entries, values, entries.ordered[index])
-
-
-def reset_orders(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
-    """The same values with orders of merged axes as they are written."""
-    if "loop_orders" not in values:
-        return dict(values)
-    orders = [
-        order
-        if is_order_active(entries, values, "loop_orders", i)
-        else list(range(len(entries.ordered[i].blocks)))
-        for i, order in enumerate(values["loop_orders"])
-    ]
-    return {**values, "loop_orders": orders}
+    marks = values.get("static_ranges") or []
+    return all(i < len(marks) and marks[i] for i in positions)
 
 
 @dataclass(frozen=True)
@@ -279,3 +267,78 @@ def collect_dimensions(
         for key, index, slot in entries
         if slot.search.cardinality > 1
     )
+
+
+HINT_LISTS = (
+    "indexing",
+    "atomic_indexing",
+    "load_eviction_policies",
+    "load_cache_modifiers",
+    "store_cache_modifiers",
+)
+"""Lists with one entry per access. Configs tuned elsewhere also count the accesses of code variants
+that are not emitted; surplus entries say nothing about this kernel and are dropped."""
+
+
+def check_value(key: str, slot: Slot, value: Any) -> Any:
+    """The value, if the slot takes it."""
+    if not slot.valid.contains(value):
+        choices = [str(choice) for choice in getattr(slot.valid, "choices", ()) if choice]
+        is_text = isinstance(value, str)
+        near = get_close_matches(value, choices, n=1, cutoff=0.5) if is_text else []
+        fix = f"did you mean {near[0]!r}?" if near else ""
+        raise InvalidConfigValue(key=key, value=repr(value), allowed=slot.valid.expects, fix=fix)
+    if not slot.unusable or value not in slot.unusable:
+        return value
+    reason = slot.unusable[value]
+    if "hl.barrier" in reason:
+        raise BarrierRequiresPersistent(pid_type=value)
+    raise InvalidConfig(
+        problem=f"{key}={value!r} cannot be used: {reason}",
+        fix=f"use {key}={slot.default!r}, or leave {key} out",
+    )
+
+
+def check_list(key: str, slots: tuple[Slot, ...], value: Any) -> list[Any]:
+    """The list filled up with defaults, every entry checked."""
+    if isinstance(value, str) and key in ("indexing", "atomic_indexing"):
+        value = [value] * max(1, len(slots))
+    if not isinstance(value, (list, tuple)):
+        entries = "entry" if len(slots) == 1 else "entries"
+        raise InvalidConfigValue(
+            key=key, value=repr(value), allowed=f"a list of {len(slots)} {entries}"
+        )
+    items = list(cast("list[Any]", value))
+    if key == "block_sizes" and len(items) < len(slots):
+        raise MissingBlockSizes(
+            given=len(items), needed=len(slots), slots=[slot.label for slot in slots]
+        )
+    _check_surplus(key, slots, items)
+    checked = [
+        check_value(f"{key}[{i}] ({slot.label})", slot, item)
+        for i, (slot, item) in enumerate(zip(slots, items))
+    ]
+    return checked + [slot.default for slot in slots[len(items) :]]
+
+
+def _check_surplus(key: str, slots: tuple[Slot, ...], items: list[Any]) -> None:
+    surplus = items[len(slots) :]
+    if key in HINT_LISTS or all(_is_neutral(key, item) for item in surplus):
+        return
+    labels = [slot.label for slot in slots] or "nothing: this kernel has no such entries"
+    raise InvalidConfigLength(
+        key=key,
+        given=len(items),
+        needed=len(slots),
+        slots=labels,
+        fix=f"leave out {key}" if not slots else f"keep the first {len(slots)} entries",
+    )
+
+
+def _is_neutral(key: str, item: Any) -> bool:
+    """Whether a surplus entry asks for nothing."""
+    if key == "block_sizes":
+        return False
+    if key == "loop_orders":
+        return isinstance(item, list) and item == sorted(cast("list[int]", item))
+    return item in ((1,) if key == "l2_groupings" else (None, False, 0, ""))

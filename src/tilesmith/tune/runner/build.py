@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.artifacts import Artifact, LaunchParameter, load_module, write_module
 from tilesmith.backends.triton.build import (
     LaunchArgument,
     Pointer,
@@ -22,7 +22,6 @@ from tilesmith.backends.triton.build import (
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.lab.failures import classify, shared_memory_reason
 from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
-from tilesmith.runtime.launchers.generated_module import load_module, write_module
 from tilesmith.runtime.native.machine_code import compile_artifact
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict

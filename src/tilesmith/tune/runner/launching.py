@@ -18,9 +18,8 @@ import torch
 
 from tilesmith.measure.disturbance import is_disturbed, read_meter
 from tilesmith.measure.timer import Conditions, Work, time_on_cpu, time_on_device
-from tilesmith.runtime.arguments import make_launch_tensor
-from tilesmith.runtime.launchers.cpu import NativeOptions, native_launcher
-from tilesmith.runtime.launchers.gpu_call import GpuOptions
+from tilesmith.runtime.arguments import LaunchOptions, make_launch_tensor
+from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.runtime.native.host_cpu import CACHES, last_level_bytes
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources
@@ -74,15 +73,15 @@ def make_launch(program: Program, values: Mapping[str, Any], place: LaunchPlace)
     renamed = tuple(replace(p, source=slot) for p, slot in zip(parameters, slots))
     artifact = replace(program.artifact, parameters=renamed)
     counters = [x for x, p in zip(ordered, parameters) if p.is_zeroed]
+    keyed = frozenset(slots)
+    options = LaunchOptions(place.cache_dir, place.device, keyed, num_threads=place.num_threads)
     gpu_launcher = None
     if program.launch is not None:
         launch = program.launch(artifact)
     elif artifact.backend == "cpu":
-        options = NativeOptions(place.cache_dir, place.num_threads, frozenset(slots))
         launch = native_launcher(artifact, slots, (), options)
     else:
-        gpu_options = GpuOptions(place.device, place.cache_dir, frozenset(slots))
-        gpu_launcher = TritonLauncher(artifact, slots, (), gpu_options)
+        gpu_launcher = TritonLauncher(artifact, slots, (), options)
         launch = gpu_launcher.launch
 
     def run() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from random import Random
 from typing import Any
 
 from typing_extensions import override
@@ -56,16 +55,6 @@ class CpuBlockSizeFragment(fragments.BlockSizeFragment):
             fragments.is_int(value) and value > 0 and value % 8 == 0
         )
         return is_whole and self._is_declared(value)
-
-    @override
-    def neighbours(self, value: int, radius: int = 1) -> list[int]:
-        return [other for other in super().neighbours(value, radius) if is_power_of_two(other)]
-
-    @override
-    def mutate(self, value: int, difference: tuple[Any, Any], rng: Random) -> int:
-        is_still = difference[0] == difference[1]
-        start = value if is_still else 1 << (value.bit_length() - 1)
-        return super().mutate(start, difference, rng)
 
 
 class CpuRules(ScheduleRules):

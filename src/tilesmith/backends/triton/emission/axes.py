@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 from tilesmith.backends.source_writer import ReservedLines, SourceWriter, format_call
-from tilesmith.backends.triton.emission.expressions import Expr, add, binary, call, subscript
+from tilesmith.backends.triton.emission.expressions import Expr, call
 from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix, identifier
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
@@ -48,7 +48,7 @@ class Axis:
         if not self._indices:
             self._indices = spelling.names.fresh(f"offs{self.suffix}")
             lanes = call("tl.arange", 0, spelling.dim(self.dim))
-            self._write(self._indices, add(self.start, lanes))
+            self._write(self._indices, self.start + lanes)
         return Expr(self._indices, shape=(self.dim,))
 
     def mask(self, spelling: Spelling) -> Expr:
@@ -56,7 +56,7 @@ class Axis:
         if not self._mask:
             indices = self.indices(spelling)
             self._mask = spelling.names.fresh(f"mask{self.suffix}")
-            self._write(self._mask, binary("<", indices, self.end))
+            self._write(self._mask, indices.infix("<", self.end))
         return Expr(self._mask, shape=(self.dim,))
 
     def release(self, spelling: Spelling) -> None:
@@ -121,6 +121,34 @@ class AxisScope:
             return self.find(symbol)
         return None if dim.is_one else self.slice_axis(dim)
 
+    def mask(self, shape: Shape, axes: tuple[int, ...] | None = None) -> Expr | None:
+        """The valid lanes of a tile along ``axes`` (all of them by default); None for all lanes."""
+        masks: list[Expr] = []
+        for axis, dim in enumerate(shape):
+            mask = self._of_dim(dim) if axes is None or axis in axes else None
+            if mask is not None:
+                masks.append(expand(mask, axis, len(shape)))
+        return conjunction(masks)
+
+    def is_partial(self, dim: Dim) -> bool:
+        """Whether some lane of the dimension may be invalid here."""
+        axes = map(self.axis_of, _factors(dim))
+        return any(axis is not None and axis.is_partial for axis in axes)
+
+    def _of_dim(self, dim: Dim) -> Expr | None:
+        if not self.is_partial(dim):
+            return None
+        factors = _factors(dim)
+        if len(factors) == 1:
+            axis = self.axis_of(dim)
+            return None if axis is None else axis.mask(self._spelling)
+        mask = self.mask(factors)
+        assert mask is not None
+        if mask.shape != factors:
+            whole = self._spelling.shape(factors)
+            mask = call("tl.broadcast_to", mask, whole, shape=factors)
+        return call("tl.reshape", mask, self._spelling.shape((dim,)), shape=(dim,))
+
 
 def start_name(block: str, arg: Value) -> str:
     """What to call the first index of a loop axis's tile, or the index of an axis without tiles."""
@@ -132,48 +160,12 @@ def expand(expr: Expr, axis: int, rank: int) -> Expr:
     if rank == 1:
         return expr
     shape = tuple(expr.shape[0] if i == axis else ONE for i in range(rank))
-    return subscript(expr, tuple(i for i in range(rank) if i != axis), shape)
+    return expr.subscript(tuple(i for i in range(rank) if i != axis), shape)
 
 
 def conjunction(masks: list[Expr]) -> Expr | None:
     """All masks at once; None when there is none."""
-    return reduce(partial(binary, "&"), masks) if masks else None
-
-
-class Masks:
-    """Makes mask expressions for the place being emitted."""
-
-    def __init__(self, spelling: Spelling, scope: AxisScope) -> None:
-        self._spelling = spelling
-        self._scope = scope
-
-    def of_shape(self, shape: Shape, axes: tuple[int, ...] | None = None) -> Expr | None:
-        """The valid lanes of a tile along ``axes`` (all of them by default); None for all lanes."""
-        masks: list[Expr] = []
-        for axis, dim in enumerate(shape):
-            mask = self._of_dim(dim) if axes is None or axis in axes else None
-            if mask is not None:
-                masks.append(expand(mask, axis, len(shape)))
-        return conjunction(masks)
-
-    def is_partial(self, dim: Dim) -> bool:
-        """Whether some lane of the dimension may be invalid here."""
-        axes = map(self._scope.axis_of, _factors(dim))
-        return any(axis is not None and axis.is_partial for axis in axes)
-
-    def _of_dim(self, dim: Dim) -> Expr | None:
-        if not self.is_partial(dim):
-            return None
-        factors = _factors(dim)
-        if len(factors) == 1:
-            axis = self._scope.axis_of(dim)
-            return None if axis is None else axis.mask(self._spelling)
-        mask = self.of_shape(factors)
-        assert mask is not None
-        if mask.shape != factors:
-            whole = self._spelling.shape(factors)
-            mask = call("tl.broadcast_to", mask, whole, shape=factors)
-        return call("tl.reshape", mask, self._spelling.shape((dim,)), shape=(dim,))
+    return reduce(lambda one, other: one.infix("&", other), masks) if masks else None
 
 
 def _factors(dim: Dim) -> Shape:

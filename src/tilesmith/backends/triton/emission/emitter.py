@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.emission.axes import Axis, AxisScope, Masks, find_joined_values
+from tilesmith.backends.triton.emission.axes import Axis, AxisScope, find_joined_values
 from tilesmith.backends.triton.emission.expressions import Expr
-from tilesmith.backends.triton.emission.launch_counters import LaunchCounters
-from tilesmith.backends.triton.emission.partial_tiles import find_partial_tiles
 from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix
 from tilesmith.backends.triton.emission.uses import Variables, find_uses
-from tilesmith.backends.triton.emission.value_facts import Multiples, Signs, find_rounded_values
+from tilesmith.backends.triton.emission.value_facts import (
+    Multiples,
+    Signs,
+    find_partial_tiles,
+    find_rounded_values,
+)
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -51,7 +54,6 @@ class Emitter:
         self.writer = SourceWriter(has_origins=has_origins)
         self.spelling = Spelling(function, schedule)
         self.scope = AxisScope(self.spelling, self.writer)
-        self.masks = Masks(self.spelling, self.scope)
         self.multiples = Multiples(function, schedule)
         self.signs = Signs(function, self.uses.defining)
         self._rules = rules
@@ -63,7 +65,6 @@ class Emitter:
             for block, end in zip(op.blocks, op.ends)
         }
         self.triton_version: tuple[int, int] = (3, 6)
-        self.counters = LaunchCounters()
         self.rounded_values = find_rounded_values(function)
         self._joined = find_joined_values(function, self.uses.defining)
 

@@ -42,7 +42,7 @@ Number = int | float | bool
 
 @dataclass(frozen=True)
 class Expr:
-    """One expression."""
+    """One expression. Operators are of index arithmetic: without zero terms and factors of one."""
 
     text: str
     precedence: Precedence = Precedence.ATOM
@@ -64,6 +64,71 @@ class Expr:
     def with_shape(self, shape: Shape) -> Expr:
         """The same text standing for another shape."""
         return replace(self, shape=shape)
+
+    def infix(self, operator: str, rhs: Expr) -> Expr:
+        """``self operator rhs`` with the parentheses it needs."""
+        precedence = OPERATORS[operator]
+        is_comparison = precedence is Precedence.COMPARE
+        left = self.at(Precedence(precedence + is_comparison))
+        right = rhs.at(Precedence(min(precedence + 1, Precedence.ATOM)))
+        return Expr(
+            f"{left} {operator} {right}",
+            precedence,
+            broadcast_shapes(self.shape, rhs.shape),
+            is_untyped=self.is_untyped and rhs.is_untyped,
+        )
+
+    def method(self, name: str, *arguments: object) -> Expr:
+        """``self.name(arguments)``, which has the same shape."""
+        return call(f"{self.at(Precedence.ATOM)}.{name}", *arguments, shape=self.shape)
+
+    def subscript(self, axes: tuple[int, ...], shape: Shape) -> Expr:
+        """``self[:, None]``: ``axes`` are the new ones among the result's."""
+        items = ", ".join("None" if axis in axes else ":" for axis in range(len(shape)))
+        return Expr(f"{self.at(Precedence.ATOM)}[{items}]", shape=shape)
+
+    def __add__(self, other: Expr | int) -> Expr:
+        rhs = _operand(other)
+        if self.constant == 0:
+            return rhs
+        if rhs.constant is None:
+            return self.infix("+", rhs)
+        if rhs.constant == 0:
+            return self
+        if self.constant is not None:
+            return literal(self.constant + rhs.constant)
+        if rhs.constant < 0:
+            return self.infix("-", literal(-rhs.constant))
+        return self.infix("+", rhs)
+
+    def __sub__(self, rhs: Expr) -> Expr:
+        if rhs.constant == 0:
+            return self
+        if self.constant is not None and rhs.constant is not None:
+            return literal(self.constant - rhs.constant)
+        return self.infix("-", rhs)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        rhs = _operand(other)
+        if self.constant == 0 or rhs.constant == 0:
+            return literal(0)
+        if self.constant == 1:
+            return rhs
+        if rhs.constant == 1:
+            return self
+        if self.constant is not None and rhs.constant is not None:
+            return literal(self.constant * rhs.constant)
+        return self.infix("*", rhs)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return self.infix("//", _operand(other))
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return self.infix("%", _operand(other))
+
+
+def _operand(value: Expr | int) -> Expr:
+    return literal(value) if isinstance(value, int) else value
 
 
 def literal(value: Number) -> Expr:
@@ -89,69 +154,3 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     for shape in padded:
         result = tuple(b if a.is_one else a for a, b in zip(result, shape))
     return result
-
-
-def binary(operator: str, lhs: Expr, rhs: Expr) -> Expr:
-    """``lhs operator rhs`` with the parentheses it needs."""
-    precedence = OPERATORS[operator]
-    is_comparison = precedence is Precedence.COMPARE
-    left = lhs.at(Precedence(precedence + is_comparison))
-    right = rhs.at(Precedence(min(precedence + 1, Precedence.ATOM)))
-    return Expr(
-        f"{left} {operator} {right}",
-        precedence,
-        broadcast_shapes(lhs.shape, rhs.shape),
-        is_untyped=lhs.is_untyped and rhs.is_untyped,
-    )
-
-
-def add(lhs: Expr, rhs: Expr) -> Expr:
-    """Integer sum, without terms that are zero."""
-    if lhs.constant == 0:
-        return rhs
-    if rhs.constant is None:
-        return binary("+", lhs, rhs)
-    if rhs.constant == 0:
-        return lhs
-    if lhs.constant is not None:
-        return literal(lhs.constant + rhs.constant)
-    if rhs.constant < 0:
-        return binary("-", lhs, literal(-rhs.constant))
-    return binary("+", lhs, rhs)
-
-
-def subtract(lhs: Expr, rhs: Expr) -> Expr:
-    """Integer difference, without terms that are zero."""
-    if rhs.constant == 0:
-        return lhs
-    if lhs.constant is not None and rhs.constant is not None:
-        return literal(lhs.constant - rhs.constant)
-    return binary("-", lhs, rhs)
-
-
-def multiply(lhs: Expr, rhs: Expr) -> Expr:
-    """Integer product, without factors that are one."""
-    if lhs.constant == 0 or rhs.constant == 0:
-        return literal(0)
-    if lhs.constant == 1:
-        return rhs
-    if rhs.constant == 1:
-        return lhs
-    if lhs.constant is not None and rhs.constant is not None:
-        return literal(lhs.constant * rhs.constant)
-    return binary("*", lhs, rhs)
-
-
-def method(receiver: Expr, name: str, *arguments: object) -> Expr:
-    """``receiver.name(arguments)``."""
-    return Expr(
-        f"{receiver.at(Precedence.ATOM)}.{name}",
-        shape=receiver.shape,
-        arguments=tuple(map(str, arguments)),
-    )
-
-
-def subscript(receiver: Expr, axes: tuple[int, ...], shape: Shape) -> Expr:
-    """``receiver[:, None]``: ``axes`` are the new ones among the result's."""
-    items = ", ".join("None" if axis in axes else ":" for axis in range(len(shape)))
-    return Expr(f"{receiver.at(Precedence.ATOM)}[{items}]", shape=shape)

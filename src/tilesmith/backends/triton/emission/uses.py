@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilesmith.backends.triton.emission.partial_tiles import PartialTiles
+from tilesmith.backends.triton.emission.value_facts import PartialTiles
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, While

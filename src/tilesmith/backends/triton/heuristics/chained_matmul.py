@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
+from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -35,9 +36,11 @@ def _attention_tile(kernel: TargetedKernel, fact: AttentionFact, width: int) -> 
         bm, bn = min(bm, 128), 32
     elif bm == 64 and width <= 64:
         bn = 128
-    whole_rows = next_power_of_2(max(16, fact.scores.m.extent_or(4096)))
-    whole_columns = next_power_of_2(max(16, fact.scores.n.extent_or(4096)))
-    return min(bm, whole_rows), min(bn, whole_columns)
+    return min(bm, _whole(fact.scores.m)), min(bn, _whole(fact.scores.n))
+
+
+def _whole(axis: Axis) -> int:
+    return next_power_of_2(max(16, axis.extent_or(4096)))
 
 
 def attention_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -48,7 +51,7 @@ def attention_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     target, rows, columns = kernel.target, fact.scores.m, fact.scores.n
     width = next_power_of_2(fact.values.n.extent_or(128))
     bm, bn = _attention_tile(kernel, fact, width)
-    blocks = {axis.block: size for axis, size in ((rows, bm), (columns, bn)) if axis.block}
+    blocks = sized((rows, bm), (columns, bn))
     is_nvidia = target.kind == "cuda"
     is_hopper = target.capability >= 90
     warps = 8 if bm * width >= (32768 if is_hopper else 16384) and is_nvidia else 4
@@ -70,13 +73,18 @@ def _staged_depth(kernel: TargetedKernel, matmul: MatmulFact, bm: int, n: int) -
     is_asynchronous = bm >= 64 and kernel.target.capability >= 90
     if is_asynchronous and 3 * 64 * (bm + n) * itemsize <= limit:
         return min(64, whole), 3
-    bk = 16 if itemsize == 4 else 32
-    stages = 3
-    if stages * bk * n * itemsize > STAGED_BYTES:
-        bk = matmul.min_k
-    while stages > 1 and stages * bk * n * itemsize > STAGED_BYTES:
-        stages -= 1
+    bk, stages = _staged(matmul, 16 if itemsize == 4 else 32, n)
     return min(bk, whole), stages
+
+
+def _staged(matmul: MatmulFact, bk: int, n: int) -> tuple[int, int]:
+    """A K block and as many of three stages as fit; the least K block where three do not."""
+    stages = 3
+    if stages * bk * n * matmul.itemsize > STAGED_BYTES:
+        bk = matmul.min_k
+    while stages > 1 and stages * bk * n * matmul.itemsize > STAGED_BYTES:
+        stages -= 1
+    return bk, stages
 
 
 def reduction_epilogue_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -91,10 +99,10 @@ def reduction_epilogue_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     bm = min(64, 128 // matmul.itemsize, power_of_2_floor(ACCUMULATOR_BYTES / (4 * n)))
     bm = max(bm, kernel.minimum(rows))
     bk, stages = _staged_depth(kernel, matmul, bm, n)
-    blocks = {rows: bm} if depth is None else {rows: bm, depth: bk}
+    blocks = sized((matmul.m, bm), (matmul.k, bk))
     plain = GpuSeed(blocks, 4 if bm * n <= 16384 else 16, stages)
     by_copies = replace(plain, options=copied(kernel, lambda fact: fact.kind == "load"))
-    formula = _resident_row_formula(kernel, matmul, bm, n)
+    formula = _resident_row_formula(matmul, bm, n)
     if not kernel.target.has_tensor_descriptors or depth is None:
         return [plain, formula]
     measured = _half_rows if matmul.itemsize == 2 else _float_rows
@@ -148,19 +156,13 @@ def _float_rows(kernel: TargetedKernel, matmul: MatmulFact, n: int) -> list[GpuS
 
 def _row_blocks(matmul: MatmulFact, bm: int, bk: int) -> dict[str, int]:
     depth = min(bk, next_power_of_2(max(matmul.min_k, matmul.k.extent_or(64))))
-    sizes = ((matmul.m.block, bm), (matmul.k.block, depth))
-    return {block: size for block, size in sizes if block is not None}
+    return sized((matmul.m, bm), (matmul.k, depth))
 
 
-def _resident_row_formula(kernel: TargetedKernel, matmul: MatmulFact, bm: int, n: int) -> GpuSeed:
+def _resident_row_formula(matmul: MatmulFact, bm: int, n: int) -> GpuSeed:
     """The published formula for such kernels on an H100, as it is."""
-    assert matmul.m.block is not None
-    bk, stages, itemsize = max(matmul.min_k, min(32, matmul.k.extent_or(32))), 3, matmul.itemsize
-    if stages * bk * n * itemsize > STAGED_BYTES:
-        bk = matmul.min_k
-    while stages > 1 and stages * bk * n * itemsize > STAGED_BYTES:
-        stages -= 1
-    blocks = {matmul.m.block: bm, **({matmul.k.block: bk} if matmul.k.block else {})}
+    bk, stages = _staged(matmul, max(matmul.min_k, min(32, matmul.k.extent_or(32))), n)
+    blocks = sized((matmul.m, bm), (matmul.k, bk))
     return GpuSeed(blocks, 4 if bm * n <= 16384 else 8, stages)
 
 
@@ -188,7 +190,7 @@ def attention_gradient_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     stages = 3 if bm * next_power_of_2(width) <= HELD_BY_SHARED else 2
     return [
         GpuSeed(
-            {axis.block: size for axis, size in ((rows, bm), (columns, side)) if axis.block},
+            sized((rows, bm), (columns, side)),
             4 if is_small else 8,
             depth,
             fastest=fastest,
@@ -207,8 +209,7 @@ def _held(kernel: TargetedKernel, fact: AttentionFact, bm: int, bn: int) -> int:
 
 def _tile(kernel: TargetedKernel, fact: AttentionFact) -> tuple[int, int]:
     scores, most = fact.scores, HELD_BY_A_THREAD * 256
-    bm = min(ROWS, next_power_of_2(max(16, scores.m.extent_or(4096))))
-    bn = min(COLUMNS, next_power_of_2(max(16, scores.n.extent_or(4096))))
+    bm, bn = min(ROWS, _whole(scores.m)), min(COLUMNS, _whole(scores.n))
     if scores.itemsize > 2:
         bn = min(bn, COLUMNS // 2)
     programs = kernel.programs((scores.m.block,))

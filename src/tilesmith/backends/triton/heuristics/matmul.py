@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -235,12 +235,11 @@ class Problem:
 def _seed(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> GpuSeed:
     fact = problem.fact
     bk, stages = problem.depth(bm, bn)
-    sizes = zip((fact.m, fact.n, fact.k), (bm, bn, bk))
     is_hip_product = problem.target.is_cdna and fact.uses_tensor_cores
     alive = problem.accumulators if fact.n.block in problem.walked else 1
     is_large = bm * bn * alive >= problem.limits.eight_warps_from
     return GpuSeed(
-        blocks={axis.block: size for axis, size in sizes if axis.block is not None},
+        blocks=sized((fact.m, bm), (fact.n, bn), (fact.k, bk)),
         num_warps=8 if is_large else problem.limits.num_warps,
         num_stages=stages,
         l2_grouping=_grouping(kernel, problem, bm, bn),

@@ -4,27 +4,236 @@ Registers are an estimate: a multiprocessor has 65536 of them and a thread at mo
 carried by loops stays in them, and so do tiles of the straight part of a program. Compilers for
 GPUs write a tile's elements out one by one, and a loop's body as often as it is unrolled: long
 straight code spills, and takes minutes to compile.
+
+Shared memory is as the Triton compiler allocates it. Buffers share memory in time. Three times
+matter: a loop with matrix products (operands that are kept, rings of operands that arrive ahead,
+tiles on their way between layouts), and the copy of a result for its store. Checked against
+compiled kernels in test_shared_memory.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import prod
 
-from tilesmith.backends.triton.model.launch import Launch, LoopUse
-from tilesmith.backends.triton.model.shared_memory import (
-    OperandPipeline,
-    SharedMemoryModel,
-    tile_bytes,
-)
+from tilesmith.backends.triton.model.launch import Launch, LoopUse, OperandPipeline
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Value
 from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.model.estimates import CodeLength, Limits, ResourceUse
+from tilesmith.schedule.model.program_work import Product
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.space.sizes import TileSizes, distinct_tiles
+from tilesmith.targets import Target
+
+
+@dataclass
+class _LoopUse:
+    """Bytes in one loop, and the tiles they hold."""
+
+    ring: int = 0
+    scratch: int = 0
+    tiles: list[Value] = field(default_factory=list[Value])
+
+    def add_ring(self, bytes_: int, tile: Value) -> None:
+        self.ring += bytes_
+        self.tiles.append(tile)
+
+
+@dataclass(frozen=True)
+class SharedUse:
+    """Bytes, and the tiles they hold at the time of the most."""
+
+    bytes: int = 0
+    tiles: tuple[Value, ...] = ()
+
+
+class SharedMemoryModel:
+    """Estimates the shared memory of one function under different Configs."""
+
+    def __init__(self, outline: FunctionOutline, target: Target, pipeline: OperandPipeline) -> None:
+        self._outline = outline
+        self._target = target
+        self._pipeline = pipeline
+        self._streams = tuple(
+            (site.op, site.innermost)
+            for site in outline.sites
+            if isinstance(site.op, Load)
+            and site.op.result.tile.rank
+            and site.op.result not in pipeline.operands
+            and site.loops
+            and not (site.innermost and site.innermost.is_ordered)
+        )
+        self._stores = tuple(
+            (site.op, site.innermost) for site in outline.sites if isinstance(site.op, Store)
+        )
+
+    def estimate(self, launch: Launch) -> SharedUse:
+        """Bytes under one Config."""
+        loops: dict[Loop | None, _LoopUse] = {}
+        for product in self._pipeline.products:
+            use = loops.setdefault(product.loop, _LoopUse())
+            self._add_product(use, product, launch)
+        self._add_streams(loops, launch)
+        copies = [self._first_copy(product, launch) for product in self._pipeline.products]
+        kept = [SharedUse()]
+        # Whether a tile is still being stored while the next program's operands arrive.
+        keeps_copies = (launch.is_persistent and launch.num_stages > 1) or any(
+            product.is_exact for product in self._pipeline.products
+        )
+        for store, loop in self._stores:
+            copy = self._copy(store, launch)
+            is_described = store.slot in launch.descriptors
+            shape = store.value.tile.shape
+            is_looped = loop is not None or any(dim in launch.sizes.rolled for dim in shape)
+            if is_described and is_looped and launch.num_stages > 1:
+                loops.setdefault(loop, _LoopUse()).add_ring(copy.bytes, store.value)
+            elif is_described and keeps_copies:
+                kept.append(copy)
+            else:
+                copies.append(copy)
+        return self._at_most(loops, copies, kept, launch)
+
+    @staticmethod
+    def _at_most(
+        loops: dict[Loop | None, _LoopUse],
+        copies: list[SharedUse],
+        kept: list[SharedUse],
+        launch: Launch,
+    ) -> SharedUse:
+        copied = max(copies, key=lambda use: use.bytes, default=SharedUse())
+        stored = max(kept, key=lambda use: use.bytes)
+        found = [copied]
+        for use in loops.values():
+            # In a fused loop operands arrive while the last tile is on its way to its store.
+            beside = copied.bytes if launch.is_fused and launch.num_stages > 1 else 0
+            bytes_ = use.ring + max(use.scratch, beside)
+            tiles = (*use.tiles, *copied.tiles) if beside > use.scratch else tuple(use.tiles)
+            found.append(SharedUse(bytes_, tiles))
+        largest = max(found, key=lambda use: use.bytes)
+        return SharedUse(largest.bytes + stored.bytes, (*largest.tiles, *stored.tiles))
+
+    def _add_product(self, use: _LoopUse, product: Product, launch: Launch) -> None:
+        """Kept and arriving operands add up; the others of a product are there only during it."""
+        is_asynchronous = self._pipeline.is_asynchronous(product, launch)
+        waiting: dict[str, int] = {}
+        before = use.ring
+        for side, operand in (("lhs", product.lhs), ("rhs", product.rhs)):
+            if operand.load is None:
+                waiting[side] = self._computed_bytes(product, side, launch)
+                continue
+            tile = operand.load.result
+            bytes_ = tile_bytes(launch, tile)
+            buffers = self._pipeline.buffers(product, operand, launch)
+            if buffers:
+                use.add_ring(bytes_ * buffers, tile)
+            elif operand.loop is product.loop or self._target.kind == "cuda":
+                waiting[side] = 0 if operand.loop is not product.loop else bytes_
+                if operand.loop is not product.loop:
+                    use.add_ring(bytes_, tile)
+        has_ring = use.ring > before
+        # One operand may be in registers before the other takes the same memory.
+        load = product.lhs.load
+        is_early = load is not None and load.slot in launch.descriptors
+        in_turn = is_early or self._target.kind == "hip"
+        in_turn = in_turn and not is_asynchronous and not has_ring
+        needed = max(waiting.values(), default=0) if in_turn else sum(waiting.values())
+        if needed > use.scratch:
+            use.scratch = needed
+            use.tiles.extend((product.dot.lhs, product.dot.rhs))
+
+    def _computed_bytes(self, product: Product, side: str, launch: Launch) -> int:
+        """A computed operand: the right one is put into shared memory, the left one rearranged."""
+        value = product.dot.lhs if side == "lhs" else product.dot.rhs
+        bytes_ = tile_bytes(launch, value)
+        if side == "rhs":
+            return bytes_
+        rows, columns = map(launch.sizes.size, product.dot.result.tile.shape[-2:])
+        if self._target.kind == "hip":
+            is_moved = value.tile.dtype.bits > 32 or 64 <= rows <= 16 * launch.num_warps
+            return bytes_ if is_moved else 0
+        is_in_place = (rows >= columns and not product.is_exact) or launch.num_warps == 1
+        is_in_place = is_in_place or self._pipeline.is_asynchronous(product, launch)
+        return 0 if is_in_place else bytes_
+
+    def _add_streams(self, loops: dict[Loop | None, _LoopUse], launch: Launch) -> None:
+        """Loads outside products: in loops with stages of their own, and through descriptors."""
+        if self._target.kind == "hip":
+            return
+        has_loops = bool(self._outline.loops or launch.sizes.rolled)
+        for load, loop in self._streams:
+            # Only innermost loops start loads ahead.
+            outer = LoopUse() if has_loops else launch.program_loop
+            use = outer if loop is None else launch.loops.get(loop.slot, LoopUse())
+            buffers = (use.num_stages - 1) * max(1, use.unroll)
+            if use.num_stages <= 1:
+                buffers = int(load.slot in launch.descriptors)
+            if buffers:
+                bytes_ = tile_bytes(launch, load.result)
+                loops.setdefault(loop, _LoopUse()).add_ring(buffers * bytes_, load.result)
+
+    def _first_copy(self, product: Product, launch: Launch) -> SharedUse:
+        """AMD brings an operand that no loop changes into registers, before the loop."""
+        found = [
+            SharedUse(tile_bytes(launch, operand.load.result), (operand.load.result,))
+            for operand in (product.lhs, product.rhs)
+            if operand.load is not None and operand.loop is not product.loop
+        ]
+        return max(found, key=lambda use: use.bytes, default=SharedUse())
+
+    def _copy(self, store: Store, launch: Launch) -> SharedUse:
+        """The copy of a stored tile: for a descriptor whole, for coalescing in parts."""
+        bytes_ = tile_bytes(launch, store.value)
+        if store.slot in launch.descriptors:
+            bytes_ = bytes_ // launch.store_parts + self._shuffled(store, launch)
+            return SharedUse(bytes_, (store.value,))
+        shape = store.value.tile.shape
+        products = self._products_of(store)
+        if not products or self._target.kind == "hip":
+            return SharedUse()
+        if self._pipeline.is_asynchronous(products[-1], launch):
+            bytes_ = _rearranged(launch, store.value)
+        elif products[-1].is_exact:
+            at_once = 16 * store.value.tile.dtype.itemsize
+            bytes_ = min(bytes_, at_once * launch.num_warps * self._target.warp_size)
+        elif launch.sizes.size(shape[-1]) > launch.sizes.size(shape[-2]):
+            bytes_ //= 2
+        return SharedUse(bytes_, (store.value,))
+
+    def _products_of(self, store: Store) -> list[Product]:
+        """Products whose tiles have the shape of a stored one."""
+        shape = store.value.tile.shape[-2:]
+        return [p for p in self._pipeline.products if p.dot.result.tile.shape[-2:] == shape]
+
+    def _shuffled(self, store: Store, launch: Launch) -> int:
+        """Bytes on their way between warps that share rows, where a tile is stored in parts."""
+        if launch.store_parts == 1 or not self._products_of(store):
+            return 0
+        rows = launch.sizes.size(store.value.tile.shape[-2])
+        return tile_bytes(launch, store.value) if rows < 16 * launch.num_warps else 0
+
+
+def _rearranged(launch: Launch, value: Value) -> int:
+    """Bytes of a tile of an asynchronous product on its way to rows along memory.
+
+    Parts that the same register holds before and after are moved one after the other.
+    """
+    rows, columns = (launch.sizes.size(dim) for dim in value.tile.shape[-2:])
+    itemsize = value.tile.dtype.itemsize
+    warps_along_rows = min(launch.num_warps, max(4, rows // 16))
+    lanes_along_row = min(32, max(1, columns * itemsize // 16))
+    first = 32 // lanes_along_row * launch.num_warps
+    own = [8, *(1 << e for e in range(30) if 16 * warps_along_rows <= 1 << e < rows)]
+    parts = sum(bit >= first for bit in own)
+    return launch.sizes.numel(value.tile.shape) * itemsize >> parts
+
+
+def tile_bytes(launch: Launch, value: Value) -> int:
+    """Bytes of a tile at its physical size."""
+    return launch.sizes.numel(value.tile.shape) * value.tile.dtype.itemsize
+
 
 OVERHEAD_REGISTERS = 24
 
@@ -34,13 +243,12 @@ class ResourceModel:
 
     def __init__(self, kernel: TargetedKernel) -> None:
         outline = kernel.outline
+        self._kernel = kernel
         self._target = kernel.target
-        self._most_elements = kernel.rules.sizes.most_elements
         self.pipeline = OperandPipeline(outline, kernel.target, kernel.facts.accesses)
         self._shared = SharedMemoryModel(outline, kernel.target, self.pipeline)
         exact = [product.dot for product in self.pipeline.products if product.is_exact]
         self._code = StraightCode(outline, exact)
-        self._tiles = distinct_tiles(outline)
         # Tiles carried by each loop and by the loops around it.
         nests = [(*site.loops, site.op) for site in outline.sites if isinstance(site.op, Loop)]
         self._nests = [
@@ -53,12 +261,11 @@ class ResourceModel:
         # An updated accumulator takes the place of the old one; it is no second copy.
         self._passing = tuple(v for v in self._resident if v.type not in carried)
 
-    def estimate(self, sizes: TileSizes, launch: Launch) -> ResourceUse:
+    def estimate(self, launch: Launch) -> ResourceUse:
         """The resources under one Config."""
-        largest = max(self._tiles, key=lambda v: sizes.numel(v.tile.shape), default=None)
-        elements = sizes.numel(largest.tile.shape) if largest else 1
-        registers, resident = self._registers(sizes, launch)
-        shared = self._shared.estimate(sizes, launch)
+        elements, largest = self._kernel.largest_tile(launch.sizes)
+        registers, resident = self._registers(launch)
+        shared = self._shared.estimate(launch)
         return ResourceUse(
             tile_elements=elements,
             largest_tile=largest,
@@ -66,8 +273,8 @@ class ResourceModel:
             largest_resident=resident,
             shared_bytes=shared.bytes,
             shared_tiles=shared.tiles,
-            straight=self._code.length(sizes, launch, self._target.warp_size),
-            operand_registers=self._operand_registers(sizes, launch),
+            straight=self._code.length(launch, self._target.warp_size),
+            operand_registers=self._operand_registers(launch),
             limits=self._limits(launch),
         )
 
@@ -81,32 +288,32 @@ class ResourceModel:
             # them for accumulators; long straight code takes its compiler tens of seconds.
             most = 512 // max(1, launch.num_warps // 4)
             registers = min(most, 384 if self.pipeline.products else 128)
-        return Limits(self._most_elements, registers, self._target.shared_bytes)
+        return Limits(self._kernel.rules.sizes.most_elements, registers, self._target.shared_bytes)
 
-    def _registers(self, sizes: TileSizes, launch: Launch) -> tuple[int, Value | None]:
+    def _registers(self, launch: Launch) -> tuple[int, Value | None]:
         """Per thread: all carried tiles of a loop nest, the largest other tile, and an overhead."""
         threads = launch.num_warps * self._target.warp_size
 
         def words(value: Value) -> int:
-            return -(-tile_bytes(sizes, value) // (4 * threads))
+            return -(-tile_bytes(launch, value) // (4 * threads))
 
         total = max((sum(map(words, values)) for values in self._nests), default=0)
         rest = max(map(words, self._passing), default=0)
         largest = max(self._resident, key=words, default=None)
         return total + rest + OVERHEAD_REGISTERS, largest
 
-    def _operand_registers(self, sizes: TileSizes, launch: Launch) -> int:
+    def _operand_registers(self, launch: Launch) -> int:
         """A step of the operands where products read registers, and computed left operands."""
         lanes, most, computed = self._target.warp_size, 0, 0
         for product in self.pipeline.products:
             lhs = product.dot.lhs
             if product.lhs.load is None:
-                computed = max(computed, tile_bytes(sizes, lhs) // (4 * launch.num_warps * lanes))
-            if self.pipeline.is_asynchronous(product, sizes, launch):
+                computed = max(computed, tile_bytes(launch, lhs) // (4 * launch.num_warps * lanes))
+            if self.pipeline.is_asynchronous(product, launch):
                 continue
-            rows, columns = map(sizes.size, product.dot.result.tile.shape[-2:])
-            step = 16 if self.pipeline.is_pipelined(product, sizes, launch) else 32
-            step = min(step, sizes.size(lhs.tile.shape[-1])) * lhs.tile.dtype.itemsize
+            rows, columns = map(launch.sizes.size, product.dot.result.tile.shape[-2:])
+            step = 16 if self.pipeline.is_pipelined(product, launch) else 32
+            step = min(step, launch.sizes.size(lhs.tile.shape[-1])) * lhs.tile.dtype.itemsize
             m, n = warp_grid(rows, columns, launch.num_warps)
             most = max(most, (rows // m + columns // n) * step // (4 * lanes))
         return most + computed
@@ -134,7 +341,7 @@ class StraightCode:
             if isinstance(site.op, Load) or id(site.op) in self._exact
         )
 
-    def length(self, sizes: TileSizes, launch: Launch, warp_size: int) -> CodeLength:
+    def length(self, launch: Launch, warp_size: int) -> CodeLength:
         """The longest that any thread has to go through."""
         threads = launch.num_warps * warp_size
         multiplied, loaded = 0, dict[int, int]()
@@ -142,11 +349,11 @@ class StraightCode:
             copies = _copies(site, launch)
             if isinstance(site.op, Dot):
                 lhs, rhs = site.op.lhs.tile.shape, site.op.rhs.tile.shape
-                number = copies * sizes.numel(lhs) * sizes.size(rhs[-1]) // threads
+                number = copies * launch.sizes.numel(lhs) * launch.sizes.size(rhs[-1]) // threads
                 multiplied = max(multiplied, number)
             elif isinstance(site.op, Load) and site.op.slot not in launch.descriptors:
                 place = id(site.loops[-1]) if site.loops else 0
-                elements = sizes.numel(site.op.result.tile.shape) // threads
+                elements = launch.sizes.numel(site.op.result.tile.shape) // threads
                 loaded[place] = loaded.get(place, 0) + copies * elements
         return CodeLength(multiplied, max(loaded.values(), default=0))
 

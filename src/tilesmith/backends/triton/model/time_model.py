@@ -17,7 +17,7 @@ from typing_extensions import override
 from tilesmith.backends.triton.model.costs import (
     Numbering,
     ProductModel,
-    grid_traffic,
+    memory_bytes,
     sector_waste,
 )
 from tilesmith.backends.triton.model.launch import Launch, LoopUse, launch_of
@@ -69,11 +69,15 @@ WARPS_FOR_ISSUE = 8.0
 class LaunchCase:
     """One Config as the model sees it."""
 
-    sizes: TileSizes
     launch: Launch
     use: ResourceUse
     values: Mapping[str, Any]
     occupancy: int
+
+    @property
+    def sizes(self) -> TileSizes:
+        """Of tiles."""
+        return self.launch.sizes
 
     @property
     def threads_per_program(self) -> int:
@@ -118,25 +122,23 @@ class GpuModel(KernelModel):
 
     @override
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
-        return self._resources.estimate(self.kernel.sizes(values), launch_of(self.kernel, values))
+        return self._resources.estimate(launch_of(self.kernel, values))
 
     @override
     def predict(self, values: Mapping[str, Any]) -> Prediction:
-        sizes, launch = self.kernel.sizes(values), launch_of(self.kernel, values)
-        return self._predict(values, sizes, launch, self._resources.estimate(sizes, launch))
+        launch = launch_of(self.kernel, values)
+        return self._predict(values, launch, self._resources.estimate(launch))
 
     @override
     def predict_fitting(self, values: Mapping[str, Any]) -> Prediction | None:
-        sizes, launch = self.kernel.sizes(values), launch_of(self.kernel, values)
-        use = self._resources.estimate(sizes, launch)
-        return self._predict(values, sizes, launch, use) if use.fits else None
+        launch = launch_of(self.kernel, values)
+        use = self._resources.estimate(launch)
+        return self._predict(values, launch, use) if use.fits else None
 
-    def _predict(
-        self, values: Mapping[str, Any], sizes: TileSizes, launch: Launch, use: ResourceUse
-    ) -> Prediction:
+    def _predict(self, values: Mapping[str, Any], launch: Launch, use: ResourceUse) -> Prediction:
         """The time of one launch; grids of one kernel follow one another."""
         occupancy = resident_programs(self.device, launch, use)
-        case = LaunchCase(sizes, launch, use, values, occupancy)
+        case = LaunchCase(launch, use, values, occupancy)
         parts = [self._grid(work, case) for work in self._work.grids]
         # What a launch takes besides what its programs do.
         waits = GRID_BARRIER_NS * self._work.num_barriers + CLEARING_NS * self._work.num_cleared
@@ -170,10 +172,10 @@ class GpuModel(KernelModel):
         latency = -(-per_sm // occupancy) * (busy.path + start + exchanges)
         running = min(tiles, device.num_sms * occupancy)
         numbering = Numbering.of(self._entries, case.values, work.grid)
-        traffic = grid_traffic(
+        moved = memory_bytes(
             self._work, work, case.sizes, numbering, running, float(device.l2_bytes)
         )
-        memory = traffic.memory / device.dram_rate
+        memory = moved / device.dram_rate
         total = blend((max(compute, latency), memory)) + ALONE * busy.end
         return Prediction(
             total / 1e6, compute / 1e6, memory / 1e6, latency / 1e6,
@@ -198,8 +200,7 @@ class GpuModel(KernelModel):
         """One time through the body of a loop."""
         resident = occupancy * case.launch.num_warps
         products = sum(
-            self._products.time_ns(product, case.sizes, case.launch, resident)
-            for product in phase.products
+            self._products.time_ns(product, case.launch, resident) for product in phase.products
         )
         vector, fill = self._vector_ns(phase, case), self._fill_ns(phase, case)
         arrival, ahead = self._arrival(phase, case)
@@ -284,7 +285,7 @@ class GpuModel(KernelModel):
         stages = use.num_stages or (case.launch.num_stages if operands else 1)
         # A product that goes on still reads the stage before its own.
         is_asynchronous = self._products.pipeline.is_asynchronous
-        held = any(is_asynchronous(p, case.sizes, case.launch) for p in phase.products)
+        held = any(is_asynchronous(p, case.launch) for p in phase.products)
         return max(0, stages - 1 - held)
 
 

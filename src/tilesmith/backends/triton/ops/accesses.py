@@ -14,17 +14,7 @@ from tilesmith.analysis.effects import alias_group, exchanged_memory
 from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.triton.emission.axes import conjunction, index_terms
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    add,
-    binary,
-    broadcast_shapes,
-    call,
-    literal,
-    method,
-    multiply,
-    subscript,
-)  # fmt: skip
+from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import I64
@@ -41,7 +31,7 @@ def offset(emitter: Emitter, tensor: Value, indices: Sequence[Value | None]) -> 
         # The product with the stride may need 64 bits.
         if tensor.tensor.wide and stride != 1 and term.constant is None and dtype.bits != I64.bits:
             term = convert(term, dtype, I64)
-        total = add(total, multiply(term, emitter.spelling.extent(stride)))
+        total += term * emitter.spelling.extent(stride)
     return total
 
 
@@ -50,14 +40,14 @@ def pointer(emitter: Emitter, op: Load | Store | Atomic) -> Expr:
     base = emitter.expr(op.tensor)
     if not isinstance(op, Atomic) and op.bases is not None:
         kind = f"tl.pointer_type({triton_dtype(op.tensor.tensor.dtype)})"
-        base = method(emitter.exact(op.bases), "to", kind)
+        base = emitter.exact(op.bases).method("to", kind)
     elements = offset(emitter, op.tensor, op.indices)
-    return base if elements.constant == 0 else binary("+", base, elements)
+    return base if elements.constant == 0 else base.infix("+", elements)
 
 
 def access_mask(emitter: Emitter, op: Load | Store | Atomic, shape: Shape) -> Expr | None:
     """The lanes an access touches; None for all."""
-    implicit = emitter.masks.of_shape(shape, emitter.facts.unbounded_axes(op, len(shape)))
+    implicit = emitter.scope.mask(shape, emitter.facts.unbounded_axes(op, len(shape)))
     given = None if op.mask is None else emitter.expr(op.mask)
     if given is not None and given.constant is True:
         given = None
@@ -136,7 +126,7 @@ def _block_axis(
         return BlockAxis(position, start, ONE, False, size, stride, multiple)
     if affine.scale != 1:
         return None
-    is_partial = emitter.masks.is_partial(affine.dim)
+    is_partial = emitter.scope.is_partial(affine.dim)
     if is_partial and not _ends_with_tensor(emitter, affine, size):
         return None
     return BlockAxis(position, start, affine.dim, is_partial, size, stride, multiple)
@@ -145,8 +135,8 @@ def _block_axis(
 def _start(emitter: Emitter, affine: AffineIndex) -> Expr:
     total = literal(0)
     for value, coefficient in affine.base:
-        total = add(total, multiply(emitter.expr(value), literal(coefficient)))
-    return add(total, literal(affine.offset))
+        total += emitter.expr(value) * coefficient
+    return total + affine.offset
 
 
 def _ends_with_tensor(emitter: Emitter, affine: AffineIndex, size: Extent) -> bool:
@@ -168,7 +158,7 @@ def _ends_with_tensor(emitter: Emitter, affine: AffineIndex, size: Extent) -> bo
 def restore_ones(expr: Expr, shape: Shape) -> Expr:
     """A block's content with the accessed shape's axes of size 1 put back."""
     ones = tuple(axis for axis, dim in enumerate(shape) if dim.is_one)
-    return subscript(expr, ones, shape) if ones else expr.with_shape(shape)
+    return expr.subscript(ones, shape) if ones else expr.with_shape(shape)
 
 
 REMOVED_IN = (3, 9)
@@ -190,7 +180,7 @@ def block_pointer(emitter: Emitter, access: BlockAccess, indices: tuple[Value, .
     base = emitter.expr(access.tensor)
     elements = offset(emitter, access.tensor, fixed)
     if elements.constant != 0:
-        base = binary("+", base, elements)
+        base = base.infix("+", elements)
     spelling = emitter.spelling
     return call(
         "tl.make_block_ptr",
@@ -246,7 +236,7 @@ class Descriptor:
         """Where the block starts, or a part of it that lies further along the contiguous axis."""
         starts = [axis.start for axis in self.axes]
         if further:
-            starts[-1] = add(starts[-1], literal(further))
+            starts[-1] += further
         return "[" + ", ".join(map(str, starts)) + "]"
 
 
@@ -308,7 +298,7 @@ def _is_describable(emitter: Emitter, access: BlockAccess, axes: tuple[BlockAxis
 
 def from_descriptor(emitter: Emitter, access: BlockAccess, descriptor: Descriptor) -> Expr:
     """What a descriptor's load gives, as the tile without axes of size 1."""
-    loaded = method(Expr(descriptor.name), "load", descriptor.offsets())
+    loaded = Expr(descriptor.name).method("load", descriptor.offsets())
     tiles = [axis for axis in descriptor.axes if not axis.dim.is_one]
     shape = tuple(axis.dim for axis in tiles)
     if len(tiles) < len(descriptor.axes):

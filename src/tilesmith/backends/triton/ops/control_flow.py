@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    add,
-    binary,
-    broadcast_shapes,
-    call,
-    literal,
-    multiply,
-)  # fmt: skip
+from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
@@ -40,7 +32,7 @@ def emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
     if axis is not None and axis.start_value is op.begin:
         expr = axis.indices(emitter.spelling)
     else:
-        expr = add(emitter.expr(op.begin), _lanes(emitter, op.result.tile.shape[0]))
+        expr = emitter.expr(op.begin) + _lanes(emitter, op.result.tile.shape[0])
         expr = expr.with_shape(op.result.tile.shape)
     emitter.define(op.result, convert(expr, op.begin.tile.dtype, op.result.tile.dtype))
 
@@ -64,9 +56,9 @@ def _positions(emitter: Emitter, dim: Dim) -> Expr:
     for number, factor in reversed(list(enumerate(dim.factors))):
         logical = emitter.schedule.symbols[factor] if isinstance(factor, str) else factor
         physical = emitter.schedule.physical(Dim.of(factor))
-        digit = lanes if below == 1 else binary("//", lanes, literal(below))
-        digit = binary("%", digit, literal(physical)) if number else digit
-        total = add(multiply(digit, literal(counted)), total)
+        digit = lanes if below == 1 else lanes // below
+        digit = digit % physical if number else digit
+        total = digit * counted + total
         below, counted = below * physical, counted * logical
     return lanes if below == counted else total
 
@@ -86,7 +78,7 @@ def emit_mask(emitter: Emitter, op: Mask) -> None:
     x = emitter.expr(op.x)
     mask = None
     if op not in emitter.facts.identities:
-        mask = emitter.masks.of_shape(op.x.tile.shape, op.axes)
+        mask = emitter.scope.mask(op.x.tile.shape, op.axes)
     if mask is None:
         emitter.define(op.result, x)
     elif x.constant is True and op.fill is False:
@@ -121,107 +113,124 @@ def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
             pending.append((name, Expr(saved)))
 
 
-class Carried:
-    """The variables of an op's carried values, from before it to after it."""
+class ResultVariables:
+    """The variables of an op's results, which its regions assign."""
 
-    def __init__(self, emitter: Emitter, op: Operation, init: Sequence[Value]) -> None:
+    def __init__(self, emitter: Emitter, op: Operation, names: Sequence[str]) -> None:
         self._emitter = emitter
-        self.op = op
-        self.names = [self._name(result, before) for result, before in zip(op.results, init)]
-        pairs = [(name, emitter.exact(value)) for name, value in zip(self.names, init)]
-        assign_all(emitter, pairs)
+        self._op = op
+        self._names = names
 
-    def _name(self, result: Value, before: Value) -> str:
-        variables = self._emitter.variables
-        name = variables.find(result) or variables.try_continue(before, self.op)
-        if name is None:
-            carried = self.op.regions()[-1].args[-len(self.op.results) :]
-            hint = result.name or before.name or carried[self.op.results.index(result)].name
-            name = self._emitter.spelling.names.fresh(hint or self._emitter.name_hint(result))
-        if variables.find(result) is None:
-            variables.put(result, name)
-        return name
+    @staticmethod
+    def of_carried(emitter: Emitter, op: Operation, init: Sequence[Value]) -> ResultVariables:
+        """Variables that hold the first of the carried values now."""
+        names = [_carried_name(emitter, op, *pair) for pair in zip(op.results, init)]
+        carried = ResultVariables(emitter, op, names)
+        carried.assign(init)
+        return carried
 
     def bind_arguments(self, region: Region) -> None:
         """Let the region's carried arguments use the variables."""
-        args = region.args[len(region.args) - len(self.names) :]
-        for arg, name in zip(args, self.names):
+        args = region.args[len(region.args) - len(self._names) :]
+        for arg, name in zip(args, self._names):
             self._emitter.bind(arg, name)
 
-    def enter(self, region: Region) -> None:
-        """Let the region's carried arguments and, where possible, its yields use the variables."""
-        self.bind_arguments(region)
-        for value, name in zip(region.yielded, self.names):
-            self._emitter.variables.try_put(value, name, region)
+    def assign(self, values: Sequence[Value]) -> None:
+        """Have the variables hold these values."""
+        exact = [self._emitter.exact(value) for value in values]
+        assign_all(self._emitter, list(zip(self._names, exact)))
 
-    def leave(self, region: Region) -> None:
-        """Assign what the region yields."""
-        values = zip(self.names, region.yielded)
-        assign_all(self._emitter, [(name, self._emitter.exact(value)) for name, value in values])
+    def emit(self, region: Region) -> None:
+        """Emit a region; where possible what it yields is computed in the variables."""
+        self.bind_arguments(region)
+        for value, name in zip(region.yielded, self._names):
+            self._emitter.variables.try_put(value, name, region)
+        self._emitter.region(region)
+        self.assign(region.yielded)
 
     def finish(self) -> None:
         """The op's results are what the variables hold afterwards."""
-        for result, name in zip(self.op.results, self.names):
+        for result, name in zip(self._op.results, self._names):
             self._emitter.bind(result, name)
+
+
+def _carried_name(emitter: Emitter, op: Operation, result: Value, before: Value) -> str:
+    variables = emitter.variables
+    name = variables.find(result) or variables.try_continue(before, op)
+    if name is None:
+        carried = op.regions()[-1].args[-len(op.results) :]
+        hint = result.name or before.name or carried[op.results.index(result)].name
+        name = emitter.spelling.names.fresh(hint or emitter.name_hint(result))
+    if variables.find(result) is None:
+        variables.put(result, name)
+    return name
 
 
 def emit_loop(emitter: Emitter, op: Loop) -> None:
     """One ``for`` per axis; the carried values go through all of them."""
-    carried = Carried(emitter, op, op.init)
+    carried = ResultVariables.of_carried(emitter, op, op.init)
     options = emitter.schedule.loops.get(op.slot, LoopOptions())
     order = options.order if len(options.order) == op.rank else tuple(range(op.rank))
-    _emit_axes(_LoopEmission(emitter, op, options, carried), list(order), {})
+    _LoopEmission(emitter, op, options, carried).emit_axes(list(order), {})
     carried.finish()
 
 
 class _LoopEmission:
     """One sequential loop on its way out."""
 
-    def __init__(self, emitter: Emitter, op: Loop, options: LoopOptions, carried: Carried) -> None:
-        self.emitter = emitter
-        self.op = op
-        self.options = options
-        self.carried = carried
+    def __init__(
+        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: ResultVariables
+    ) -> None:
+        self._emitter = emitter
+        self._op = op
+        self._options = options
+        self._carried = carried
         steps = iter(op.steps)
-        self.steps = [
+        self._steps = [
             Expr(emitter.spelling.block_name(block), is_untyped=True)
             if block
             else emitter.expr(next(steps))
             for block in op.blocks
         ]
 
+    def emit_axes(self, remaining: list[int], axes: dict[str, Axis]) -> None:
+        """The remaining axes around the body; ``axes`` are those of blocks that are bound."""
+        emitter, op = self._emitter, self._op
+        if not remaining:
+            with emitter.scope.binding(axes):
+                self._carried.emit(op.body)
+            return
+        axis, *rest = remaining
+        block, arg = op.blocks[axis], op.body.args[axis]
+        variable = emitter.spelling.names.fresh(start_name(block, arg))
+        header = self._range(axis)
+        with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
+            self._bind_start(axis, variable)
+            bound = {block: emitter.axis(op, axis, emitter.expr(arg))} if block else {}
+            self.emit_axes(rest, {**axes, **bound})
+        emitter.spelling.names.release(variable)
 
-def _emit_axes(loop: _LoopEmission, remaining: list[int], axes: dict[str, Axis]) -> None:
-    emitter, op = loop.emitter, loop.op
-    if not remaining:
-        loop.carried.enter(op.body)
-        with emitter.scope.binding(axes):
-            emitter.region(op.body)
-            loop.carried.leave(op.body)
-        return
-    axis, *rest = remaining
-    block, arg = op.blocks[axis], op.body.args[axis]
-    variable = emitter.spelling.names.fresh(start_name(block, arg))
-    header = _range(loop, axis)
-    with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
-        _bind_start(loop, axis, variable)
-        bound = {block: emitter.axis(op, axis, emitter.expr(arg))} if block else {}
-        _emit_axes(loop, rest, {**axes, **bound})
-    emitter.spelling.names.release(variable)
+    def _range(self, axis: int) -> Expr:
+        step = self._steps[axis]
+        begin, end = (self._emitter.expr(x[axis]) for x in (self._op.begins, self._op.ends))
+        arguments = [begin, end, step]
+        if step.constant == 1:
+            arguments = [end] if begin.constant == 0 else [begin, end]
+        if self._options.is_static:
+            return call("tl.static_range", *arguments)
+        return call("tl.range", *arguments, *range_options(self._options, self._op.is_ordered))
 
-
-def _range(loop: _LoopEmission, axis: int) -> Expr:
-    emitter, op = loop.emitter, loop.op
-    arguments: list[Expr | str] = [
-        emitter.expr(op.begins[axis]), emitter.expr(op.ends[axis]), loop.steps[axis]
-    ]  # fmt: skip
-    if loop.steps[axis].constant == 1:
-        arguments.pop()
-        if emitter.expr(op.begins[axis]).constant == 0:
-            arguments.pop(0)
-    if loop.options.is_static:
-        return call("tl.static_range", *arguments)
-    return call("tl.range", *arguments, *range_options(loop.options, op.is_ordered))
+    def _bind_start(self, axis: int, variable: str) -> None:
+        """The region's argument is the loop variable, in the width the IR gives it."""
+        emitter, op = self._emitter, self._op
+        arg = op.body.args[axis]
+        is_wide = any(_is_wide(emitter, value) for value in (op.begins[axis], op.ends[axis]))
+        # A loop variable is a Python number under static_range and in the interpreter.
+        expr = Expr(variable, is_untyped=True)
+        if arg.tile.dtype.bits == (64 if is_wide else 32):
+            emitter.alias(arg, expr)
+        else:
+            emitter.define(arg, convert(expr, I64 if is_wide else I32, arg.tile.dtype))
 
 
 def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
@@ -241,19 +250,6 @@ def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
     return shown
 
 
-def _bind_start(loop: _LoopEmission, axis: int, variable: str) -> None:
-    """The region's argument is the loop variable, in the width the IR gives it."""
-    emitter, op = loop.emitter, loop.op
-    arg = op.body.args[axis]
-    is_wide = any(_is_wide(emitter, value) for value in (op.begins[axis], op.ends[axis]))
-    # A loop variable is a Python number under static_range and in the interpreter.
-    expr = Expr(variable, is_untyped=True)
-    if arg.tile.dtype.bits == (64 if is_wide else 32):
-        emitter.alias(arg, expr)
-    else:
-        emitter.define(arg, convert(expr, I64 if is_wide else I32, arg.tile.dtype))
-
-
 def _is_wide(emitter: Emitter, bound: Value) -> bool:
     """Whether Triton sees a 64-bit bound; literals have the width of their value."""
     constant = emitter.expr(bound).constant
@@ -265,16 +261,12 @@ def _is_wide(emitter: Emitter, bound: Value) -> bool:
 def emit_if(emitter: Emitter, op: If) -> None:
     """Both arms assign the results; an arm that changes nothing is left out."""
     names = [_result_name(emitter, op, slot) for slot in range(len(op.results))]
+    variables = ResultVariables(emitter, op, names)
     arms = ((f"if {emitter.expr(op.condition)}", op.then), ("else", op.otherwise))
     for header, region in arms:
         with emitter.writer.block(header, optional=region is op.otherwise):
-            for value, name in zip(region.yielded, names):
-                emitter.variables.try_put(value, name, region)
-            emitter.region(region)
-            values = zip(names, region.yielded)
-            assign_all(emitter, [(name, emitter.exact(value)) for name, value in values])
-    for result, name in zip(op.results, names):
-        emitter.bind(result, name)
+            variables.emit(region)
+    variables.finish()
 
 
 def _result_name(emitter: Emitter, op: If, slot: int) -> str:
@@ -300,7 +292,7 @@ def _continued(emitter: Emitter, op: If, before: Value) -> str | None:
 
 def emit_while(emitter: Emitter, op: While) -> None:
     """A pure condition stands in the header; one that reads memory is computed before each turn."""
-    carried = Carried(emitter, op, op.init)
+    carried = ResultVariables.of_carried(emitter, op, op.init)
     # What the condition yields is no carried value: it must not take a variable of one.
     carried.bind_arguments(op.condition)
     if is_expression(op.condition):
@@ -310,9 +302,7 @@ def emit_while(emitter: Emitter, op: While) -> None:
         header = emitter.spelling.names.fresh("proceeds")
         _emit_condition(emitter, op, header)
     with emitter.writer.block(f"while {header}"):
-        carried.enter(op.body)
-        emitter.region(op.body)
-        carried.leave(op.body)
+        carried.emit(op.body)
         if not is_expression(op.condition):
             _emit_condition(emitter, op, header)
     carried.finish()

@@ -8,6 +8,7 @@ where Triton has no half form.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,15 +17,10 @@ from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import (
     Expr,
     Precedence,
-    add,
-    binary,
     broadcast_shapes,
     call,
     literal,
-    method,
-    multiply,
-    subtract,
-)  # fmt: skip
+)
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.helper_functions import uses_libdevice
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
@@ -59,11 +55,11 @@ class Template:
 
 def _negated(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     # Triton's unary minus is 0 - x, which makes -(0.0) a positive zero.
-    return binary("*", args[0], literal(-1.0))
+    return args[0].infix("*", literal(-1.0))
 
 
-def _infix(operator: str) -> Form:
-    return lambda emitter, args, dtype: binary(operator, args[0], args[1])
+def _infix(symbol: str) -> Form:
+    return lambda emitter, args, dtype: args[0].infix(symbol, args[1])
 
 
 def _function(name: str, *options: str) -> Form:
@@ -91,9 +87,9 @@ def _helper(name: str) -> Form:
     return form
 
 
-def _prefix(operator: str) -> Form:
+def _prefix(symbol: str) -> Form:
     def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
-        text = f"{operator}{args[0].at(Precedence.UNARY)}"
+        text = f"{symbol}{args[0].at(Precedence.UNARY)}"
         return Expr(text, Precedence.UNARY, args[0].shape, is_untyped=args[0].is_untyped)
 
     return form
@@ -113,7 +109,7 @@ def _extreme(name: str) -> Form:
     def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
         result = plain(emitter, args, dtype)
         # Triton compares bfloat16 in fp32 and leaves the result there.
-        return method(result, "to", triton_dtype(BF16)) if dtype == BF16 else result
+        return result.method("to", triton_dtype(BF16)) if dtype == BF16 else result
 
     return form
 
@@ -127,11 +123,11 @@ def _sigmoid(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     negated = _prefix("-")(emitter, args, dtype)
     exponential = SCALAR_TEMPLATES["exp"].default(emitter, [negated], dtype)
     divide = SCALAR_TEMPLATES["div"].form(dtype, is_fast=False)
-    return divide(emitter, [literal(1.0), binary("+", literal(1.0), exponential)], dtype)
+    return divide(emitter, [literal(1.0), literal(1.0).infix("+", exponential)], dtype)
 
 
 def _is_nan(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
-    return binary("!=", args[0], args[0])
+    return args[0].infix("!=", args[0])
 
 
 def _never(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
@@ -139,7 +135,7 @@ def _never(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
 
 
 def _is_infinite(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
-    return binary("==", call("tl.abs", args[0], shape=args[0].shape), literal(float("inf")))
+    return call("tl.abs", args[0], shape=args[0].shape).infix("==", literal(float("inf")))
 
 
 def _where(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
@@ -160,7 +156,20 @@ def _language(name: str, **forms: Form) -> Template:
     return Template(_function(f"tl.{name}"), widens=True, **forms)
 
 
+_LIBDEVICE = (
+    *("expm1", "log10", "log1p", "erfc", "tan", "asin", "acos", "atan", "atan2"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
+_LANGUAGE = ("log", "log2", "sin", "cos", "erf", "fma")
+_SYMBOLS = {
+    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+    **{"and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"},
+}
+
 SCALAR_TEMPLATES: dict[str, Template] = {
+    **{name: _libdevice(name) for name in _LIBDEVICE},
+    **{name: _language(name) for name in _LANGUAGE},
+    **{name: Template(_infix(symbol)) for name, symbol in _SYMBOLS.items()},
     "neg": Template(_negated, integer=_prefix("-")),
     "abs": Template(_function("tl.abs")),
     "floor": _language("floor", integer=_identity),
@@ -174,40 +183,18 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "exp": _libdevice("exp", fast=_function("tl.exp")),
     # ex2.approx on the whole range, as in libdevice, without its detour for subnormal arguments.
     "exp2": _language("exp2", double=_function("libdevice.exp2")),
-    "expm1": _libdevice("expm1"),
-    "log": _language("log"),
-    "log2": _language("log2"),
-    "log10": _libdevice("log10"),
-    "log1p": _libdevice("log1p"),
-    "sin": _language("sin"),
-    "cos": _language("cos"),
-    "tan": _libdevice("tan"),
-    "asin": _libdevice("asin"),
-    "acos": _libdevice("acos"),
-    "atan": _libdevice("atan"),
-    "sinh": _libdevice("sinh"),
-    "cosh": _libdevice("cosh"),
-    "tanh": _libdevice("tanh"),
-    "asinh": _libdevice("asinh"),
-    "acosh": _libdevice("acosh"),
-    "atanh": _libdevice("atanh"),
-    "erf": _language("erf"),
-    "erfc": _libdevice("erfc"),
     "sigmoid": Template(_sigmoid, fast=_function("tl.sigmoid"), widens=True),
     "isnan": Template(_is_nan, integer=_never),
     "isinf": Template(_is_infinite, integer=_never),
-    "add": Template(_infix("+"), integer=_integer(add), boolean=_infix("|")),
-    "mul": Template(_infix("*"), integer=_integer(multiply), boolean=_infix("&")),
-    "sub": Template(_infix("-"), integer=_integer(subtract)),
+    "add": Template(_infix("+"), integer=_integer(operator.add), boolean=_infix("|")),
+    "mul": Template(_infix("*"), integer=_integer(operator.mul), boolean=_infix("&")),
+    "sub": Template(_infix("-"), integer=_integer(operator.sub)),
     "maximum": Template(
         _extreme("tl.maximum"), integer=_function("tl.maximum"), boolean=_infix("|")
     ),
     "minimum": Template(
         _extreme("tl.minimum"), integer=_function("tl.minimum"), boolean=_infix("&")
     ),
-    "and": Template(_infix("&")),
-    "or": Template(_infix("|")),
-    "xor": Template(_infix("^")),
     "mulhi": Template(_function("tl.umulhi")),
     # "/" on fp32 is div.full, off by up to 2 ulp.
     "div": Template(_function("tl.div_rn"), double=_infix("/"), fast=_infix("/"), widens=True),
@@ -217,17 +204,7 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "truncdiv": Template(_truncated_quotient, integer=_infix("//"), widens=True),
     "mod": Template(_helper("_float_modulo"), integer=_helper("_floor_modulo"), widens=True),
     "fmod": Template(_function("libdevice.fmod"), integer=_infix("%"), widens=True),
-    "shl": Template(_infix("<<")),
-    "shr": Template(_infix(">>")),
     "pow": _libdevice("pow", integer=_helper("_integer_power")),
-    "atan2": _libdevice("atan2"),
-    "eq": Template(_infix("==")),
-    "ne": Template(_infix("!=")),
-    "lt": Template(_infix("<")),
-    "le": Template(_infix("<=")),
-    "gt": Template(_infix(">")),
-    "ge": Template(_infix(">=")),
-    "fma": _language("fma"),
     "where": Template(_where),
 }
 
@@ -247,7 +224,7 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
         # Truncating and flooring give the same where nothing is negative.
         is_unsigned = dtype.lowest == 0
         if is_unsigned or all(emitter.signs.is_non_negative(arg) for arg in op.args):
-            return binary(plain, *args)
+            return args[0].infix(plain, args[1])
     template = SCALAR_TEMPLATES[op.fn]
     is_halved = template.widens and dtype.is_low_precision_float
     # An error of 2 ulp in fp32 vanishes when the quotient is rounded to a half type at once.
@@ -269,7 +246,7 @@ def emit_cast(emitter: Emitter, op: Cast) -> None:
         # A number has no method, and no type of its own.
         shaped = emitter.spelling.filled if expr.is_untyped else emitter.spelling.conform
         expr = shaped(expr, op.x.tile)
-        emitter.define(op.result, method(expr, "to", triton_dtype(target), "bitcast=True"))
+        emitter.define(op.result, expr.method("to", triton_dtype(target), "bitcast=True"))
     else:
         emitter.define(op.result, convert(expr, source, target))
 
@@ -282,14 +259,14 @@ def convert(expr: Expr, source: DType, target: DType) -> Expr:
         value = convert_constant(expr.constant, source, target)
         if value is not None:
             return literal(value)
-        return method(call("tl.full", "[]", expr, triton_dtype(source)), "to", triton_dtype(target))
+        return call("tl.full", "[]", expr, triton_dtype(source)).method("to", triton_dtype(target))
     if target.is_bool:
-        return binary("!=", expr, literal(0.0 if source.is_float else 0))
+        return expr.infix("!=", literal(0.0 if source.is_float else 0))
     if _passes_through_fp32(source, target):
         return convert(convert(expr, source, F32), F32, target)
     if expr.is_untyped:
         return call("tl.cast", expr, triton_dtype(target))
-    return method(expr, "to", triton_dtype(target))
+    return expr.method("to", triton_dtype(target))
 
 
 def _passes_through_fp32(source: DType, target: DType) -> bool:

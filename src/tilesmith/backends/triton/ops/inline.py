@@ -100,9 +100,9 @@ def _quoted(text: str) -> str:
 
 def emit_print(emitter: Emitter, op: Print) -> None:
     """Triton's own print: it adds the program and the index of each element."""
-    prefix = op.prefix.replace("\\", "\\\\").replace(chr(34), '\\"').replace("%", "%%")
+    prefix = _quoted(op.prefix.replace("%", "%%"))
     values = [str(emitter.exact(value)) for value in op.values]
-    emitter.writer.statement("tl.device_print", [f'"{prefix}"', *values])
+    emitter.writer.statement("tl.device_print", [prefix, *values])
 
 
 def emit_assert(emitter: Emitter, op: Assert) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, binary, call, literal, method
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.accesses import (
     BlockAccess,
@@ -218,15 +218,15 @@ def _in_words(emitter: Emitter, op: Atomic) -> Expr:
     """Bits of an element of 8 or 16 bits, through the aligned word of 32 that holds it."""
     shape, dtype = op.result.tile.shape, op.value.tile.dtype
     bits = max(dtype.bits, 8)
-    address = method(cover(emitter, pointer(emitter, op), shape), "to", "tl.int64")
+    address = cover(emitter, pointer(emitter, op), shape).method("to", "tl.int64")
     place = emitter.named("address", address)
     shift = emitter.named("shift", Expr(f"(({place} & 3) * 8).to(tl.uint32)"))
-    value = method(emitter.exact(op.value), "to", f"tl.uint{bits}")
-    low = method(value, "to", "tl.uint32")
+    value = emitter.exact(op.value).method("to", f"tl.uint{bits}")
+    low = value.method("to", "tl.uint32")
     ones = (1 << bits) - 1
     if op.kind == "and":
         # Ones all around the element leave its neighbours as they are.
-        low = binary("^", low, literal(ones))
+        low = low.infix("^", literal(ones))
     word = Expr(f"({low}) << {shift}", shape=shape)
     if op.kind == "and":
         word = Expr(f"({word}) ^ {_WORD}", shape=shape)

@@ -5,32 +5,26 @@ axis first. At a barrier each program raises a counter in memory and waits for t
 grids all wait for all, so all must be resident, or those that wait would keep the others from
 starting. Inside a grid programs wait for those of their group only. They are numbered in the order
 in which they start: where members of a group have neighbouring numbers, those who wait keep no
-earlier group from being complete.
+earlier group from being complete. Counters are zero at each launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    Precedence,
-    add,
-    binary,
-    call,
-    literal,
-    method,
-    multiply,
-    subtract,
-)  # fmt: skip
+from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call, literal
 from tilesmith.backends.triton.emission.spelling import axis_suffix
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
+from tilesmith.dtypes import I32
+from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
+from tilesmith.ir.types import TensorType, Value
 from tilesmith.schedule.schedule import GridOptions, Schedule
 
 PERSISTENT = ("persistent_blocked", "persistent_interleaved")
@@ -77,10 +71,7 @@ class _Tiles:
     @property
     def total(self) -> Expr:
         """The number of tiles."""
-        result = literal(1)
-        for axis in self.order:
-            result = multiply(result, self.counts[axis])
-        return result
+        return prod((self.counts[axis] for axis in self.order), start=literal(1))
 
 
 def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
@@ -92,8 +83,8 @@ def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
 def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
     if len(grids) == 1:
         emitter.writer.origin(grids[0].loc)
-    is_ticketed = emitter.counters.tickets is not None
-    assert emitter.schedule.pid_type == "flat" or not is_ticketed, "one ticket, one tile"
+    is_flat = emitter.schedule.pid_type == "flat"
+    assert is_flat or find_tickets(emitter.function) is None, "one ticket, one tile"
     if is_xyz(emitter.schedule.pid_type, grids):
         _emit_xyz(emitter, grids[0])
         return
@@ -116,7 +107,7 @@ def _emit_xcd_remap(emitter: Emitter, pid: str) -> None:
     num_xcds = round(target.num_sms / per_chiplet) if per_chiplet else 1
     is_wanted = schedule.backend_options.get("xcd_remap") and num_xcds > 1
     # A ticket says nothing about the chiplet, and neighbours that wait for each other stay such.
-    is_ticket = emitter.counters.tickets is not None
+    is_ticket = find_tickets(emitter.function) is not None
     if not is_wanted or is_ticket or schedule.pid_type == "persistent_interleaved":
         return
     count = emitter.named("num_programs", call("tl.num_programs", 0))
@@ -133,14 +124,14 @@ def _count(emitter: Emitter, op: Grid, needs_total: bool) -> _Tiles:
     counts = {axis: _axis_count(emitter, op, axis) for axis in needed}
     tiles = _Tiles(op, order, grouping, counts)
     if grouping > 1 and len(order) > 1:
-        per_group = multiply(literal(grouping), counts[order[1]])
+        per_group = literal(grouping) * counts[order[1]]
         tiles.group_size = emitter.named("num_pid_in_group", per_group)
     return tiles
 
 
 def _axis_count(emitter: Emitter, op: Grid, axis: int) -> Expr:
     block = op.blocks[axis]
-    extent = subtract(emitter.expr(op.ends[axis]), emitter.expr(op.begins[axis]))
+    extent = emitter.expr(op.ends[axis]) - emitter.expr(op.begins[axis])
     if not block or emitter.schedule.symbols[block] == 1:
         return extent
     count = call("tl.cdiv", extent, emitter.spelling.block_name(block))
@@ -151,7 +142,7 @@ def _ends(emitter: Emitter, tiles: Sequence[_Tiles]) -> list[Expr]:
     """The first id past each loop's range; the last loop takes what is left."""
     ends: list[Expr] = []
     for index, item in enumerate(tiles[:-1]):
-        end = add(ends[-1], item.total) if ends else item.total
+        end = ends[-1] + item.total if ends else item.total
         ends.append(emitter.named(f"end_{index}", end))
     return ends
 
@@ -170,13 +161,13 @@ def _emit_ranges(
             emitter.writer.origin(item.op.loc)
             own = pid
             if index:
-                own = emitter.named(f"pid_{index}", subtract(pid, ends[index - 1]))
+                own = emitter.named(f"pid_{index}", pid - ends[index - 1])
             _emit_tile(emitter, item, own)
 
 
 def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> None:
     ends = _ends(emitter, tiles)
-    total = tiles[-1].total if not ends else add(ends[-1], tiles[-1].total)
+    total = tiles[-1].total if not ends else ends[-1] + tiles[-1].total
     programs = num_programs(emitter)
     if emitter.schedule.pid_type == "persistent_interleaved":
         bounds = [pid, total, programs]
@@ -191,7 +182,7 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
 def num_programs(emitter: Emitter) -> Expr:
     """The size of a persistent launch, as the device sees it."""
     emitter.spelling.needs.constexprs["NUM_SMS"] = num_sms(emitter.schedule)
-    return multiply(Expr("NUM_SMS", is_untyped=True), literal(emitter.schedule.num_sm_multiplier))
+    return Expr("NUM_SMS", is_untyped=True) * emitter.schedule.num_sm_multiplier
 
 
 def num_sms(schedule: Schedule) -> str:
@@ -204,7 +195,7 @@ def _emit_chunk(emitter: Emitter, pid: Expr, total: Expr, programs: Expr) -> lis
     """Each program takes a run of neighbouring tiles."""
     num_tiles = emitter.named("num_tiles", total)
     size = emitter.named("chunk", call("tl.cdiv", num_tiles, programs))
-    first = emitter.named("first", multiply(pid, size))
+    first = emitter.named("first", pid * size)
     return [first, call("min", f"{first} + {size}", num_tiles)]
 
 
@@ -216,9 +207,9 @@ def _emit_xyz(emitter: Emitter, op: Grid) -> None:
         return
     flat, stride = literal(0), literal(1)
     for position, axis in enumerate(tiles.order):
-        flat = add(flat, multiply(pids[position], stride))
+        flat += pids[position] * stride
         if position < len(tiles.order) - 1:
-            stride = multiply(stride, tiles.counts[axis])
+            stride *= tiles.counts[axis]
     _emit_tile(emitter, tiles, emitter.named("pid", flat))
 
 
@@ -234,9 +225,9 @@ def _split(tiles: _Tiles, pid: Expr) -> dict[int, Expr]:
     rest, divisor = pid, literal(1)
     for axis in tiles.order[:-1]:
         count = tiles.counts[axis]
-        ids[axis] = binary("%", rest, count)
-        divisor = multiply(divisor, count)
-        rest = binary("//", pid, divisor)
+        ids[axis] = rest % count
+        divisor *= count
+        rest = pid // divisor
     ids[tiles.order[-1]] = rest
     return ids
 
@@ -248,17 +239,17 @@ def _split_grouped(emitter: Emitter, tiles: _Tiles, pid: Expr) -> dict[int, Expr
     ids: dict[int, Expr] = {}
     inner = pid
     if outer:
-        plane = multiply(rows, columns)
+        plane = rows * columns
         inner_tiles = _Tiles(tiles.op, tuple(outer), 1, tiles.counts)
-        ids = _split(inner_tiles, Expr(str(binary("//", pid, plane)), Precedence.PRODUCT))
-        inner = emitter.named("pid_in_plane", binary("%", pid, plane))
+        ids = _split(inner_tiles, Expr(str(pid // plane), Precedence.PRODUCT))
+        inner = emitter.named("pid_in_plane", pid % plane)
     grouping, group_size = literal(tiles.l2_grouping), tiles.group_size
     assert group_size is not None
-    start = emitter.named("first_row", multiply(binary("//", inner, group_size), grouping))
-    in_group = emitter.named("group_rows", call("min", subtract(rows, start), grouping))
-    position = emitter.named("pid_in_group", binary("%", inner, group_size))
-    ids[first_axis] = add(start, binary("%", position, in_group))
-    ids[second_axis] = binary("//", position, in_group)
+    start = emitter.named("first_row", inner // group_size * grouping)
+    in_group = emitter.named("group_rows", call("min", rows - start, grouping))
+    position = emitter.named("pid_in_group", inner % group_size)
+    ids[first_axis] = start + position % in_group
+    ids[second_axis] = position // in_group
     return ids
 
 
@@ -280,9 +271,9 @@ def _emit_start(emitter: Emitter, op: Grid, axis: int, pid: Expr) -> Expr:
     if is_tile and pid.precedence is not Precedence.ATOM:
         pid = emitter.named(f"pid{axis_suffix(block)}", pid)
     if arg.tile.dtype.bits == 64:
-        pid = method(pid, "to", "tl.int64")
+        pid = pid.method("to", "tl.int64")
     step = Expr(emitter.spelling.block_name(block)) if is_tile else literal(1)
-    start = add(emitter.expr(op.begins[axis]), multiply(pid, step))
+    start = emitter.expr(op.begins[axis]) + pid * step
     return emitter.named(start_name(block, arg), start)
 
 
@@ -300,13 +291,40 @@ def split_at_barriers(ops: Sequence[Operation]) -> list[list[Operation]]:
     return phases
 
 
+def has_barriers(function: Function) -> bool:
+    """Whether all programs wait for each other."""
+    return any(isinstance(op, GridBarrier) for op in function.body.ops)
+
+
+def add_counter(function: Function) -> Function:
+    """The function with a last parameter that counts at its barriers; unchanged if it has none."""
+    if not has_barriers(function):
+        return function
+    name = "barrier_counter"
+    while any(parameter.value.name == name for parameter in function.parameters):
+        name += "_"
+    counter = Value(TensorType(I32, (1,), (1,), alias=-1), name)
+    first = next(p for p in function.parameters if isinstance(p.value.type, TensorType))
+    source = f"torch.zeros(1, dtype=torch.int32, device={first.source}.device)"
+    return replace(function, parameters=(*function.parameters, Parameter(counter, source)))
+
+
+def find_tickets(function: Function) -> Value | None:
+    """The tensor from whose last element programs draw numbers, if they wait inside a grid.
+
+    It is what they are counted in: a launch takes time to clear each tensor.
+    """
+    grids = (op for op in function.body.ops if isinstance(op, Grid))
+    inside = (op for grid in grids for op in grid.body.ops)
+    return next((op.counts for op in inside if isinstance(op, GroupBarrier)), None)
+
+
 def emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
     """Wait until every program has come to this barrier."""
     barriers = [op for op in emitter.function.body.ops if isinstance(op, GridBarrier)]
-    counter = emitter.counters.arrivals
-    assert counter is not None
+    counter = emitter.function.parameters[-1].value
     # The counter is never set back: at barrier n each program has counted n times.
-    arrivals = multiply(call("tl.num_programs", 0), literal(barriers.index(op) + 1))
+    arrivals = call("tl.num_programs", 0) * literal(barriers.index(op) + 1)
     _emit_wait(emitter, emitter.expr(counter), arrivals)
 
 
@@ -314,7 +332,7 @@ def emit_group_barrier(emitter: Emitter, op: GroupBarrier) -> None:
     """Wait until as many programs as the op says have come to its place."""
     counter, place = emitter.expr(op.counts), offset(emitter, op.counts, (op.place,))
     if place.constant != 0:
-        counter = binary("+", counter, place)
+        counter = counter.infix("+", place)
     _emit_wait(emitter, counter, emitter.expr(op.arrivals))
 
 
@@ -329,10 +347,10 @@ def first_number(emitter: Emitter) -> Expr:
     Where programs wait for others of their grid, it is a ticket: the hardware may start programs
     in any order, and one that has drawn a number has started after all with a lower one.
     """
-    tickets = emitter.counters.tickets
+    tickets = find_tickets(emitter.function)
     if tickets is None:
         return call("tl.program_id", 0)
     (size,) = tickets.tensor.shape
     assert isinstance(size, int)
-    last = binary("+", emitter.expr(tickets), literal(size - 1))
+    last = emitter.expr(tickets).infix("+", literal(size - 1))
     return call("tl.atomic_add", last, 1, 'sem="relaxed"', 'scope="gpu"')

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    add,
-    binary,
-    call,
-    literal,
-    multiply,
-    subscript,
-)
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.exc import BackendUnsupported
@@ -85,7 +77,7 @@ def widened(x: Expr, sizes: list[str], axis: int, lanes: int, wanted: int) -> Ex
     """
     if wanted <= lanes or len(sizes) == 1:
         return x
-    new = subscript(x, (axis,), (ONE,) * (len(sizes) + 1))
+    new = x.subscript((axis,), (ONE,) * (len(sizes) + 1))
     apart = [*sizes[:axis], str(wanted // lanes), *sizes[axis:]]
     whole = [*sizes[:axis], str(wanted), *sizes[axis + 1 :]]
     repeated = call("tl.broadcast_to", new, f"[{', '.join(apart)}]")
@@ -104,15 +96,14 @@ def into_lanes(emitter: Emitter, index: Expr, dim: Dim) -> Expr:
         logical = schedule.symbols[factor] if isinstance(factor, str) else factor
         physical = schedule.physical(Dim.of(factor))
         if logical != physical:
-            inner = binary("%", lane, literal(below * logical))
-            outer = binary("//", lane, literal(below * logical))
-            lane = binary("+", binary("*", outer, literal(below * physical)), inner)
+            inner, outer = lane % (below * logical), lane // (below * logical)
+            lane = outer.infix("*", literal(below * physical)).infix("+", inner)
         below *= physical
     symbol = dim.factors[0] if dim.factors else 1
     if isinstance(symbol, str) and not emitter.function.is_block(symbol):
         size = emitter.spelling.dim(dim)
-        return binary("&", lane, binary("-", size, literal(1)))
-    return binary("&", lane, literal(schedule.physical(dim) - 1))
+        return lane.infix("&", size.infix("-", literal(1)))
+    return lane.infix("&", literal(schedule.physical(dim) - 1))
 
 
 def emit_sort(emitter: Emitter, op: Sort) -> None:
@@ -248,7 +239,7 @@ def _moved(emitter: Emitter, whole: Expr, op: Reshape, groups: list[_Group]) -> 
     old = prod(factor.physical for group in moved for factor in group.old)
     new = prod(factor.physical for group in moved for factor in group.new)
     lane = emitter.named("lane", call("tl.arange", 0, new))
-    source = binary("&", _source(lane, moved), literal(old - 1))
+    source = _source(lane, moved).infix("&", literal(old - 1))
     index = emitter.named("source_lane", source)
     if rows > 1:
         whole = call("tl.reshape", whole, f"[{rows}, {old}]")
@@ -267,20 +258,20 @@ def _source(lane: Expr, groups: list[_Group]) -> Expr:
         position, counted = literal(0), 1
         for factor in reversed(group.new):
             digit = _digit(lane, below_new, factor.physical)
-            position = add(multiply(digit, literal(counted)), position)
+            position = digit * counted + position
             below_new, counted = below_new * factor.physical, counted * factor.logical
         counted = 1
         for factor in reversed(group.old):
             digit = _digit(position, counted, factor.logical)
-            total = add(multiply(digit, literal(below_old)), total)
+            total = digit * below_old + total
             below_old, counted = below_old * factor.physical, counted * factor.logical
     return total
 
 
 def _digit(x: Expr, below: int, size: int) -> Expr:
     if below > 1:
-        x = binary("//", x, literal(below))
-    return binary("%", x, literal(size))
+        x //= below
+    return x % size
 
 
 def emit_expand_dims(emitter: Emitter, op: ExpandDims) -> None:
@@ -293,7 +284,7 @@ def expanded(x: Expr, axes: tuple[int, ...], rank: int) -> Expr:
     """``x`` with new axes of size 1 at these positions."""
     old = iter(x.shape)
     shape = tuple(ONE if axis in axes else next(old) for axis in range(rank))
-    return subscript(x, axes, shape)
+    return x.subscript(axes, shape)
 
 
 def emit_broadcast(emitter: Emitter, op: Broadcast) -> None:

@@ -5,37 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.feasibility import halve_block, roll
 from tilesmith.schedule.model.estimates import ResourceUse
-from tilesmith.schedule.rules import TargetedKernel, Values
+from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
 from tilesmith.schedule.schedule import is_persistent
 from tilesmith.schedule.space.keys import KEYS_BY_NAME, RANGE_KEYS
 from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
-from tilesmith.targets import Target
 
 PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")
 LEFT_OUT = ("num_sm_multiplier", "maxnreg", "epilogue_subtile")
 """A Config does not name these where they have their default."""
-
-
-def is_active(entries: Entries, values: Mapping[str, Any], key: str, index: int | None) -> bool:
-    """Whether the entry has an effect, given the other values."""
-    if key in PERSISTENT_KEYS:
-        return is_persistent(values["pid_type"])
-    if key == "epilogue_subtile":
-        choices = zip(entries.accesses, values.get("indexing") or [])
-        return any(isinstance(op, Store) and how == "tensor_descriptor" for op, how in choices)
-    if key == "xcd_remap":
-        return values["pid_type"] != "xyz"
-    if index is None:
-        return True
-    if key in RANGE_KEYS:
-        return _is_range_active(entries, values, index) and _is_safe(values, key)
-    return _is_loop_entry_active(entries, values, key, index)
 
 
 def _is_loop_entry_active(
@@ -88,24 +72,6 @@ def _neutral(key: str, loop_rank: int = 0) -> Any:
     return KEYS_BY_NAME[key].default
 
 
-def reset_inactive(entries: Entries, values: dict[str, Any]) -> dict[str, Any]:
-    """The same values with entries of no effect at their neutral value."""
-    result = dict(values)
-    # What others depend on comes first.
-    for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
-        if key in values:
-            result[key] = _reset_list(entries, result, key)
-    if "static_ranges" in values:
-        result["static_ranges"] = _effective_static_ranges(entries, result)
-    for key in (*PERSISTENT_KEYS, "xcd_remap", "epilogue_subtile"):
-        if key in result and not is_active(entries, result, key, None):
-            del result[key]
-    for key in LEFT_OUT:
-        if result.get(key) == KEYS_BY_NAME[key].default:
-            result.pop(key, None)
-    return _single_warp_specialization(result)
-
-
 def _effective_static_ranges(entries: Entries, values: Mapping[str, Any]) -> list[bool]:
     """Without marks of loops that have many turns, and without positions that say nothing."""
     short = len(entries.static)
@@ -116,16 +82,7 @@ def _effective_static_ranges(entries: Entries, values: Mapping[str, Any]) -> lis
     return marks
 
 
-def _reset_list(entries: Entries, values: Mapping[str, Any], key: str) -> list[Any]:
-    items = list(values[key])
-    for index in range(len(items)):
-        if not is_active(entries, values, key, index):
-            rank = len(entries.ordered[index].blocks) if key == "loop_orders" else 0
-            items[index] = _neutral(key, rank)
-    return items
-
-
-def _single_warp_specialization(values: dict[str, Any]) -> dict[str, Any]:
+def _single_warp_specialization(values: Values) -> Values:
     """Only the first warp-specialised loop stays so, and it is not unrolled."""
     marks = list(values.get("range_warp_specializes") or [])
     if True not in marks:
@@ -175,57 +132,7 @@ def count_on_launch_axes(
     ]
 
 
-def check_combinations(values: Mapping[str, Any], target: Target) -> None:
-    """Raise if values that are right by themselves do not go together."""
-    for key in () if is_persistent(values["pid_type"]) else PERSISTENT_KEYS:
-        default = KEYS_BY_NAME[key].default
-        if values.get(key, default) != default:
-            raise InvalidConfig(
-                problem=f"{key}={values[key]} with pid_type={values['pid_type']!r}",
-                expected=f"{key} is for persistent programs only",
-                fix=f'leave out {key}, or use pid_type="persistent_blocked"',
-            )
-    if values["pid_type"] == "xyz" and values.get("xcd_remap"):
-        raise InvalidConfig(
-            problem="xcd_remap=True with pid_type='xyz'",
-            expected="xcd_remap renumbers programs along one launch axis",
-            fix="leave out xcd_remap, or use pid_type='flat'",
-        )
-    if values["pid_type"] == "xyz" and any(values.get("flatten_loops") or []):
-        raise InvalidConfig(
-            problem=f"flatten_loops={values['flatten_loops']} with pid_type='xyz'",
-            expected="xyz needs one launch axis for each axis of the loop",
-            fix="leave out flatten_loops, or use pid_type='flat'",
-        )
-    if exceeds_registers(values, target):
-        limit, warps = values["maxnreg"], values["num_warps"]
-        raise InvalidConfig(
-            problem=f"maxnreg={limit} with num_warps={warps}",
-            expected="at most 65536 registers per program: maxnreg * num_warps * 32",
-            found=str(limit * warps * target.warp_size),
-            fix="lower maxnreg or num_warps",
-        )
-
-
-def exceeds_registers(values: Mapping[str, Any], target: Target) -> bool:
-    """Whether all threads together would ask for more registers than there are."""
-    limit = values.get("maxnreg")
-    return bool(limit) and limit * values["num_warps"] * target.warp_size > 65536
-
-
-def check_launch(kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
-    """Refuse more programs along a launch axis than there may be."""
-    if exceeds_launch(kernel, values):
-        counts = " x ".join(map(str, _xyz_counts(kernel, values)))
-        raise InvalidConfig(
-            problem=f"pid_type='xyz' would launch {counts} programs",
-            expected=f"at most {MAX_LAUNCH_SIDE} along the second and third axis",
-            fix="use pid_type='flat', larger block_sizes, or another of the loop_orders",
-        )
-
-
-def exceeds_launch(kernel: TargetedKernel, values: Mapping[str, Any]) -> bool:
-    """Whether some launch axis has more programs than there may be."""
+def _exceeds_launch(kernel: TargetedKernel, values: Mapping[str, Any]) -> bool:
     return max(_xyz_counts(kernel, values)[1:], default=0) > MAX_LAUNCH_SIDE
 
 
@@ -237,28 +144,6 @@ def _xyz_counts(kernel: TargetedKernel, values: Mapping[str, Any]) -> list[int]:
 
 
 MAX_THREADS = 1024
-
-
-def lighten(kernel: TargetedKernel, values: Values, use: ResourceUse) -> Iterator[Values | None]:
-    """Ways to need less of what there is too little of, the cheapest first."""
-    if not use.fits_registers and use.largest_resident is not None:
-        shape = use.largest_resident.tile.shape
-        # The hardware's limit instead of a lower one.
-        yield {**values, "maxnreg": None} if values.get("maxnreg") else None
-        yield halve_block(kernel, values, shape)
-        yield _widen(kernel, values)
-        yield roll(kernel, values, shape)
-        yield halve_block(kernel, values, _all_dims(kernel))
-    elif not use.straight.is_short:
-        yield _fewer_copies(values)
-        yield halve_block(kernel, values, _all_dims(kernel))
-        yield _widen(kernel, values)
-    elif not use.fits_shared:
-        yield _fewer_copies(values)
-        yield _fewer_stages(values, 3)
-        dims = tuple(dim for value in use.shared_tiles for dim in value.tile.shape)
-        yield halve_block(kernel, values, dims)
-        yield _fewer_stages(values, 1)
 
 
 def _all_dims(kernel: TargetedKernel) -> Shape:
@@ -289,3 +174,127 @@ def _fewer_stages(values: Values, least: int) -> Values | None:
     if values["num_stages"] <= least:
         return None
     return {**values, "num_stages": values["num_stages"] - 1}
+
+
+class ConfigConditions(ScheduleRules):
+    """Those rules that look at values only."""
+
+    @override
+    def is_active(
+        self, entries: Entries, values: Mapping[str, Any], key: str, index: int | None
+    ) -> bool:
+        if key in PERSISTENT_KEYS:
+            return is_persistent(values["pid_type"])
+        if key == "epilogue_subtile":
+            choices = zip(entries.accesses, values.get("indexing") or [])
+            return any(isinstance(op, Store) and how == "tensor_descriptor" for op, how in choices)
+        if key == "xcd_remap":
+            return values["pid_type"] != "xyz"
+        if index is None:
+            return True
+        if key in RANGE_KEYS:
+            return _is_range_active(entries, values, index) and _is_safe(values, key)
+        return _is_loop_entry_active(entries, values, key, index)
+
+    @override
+    def reset_inactive(self, entries: Entries, values: Values) -> Values:
+        result = dict(values)
+        # What others depend on comes first.
+        for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
+            if key in values:
+                result[key] = self._reset_list(entries, result, key)
+        if "static_ranges" in values:
+            result["static_ranges"] = _effective_static_ranges(entries, result)
+        for key in (*PERSISTENT_KEYS, "xcd_remap", "epilogue_subtile"):
+            if key in result and not self.is_active(entries, result, key, None):
+                del result[key]
+        for key in LEFT_OUT:
+            if result.get(key) == KEYS_BY_NAME[key].default:
+                result.pop(key, None)
+        return _single_warp_specialization(result)
+
+    def _reset_list(self, entries: Entries, values: Mapping[str, Any], key: str) -> list[Any]:
+        items = list(values[key])
+        for index in range(len(items)):
+            if not self.is_active(entries, values, key, index):
+                rank = len(entries.ordered[index].blocks) if key == "loop_orders" else 0
+                items[index] = _neutral(key, rank)
+        return items
+
+    @override
+    def check(self, values: Mapping[str, Any]) -> None:
+        for key in () if is_persistent(values["pid_type"]) else PERSISTENT_KEYS:
+            default = KEYS_BY_NAME[key].default
+            if values.get(key, default) != default:
+                raise InvalidConfig(
+                    problem=f"{key}={values[key]} with pid_type={values['pid_type']!r}",
+                    expected=f"{key} is for persistent programs only",
+                    fix=f'leave out {key}, or use pid_type="persistent_blocked"',
+                )
+        if values["pid_type"] == "xyz" and values.get("xcd_remap"):
+            raise InvalidConfig(
+                problem="xcd_remap=True with pid_type='xyz'",
+                expected="xcd_remap renumbers programs along one launch axis",
+                fix="leave out xcd_remap, or use pid_type='flat'",
+            )
+        if values["pid_type"] == "xyz" and any(values.get("flatten_loops") or []):
+            raise InvalidConfig(
+                problem=f"flatten_loops={values['flatten_loops']} with pid_type='xyz'",
+                expected="xyz needs one launch axis for each axis of the loop",
+                fix="leave out flatten_loops, or use pid_type='flat'",
+            )
+        if self._exceeds_registers(values):
+            limit, warps = values["maxnreg"], values["num_warps"]
+            raise InvalidConfig(
+                problem=f"maxnreg={limit} with num_warps={warps}",
+                expected="at most 65536 registers per program: maxnreg * num_warps * 32",
+                found=str(limit * warps * self.target.warp_size),
+                fix="lower maxnreg or num_warps",
+            )
+
+    def _exceeds_registers(self, values: Mapping[str, Any]) -> bool:
+        limit = values.get("maxnreg")
+        return bool(limit) and limit * values["num_warps"] * self.target.warp_size > 65536
+
+    @override
+    def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
+        if _exceeds_launch(kernel, values):
+            counts = " x ".join(map(str, _xyz_counts(kernel, values)))
+            raise InvalidConfig(
+                problem=f"pid_type='xyz' would launch {counts} programs",
+                expected=f"at most {MAX_LAUNCH_SIDE} along the second and third axis",
+                fix="use pid_type='flat', larger block_sizes, or another of the loop_orders",
+            )
+
+    @override
+    def relax(self, kernel: TargetedKernel, values: Values) -> Values:
+        if self._exceeds_registers(values):
+            del values["maxnreg"]
+        if _exceeds_launch(kernel, values):
+            # Programs can be numbered along one axis wherever they can be along three.
+            values["pid_type"] = "flat"
+        return values
+
+    @override
+    def lighten(
+        self, kernel: TargetedKernel, values: Values, use: ResourceUse
+    ) -> Iterator[Values | None]:
+        """Ways to need less of what there is too little of, the cheapest first."""
+        if not use.fits_registers and use.largest_resident is not None:
+            shape = use.largest_resident.tile.shape
+            # The hardware's limit instead of a lower one.
+            yield {**values, "maxnreg": None} if values.get("maxnreg") else None
+            yield kernel.halve_block(values, shape)
+            yield _widen(kernel, values)
+            yield kernel.roll(values, shape)
+            yield kernel.halve_block(values, _all_dims(kernel))
+        elif not use.straight.is_short:
+            yield _fewer_copies(values)
+            yield kernel.halve_block(values, _all_dims(kernel))
+            yield _widen(kernel, values)
+        elif not use.fits_shared:
+            yield _fewer_copies(values)
+            yield _fewer_stages(values, 3)
+            dims = tuple(dim for value in use.shared_tiles for dim in value.tile.shape)
+            yield kernel.halve_block(values, dims)
+            yield _fewer_stages(values, 1)
