@@ -23,7 +23,7 @@ from tilesmith.lab.line_file import json_line
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 from tilesmith.tune.options import EFFORT_SECONDS
-from tilesmith.tune.report.tables import result_record
+from tilesmith.tune.report.listeners import result_record
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.search.methods import find_method
 
