@@ -56,15 +56,9 @@ class Listener(Protocol):
 
     def started(self, job: Job) -> None:
         """A job begins."""
-        ...
 
     def finished(self, row: Row) -> None:
         """A job has ended, and its row is on disk."""
-        ...
-
-    def done(self, rows: Sequence[Row]) -> None:
-        """All jobs have a row; those of an earlier run are among them."""
-        ...
 
 
 class SafeListener(SafeListeners[Listener]):
@@ -95,9 +89,7 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
                 rows[job.key] = supervisor.run(job)
                 write(rows[job.key])
                 listeners.tell(methodcaller("finished", rows[job.key]))
-    ordered = [rows[job.key] for job in jobs]
-    listeners.tell(methodcaller("done", ordered))
-    return ordered
+    return [rows[job.key] for job in jobs]
 
 
 @contextmanager

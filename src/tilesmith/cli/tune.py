@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, UsageError, add_command
+from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, UsageError, commands
 from tilesmith.cli.output import show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -87,11 +87,6 @@ def search(
     return history.result
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make ``tilesmith tune`` known."""
-    add_command(app, "tune", TuneFlags, tune)
-
-
 def _why_no_search(bound: BoundKernel, request: TuneRequest) -> str:
     name = bound.definition.name
     if is_interpreted(bound.settings):
@@ -120,3 +115,6 @@ def _written(prefix: Path) -> list[Path]:
     """The files of the report; one for which the disk had no room is empty."""
     found = prefix.parent.glob(f"{escape(prefix.name)}.*")
     return sorted(path for path in found if path.stat().st_size)
+
+
+add_to = commands(tune=tune)
