@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, CheckReply, Program, ReferenceJob
@@ -17,6 +18,13 @@ from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.result import Timeline, TuneResult
 
 Samples = tuple[tuple[float, ...], ...]
+
+
+class Case(NamedTuple):
+    """What candidates are measured on: a bound kernel with its arguments."""
+
+    bound: BoundKernel
+    args: tuple[Any, ...]
 
 
 @dataclass(frozen=True)

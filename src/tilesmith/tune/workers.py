@@ -6,7 +6,7 @@ A candidate is one build job for each of its programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from statistics import geometric_mean
 from typing import Any
@@ -25,7 +25,6 @@ from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict
-from tilesmith.tune.case import Case
 from tilesmith.tune.context import (
     EmittedCandidate,
     NoTimeError,
@@ -326,21 +325,3 @@ def _merge(replies: Sequence[BuildReply]) -> BuildReply:
     most = [max((n for n in column if n is not None), default=None) for column in zip(*used)]
     seconds = sum(reply.seconds for reply in replies)
     return BuildReply(Verdict.OK, "", seconds, Resources(*most))
-
-
-class Workers:
-    """Who builds and who runs candidates; all end, or are parked, with ``stack``."""
-
-    def __init__(
-        self, cases: Sequence[Case], options: TuneOptions, deadline: Deadline, stack: ExitStack
-    ) -> None:
-        self.stack = stack
-        bound = cases[0].bound
-        self.needs = bound.definition.backends.of(bound.target).tuning
-        self.runners: list[RunnerClient] = []
-        # Runners first: they take longest to come up.
-        for case in cases:
-            self.runners.append(RunnerClient(options, deadline, str(case.bound.device)))
-            stack.callback(self.runners[-1].close)
-        self.builder = PoolBuilder(options, self.needs)
-        stack.callback(self.builder.close)
