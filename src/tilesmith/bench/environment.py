@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tilesmith.runtime.device import describe_device, target_of
-from tilesmith.store.conditions import installed_versions
+from tilesmith.store.lookup import installed_versions
 
 PACKAGES = ("tilesmith", "triton", "helion")
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))

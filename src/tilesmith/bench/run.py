@@ -40,9 +40,9 @@ from tilesmith.bench.job_rows import (
 from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
 from tilesmith.bench.row import Cause, Row, Status
-from tilesmith.lab.listeners import SafeListeners
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.lab.processes.channel import ChildError, ErrorReply
+from tilesmith.lab.reports import SafeListeners
 
 MUST_AGREE = ("suite", "regime", "use_graph", "backend", "tune_budget_s", "use_cache")
 """Options without which rows of two runs cannot stand in one table."""

@@ -21,7 +21,7 @@ from tilesmith.bench.row import (
     is_speedup_disturbed,
 )
 from tilesmith.diagnostics.wording import number_text, percent_text
-from tilesmith.lab.line_file import json_line
+from tilesmith.lab.reports import json_line
 
 DISTURBED = "disturbed"
 """Stands where a noise would stand."""

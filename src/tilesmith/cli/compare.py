@@ -30,7 +30,7 @@ from tilesmith.cli.bench import load_results
 from tilesmith.cli.flags import commands
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.diagnostics.wording import counted, number_text
-from tilesmith.lab.line_file import json_line
+from tilesmith.lab.reports import json_line
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""

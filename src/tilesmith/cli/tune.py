@@ -19,7 +19,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.lab.line_file import json_line
+from tilesmith.lab.reports import json_line
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 from tilesmith.tune.options import EFFORT_SECONDS

@@ -26,8 +26,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
-from tilesmith.tune.context import Case
-from tilesmith.tune.limits import Deadline
+from tilesmith.tune.context import Case, Deadline
 from tilesmith.tune.listener import EndListener, Listener, SafeListener
 from tilesmith.tune.options import TuneOptions, options_from_settings, wants_search
 from tilesmith.tune.report.listeners import choose_listeners

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from tilesmith.lab.listeners import SafeListeners
+from tilesmith.lab.reports import SafeListeners
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -16,7 +16,6 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.archive import Archive
-from tilesmith.tune.candidates import make_seeds
 from tilesmith.tune.context import Case, RunnerLostError, TuneContext
 from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.listener import (
@@ -29,14 +28,16 @@ from tilesmith.tune.listener import (
 from tilesmith.tune.options import TuneOptions, as_configs
 from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
 from tilesmith.tune.runner.build import publish_program
+from tilesmith.tune.search.candidate_pool import Search, SearchSpace
 from tilesmith.tune.search.classic_searches import FiniteSearch
-from tilesmith.tune.search.interface import Search, SearchSpace
 from tilesmith.tune.search.methods import make_method
 from tilesmith.tune.tally import Tally
-from tilesmith.tune.tuner import Tuner
+from tilesmith.tune.tuner import DEFAULT_ORIGIN, Tuner
 from tilesmith.tune.workspace import Workspace
 
 LOG = logging.getLogger("tilesmith.autotune")
+NUM_RANKED = 16
+"""Configs of the device model that a search starts from."""
 TRUSTED_ORIGINS = ("user", "given", "default")
 
 
@@ -61,6 +62,29 @@ def complexity(config: Config, spec: ConfigSpec) -> tuple[int, ...]:
 def _num_special(indexing: Any) -> int:
     kinds = cast("list[str]", indexing if isinstance(indexing, list) else [indexing or "pointer"])
     return sum(kind != "pointer" for kind in kinds)
+
+
+def make_seeds(
+    spec: ConfigSpec, given: Sequence[Config], known: Iterable[Config]
+) -> tuple[Candidate, ...]:
+    """Ranked, best first, none twice; what does not fit the kernel is left out and logged."""
+    ordered = [
+        *((config, "user") for config in given),
+        (spec.default_config(), DEFAULT_ORIGIN),
+        *((config, "journal") for config in known),
+        *((ranked.config, "model") for ranked in spec.ranked_configs(NUM_RANKED)),
+    ]
+    seeds: dict[Config, Candidate] = {}
+    for config, origin in ordered:
+        try:
+            normal = spec.normalize(config)
+        except InvalidConfig as error:
+            level = logging.WARNING if origin == "user" else logging.DEBUG
+            LOG.log(level, "a seed config (%s) is left out: %s", origin, str(error).splitlines()[0])
+            continue
+        if normal not in seeds:
+            seeds[normal] = Candidate(normal, origin, spec.predict(normal).total_ms)
+    return tuple(seeds.values())
 
 
 class SearchRun:

@@ -26,6 +26,7 @@ from tilesmith.measure.statistics import median
 from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict
 from tilesmith.tune.context import (
+    Deadline,
     EmittedCandidate,
     NoTimeError,
     RunnerLostError,
@@ -43,7 +44,6 @@ from tilesmith.tune.jobs import (
     TimeJob,
     TimeReply,
 )
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"

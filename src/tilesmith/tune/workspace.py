@@ -24,9 +24,14 @@ from tilesmith.lab.workload.results import copy_arguments, time_function
 from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.context import Case, EmittedCandidate, RunnerLostError, TrialFailedError
+from tilesmith.tune.context import (
+    Case,
+    Deadline,
+    EmittedCandidate,
+    RunnerLostError,
+    TrialFailedError,
+)
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import Timeline
 from tilesmith.tune.workers import AGGREGATIONS, JointRunner, PoolBuilder, RunnerClient

@@ -18,8 +18,8 @@ from tests.tune.report.searches import (
     tell,
     timed,
 )
+from tilesmith.store.config_text import LOGGER_NAME
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.store.search_log import LOGGER_NAME
 from tilesmith.tune.listener import Generation, Progress
 from tilesmith.tune.report.log import (
     LogListener,

@@ -21,7 +21,7 @@ from tests.tune.report.searches import (
     tell,
     timed,
 )
-from tilesmith.lab.line_file import LineFile, json_line
+from tilesmith.lab.reports import LineFile, json_line
 from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import config_id
 from tilesmith.store.outcome import Verdict

@@ -16,7 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from tilesmith.lab.line_file import LineFile, json_line, with_suffix
+from tilesmith.lab.reports import LineFile, json_line, with_suffix
 from tilesmith.store.config_text import canonical_json, config_id
 from tilesmith.store.key import digest_text
 from tilesmith.store.outcome import Outcome

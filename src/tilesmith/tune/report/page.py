@@ -18,12 +18,11 @@ from typing import Any
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
 from tilesmith.lab import pages
-from tilesmith.lab.line_file import with_suffix
 from tilesmith.lab.pages import LIGHT, Theme
-from tilesmith.store.conditions import installed_versions
-from tilesmith.store.config_text import config_text, differences
+from tilesmith.lab.reports import with_suffix
+from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
+from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
-from tilesmith.store.search_log import LOGGER_NAME
 from tilesmith.tune.listener import History
 from tilesmith.tune.report.log import roofline_text
 from tilesmith.tune.result import TuneResult, rejections
