@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import tilesmith.cli.accuracy as command
 from tilesmith.cli.accuracy import find_implementations
+from tilesmith.cli.kernel_reference import find_kernel
 from tilesmith.cli.main import app
-from tilesmith.cli.user_code import find_kernel
 
 MODULE = """
 import torch

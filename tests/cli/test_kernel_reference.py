@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.cli.user_code import ReferenceNotFoundError, find_function, find_kernel
+from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function, find_kernel
 
 KERNEL = """
 import torch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.cli.user_code import run_script
+from tilesmith.cli.run_script import run_script
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("script_for_helion.py")

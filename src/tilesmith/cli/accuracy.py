@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, UsageError, commands
+from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
-from tilesmith.cli.user_code import find_function
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.pages import LIGHT, PictureError, Theme, legend, new_figure, png
 from tilesmith.numerics.doctor.diagnose import diagnose

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tilesmith.cli.user_code import ReferenceNotFoundError, find_function, find_kernel
+from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function, find_kernel
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel

@@ -12,7 +12,7 @@ from typer.main import get_group
 from typing_extensions import override
 
 COMMANDS = {
-    "run": ("user_code", "Run a script, also one written for Helion."),
+    "run": ("run_script", "Run a script, also one written for Helion."),
     "tune": ("tune", "Find the fastest config of a kernel for given arguments."),
     "facts": ("explain", "What a kernel multiplies, reduces and moves, in its own names."),
     "explain": ("explain", "Which config a kernel gets without a search, and why."),
