@@ -31,9 +31,9 @@ FAILURES = {
 
 
 class Told:
-    """A listener that remembers, and breaks at the end."""
+    """A listener that remembers, and breaks at the last of so many jobs."""
 
-    def __init__(self, num_jobs: int) -> None:
+    def __init__(self, num_jobs: int = 0) -> None:
         self.num_jobs = num_jobs
         self.jobs: list[Job] = []
         self.rows: list[Row] = []

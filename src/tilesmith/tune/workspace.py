@@ -223,9 +223,13 @@ class CandidateBinder:
         own = self.reference(config, seed=usual.seed)
         if _sizes(own) != _sizes(usual):
             return own
-        if own.binding.extra_storages is not None:
-            own.binding.extra_storages.unlink(missing_ok=True)
+        self.release(own.binding)
         return None
+
+    def release(self, binding: Binding) -> None:
+        """Remove what was saved for this binding alone."""
+        if binding.extra_storages is not None:
+            binding.extra_storages.unlink(missing_ok=True)
 
     def _capture(self, config: Config) -> tuple[Captured, Path | None]:
         if not self.basis.depends_on_config:
