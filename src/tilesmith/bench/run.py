@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import torch
 from typing_extensions import Self
 
-from tilesmith.bench.environment import software
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.job_rows import (
     MakeReference,
@@ -31,6 +30,7 @@ from tilesmith.bench.job_rows import (
     blank_row,
     died,
     harness_failed,
+    software,
     unavailable,
 )
 from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal

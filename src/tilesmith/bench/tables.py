@@ -84,9 +84,7 @@ def noise_of(row: Row) -> float | None:
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "latency": (
         Column("time, ms", lambda row: _optional(row.latency_ms, number_text)),
-        Column(
-            "noise", lambda r: DISTURBED if r.is_disturbed else _optional(noise_of(r), plus_minus)
-        ),
+        Column("noise", _noise_cell),
     ),
     "speedup": (Column("speedup", _speedup_cell),),
     "tflops": (Column("TFLOP/s", lambda row: _optional(row.tflops, number_text)),),

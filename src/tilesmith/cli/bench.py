@@ -18,13 +18,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from typing_extensions import override
 
+from tilesmith.bench.case import load_suite
 from tilesmith.bench.journal import JournalError, read_journal
 from tilesmith.bench.launch import print_launch_costs
 from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError, Shard, make_plan
 from tilesmith.bench.report.html import Results, write_page, write_pictures
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.run import Listener, run_plan
-from tilesmith.bench.suites import load_suite
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.cli.flags import UsageError, commands
