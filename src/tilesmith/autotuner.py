@@ -33,14 +33,13 @@ from tilesmith.schedule.space.slots import Dimension
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.context import EmittedCandidate, Records, Samples, TuneContext
+from tilesmith.tune.context import Deadline, EmittedCandidate, Records, Samples, TuneContext
 from tilesmith.tune.jobs import BuildReply, CheckReply
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import SafeListener, SearchStart
 from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
-from tilesmith.tune.search.interface import SearchSpace
+from tilesmith.tune.search.candidate_pool import SearchSpace
 from tilesmith.tune.search.methods import make_method
 from tilesmith.tune.tuner import Tuner
 

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from tests.bench.tiny_suite import NAME, make_vector, suite
-from tilesmith.bench.case import Operator, Suite
+from tilesmith.bench.case import Operator, Suite, load_suite
 from tilesmith.bench.plan import Job, Options, PlanError, Shard, choose_inputs, make_plan
 from tilesmith.bench.row import Owner
-from tilesmith.bench.suites import load_suite
 
 
 def plan(**options: Any) -> tuple[Job, ...]:

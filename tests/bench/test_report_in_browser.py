@@ -11,7 +11,7 @@ import pytest
 from tests.bench.made_up_page import made_up_page
 from tests.tune.report.searches import tell
 from tilesmith.tune.listener import History
-from tilesmith.tune.report.listeners import write_report
+from tilesmith.tune.report.page import write_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (

@@ -25,8 +25,7 @@ from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import SafeListener
 from tilesmith.cli import bench as bench_command
 from tilesmith.cli import compare as compare_command
-from tilesmith.cli.bench import BenchFlags, exit_code
-from tilesmith.cli.bench_progress import BarListener, LineListener, make_listener
+from tilesmith.cli.bench import BenchFlags, ProgressLines, exit_code
 
 app = typer.Typer()
 bench_command.add_to(app)
@@ -112,10 +111,9 @@ def test_a_terminal_has_a_bar_below_the_lines():
     jobs = make_plan(SUITE, Options(kernels=("norm",), only=("tilesmith", "eager"), device="cpu"))
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100)
-    listener = make_listener(jobs, console, is_quiet=False)
-    assert isinstance(listener, BarListener)
-    rows = Runs()(jobs, Options(), listener)
-    listener.done(rows)
+    listener = ProgressLines(jobs, console)
+    Runs()(jobs, Options(), listener)
+    listener.stop()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     assert "[2/2] norm 8 eager: 0.5 ms" in text
     assert "2/2 0:00:0" in text
@@ -316,13 +314,13 @@ def test_a_device_that_is_none_is_a_mistake_whatever_is_asked_for(option, runs):
 def test_a_closed_pipe_of_the_lines_does_not_end_a_run(runs):
     told: list[Job] = []
 
-    class Closed(LineListener):
+    class Closed(ProgressLines):
         def started(self, job: Job) -> None:
             told.append(job)
             raise SystemExit(1)  # as rich's console does
 
     jobs = make_plan(SUITE, Options(device="cpu"))
-    listener = SafeListener([Closed({}, Console(file=io.StringIO()))])
+    listener = SafeListener([Closed(jobs, Console(file=io.StringIO()))])
     for job in jobs[:2]:
         listener.tell(methodcaller("started", job))
     assert told == [jobs[0]]

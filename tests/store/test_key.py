@@ -8,8 +8,8 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.store.samples import KEY, other
-from tilesmith.store.conditions import make_key
 from tilesmith.store.key import StoreKey, join_keys, shape_distance
+from tilesmith.store.lookup import make_key
 
 
 def scale(x: torch.Tensor, factor: float) -> torch.Tensor:

@@ -14,8 +14,7 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith.exc import CacheAssertionError
 from tilesmith.store import lookup
-from tilesmith.store.conditions import make_key
-from tilesmith.store.lookup import find_stored_config, winner_key
+from tilesmith.store.lookup import find_stored_config, make_key, winner_key
 from tilesmith.store.winners import Winners
 
 X = torch.zeros(64)

@@ -11,7 +11,7 @@ import torch
 from tests.tune.kernels import config, make_add
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.archive import Archive, judge_text
-from tilesmith.tune.case import Case
+from tilesmith.tune.context import Case
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import StopReason, TuneResult
 

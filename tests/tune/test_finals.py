@@ -9,7 +9,7 @@ import pytest
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.tuner import choose_finalists, final_of, judge_finals, noise_floor
+from tilesmith.tune.trials import choose_finalists, final_of, judge_finals, noise_floor
 
 BIG, SMALL, SLOW = (Config(block_sizes=[size]) for size in (256, 16, 64))
 

@@ -20,9 +20,8 @@ from tests.tune.fakes import (
     emit,
 )
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.context import EmittedCandidate, TuneContext
+from tilesmith.tune.context import Deadline, EmittedCandidate, TuneContext
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import Final, StopReason, TuneResult, summarize_rejected

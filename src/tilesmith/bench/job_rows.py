@@ -1,23 +1,36 @@
 """What supervisor and worker agree on: requests, progress, and rows of jobs that did not end well.
 
-A worker leaves a small file behind that says what it was doing when it died.
+A worker leaves a small file behind that says what it was doing when it died. Rows also say what
+their figures depend on besides the code: versions, device, threads.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
+import sys
 import traceback
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from time import monotonic
 
+import torch
+
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.failures import classify
 from tilesmith.lab.processes.channel import ChildDied, ChildError, ChildTimeout
+from tilesmith.runtime.device import describe_device, target_of
+from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Verdict
 
+PACKAGES = ("tilesmith", "triton", "helion")
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 MAX_FRAMES = 4
 """Of a traceback, in the reason of a row."""
 HERE = Path(__file__).parent
@@ -142,3 +155,34 @@ class MakeReference:
     job: Job
     path: Path
     can_make_again: bool
+
+
+def software() -> dict[str, str]:
+    """Versions; nothing is asked of a device."""
+    found = {"torch": str(torch.__version__), "python": platform.python_version()}
+    return found | installed_versions(PACKAGES)
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Versions, the device in words, and what its limits follow from."""
+    target = target_of(device)
+    limits = {"target": str(target), "cores": str(target.num_sms)}
+    if target.has_matrix_tiles:
+        limits["matrix tiles"] = "amx-bf16"
+    if device.type == "cpu" and sys.platform != "win32":
+        # Times on a machine that does other things say little.
+        limits["load"] = f"{os.getloadavg()[0]:.1f}"
+    driver = "" if device.type == "cpu" else driver_version()
+    if driver:
+        limits["driver"] = driver
+    return {"device": describe_device(target), **limits, **software()}
+
+
+def driver_version(places: Iterable[Path] = DRIVERS) -> str:
+    """The version of the kernel's driver for GPUs; empty where the system does not tell."""
+    for place in places:
+        with suppress(OSError):
+            found = re.search(r"(?:^|\s)(\d+(?:\.\d+)+)\b", place.read_text())
+            if found is not None:
+                return found[1]
+    return ""

@@ -117,8 +117,8 @@ def _costs(count: int, shapes: str, device: torch.device, repeats: int) -> Itera
     with TemporaryDirectory() as directory:
         calls = _calls(make_kernel(count, Path(directory)), sets, Path(directory))
         works = {name: _batch(calls[name], len(sets)) for name in calls}
-        wait = torch.cuda.synchronize if device.type == "cuda" else _do_nothing
-        conditions = Conditions(prepare=dict.fromkeys(works, wait))
+        waits = dict.fromkeys(works, torch.cuda.synchronize) if device.type == "cuda" else {}
+        conditions = Conditions(prepare=waits)
         timings = time_on_cpu(works, repeats=repeats, warmup=3, conditions=conditions)
     for name, timing in timings.items():
         us = timing.median_ms * 1e3 / BATCH
@@ -173,10 +173,6 @@ def _batch(calls: Sequence[Callable[[], Any]], count: int) -> Callable[[], None]
             call()
 
     return run
-
-
-def _do_nothing() -> None:
-    pass
 
 
 DIRECT_CALLS = {"triton": _triton_calls, "cpu": _native_calls}

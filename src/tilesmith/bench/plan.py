@@ -14,12 +14,18 @@ from pathlib import Path
 
 import torch
 
-from tilesmith.bench.case import Input, Operator, Suite
+from tilesmith.bench.case import (
+    DEFAULT_SUITE,
+    Input,
+    Operator,
+    PlanError,
+    Suite,
+    is_dotted_name,
+)
 from tilesmith.bench.implementations import Implementation, implementations_of, plugin_name
 from tilesmith.bench.row import Owner
 
 METRICS = ("latency", "speedup", "tflops", "gbps", "accuracy", "compile_time", "tune_time")
-DEFAULT_SUITE = "benchmarks.suites"
 RETRIES = {"retry_failed": "--retry-failed", "retry_disturbed": "--retry-disturbed"}
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -31,10 +37,6 @@ DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
-
-
-class PlanError(ValueError):
-    """Something that was asked for does not exist or cannot be; the text names what does."""
 
 
 @dataclass(frozen=True)
@@ -292,16 +294,6 @@ def _check_impls(suite: Suite, impls: Sequence[str]) -> None:
 def _known(option: str, value: str, values: Sequence[str]) -> None:
     if value not in values:
         raise PlanError(f"{option} {value}: {suggest(value, values)}")
-
-
-def is_dotted_name(text: str) -> bool:
-    """Whether it can be the name of a module, or of something in it.
-
-    Example:
-        >>> is_dotted_name("os.path"), is_dotted_name("../x"), is_dotted_name("")
-        (True, False, False)
-    """
-    return all(part.isidentifier() for part in text.split("."))
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

@@ -9,23 +9,18 @@ between processes lie in a folder of the run; those of killed runs go at the nex
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from operator import methodcaller
 from pathlib import Path
-from secrets import token_hex
 from time import monotonic
 from typing import Any, Protocol
 
 import torch
-from filelock import FileLock, Timeout
 from typing_extensions import Self
 
-from tilesmith.bench.environment import software
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.job_rows import (
     MakeReference,
@@ -35,14 +30,16 @@ from tilesmith.bench.job_rows import (
     blank_row,
     died,
     harness_failed,
+    software,
     unavailable,
 )
 from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
 from tilesmith.bench.row import Cause, Row, Status
-from tilesmith.lab.listeners import SafeListeners
+from tilesmith.lab.folders import temporary_folder
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 from tilesmith.lab.processes.channel import ChildError, ErrorReply
+from tilesmith.lab.reports import SafeListeners
 
 MUST_AGREE = ("suite", "regime", "use_graph", "backend", "tune_budget_s", "use_cache")
 """Options without which rows of two runs cannot stand in one table."""
@@ -56,15 +53,9 @@ class Listener(Protocol):
 
     def started(self, job: Job) -> None:
         """A job begins."""
-        ...
 
     def finished(self, row: Row) -> None:
         """A job has ended, and its row is on disk."""
-        ...
-
-    def done(self, rows: Sequence[Row]) -> None:
-        """All jobs have a row; those of an earlier run are among them."""
-        ...
 
 
 class SafeListener(SafeListeners[Listener]):
@@ -95,9 +86,7 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
                 rows[job.key] = supervisor.run(job)
                 write(rows[job.key])
                 listeners.tell(methodcaller("finished", rows[job.key]))
-    ordered = [rows[job.key] for job in jobs]
-    listeners.tell(methodcaller("done", ordered))
-    return ordered
+    return [rows[job.key] for job in jobs]
 
 
 @contextmanager
@@ -161,40 +150,13 @@ def _check_agreement(journal: Journal, options: Options) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A new folder, removed in the end; what killed runs have left is removed before."""
+    """A new folder for files between processes; PlanError where there can be none."""
     with ExitStack() as stack:
         try:
-            folder = Path(tempfile.gettempdir()) / f"{PREFIX}{token_hex(6)}"
-            stack.enter_context(_held(folder.with_suffix(".lock"), -1))
-            folder.mkdir(mode=0o700)
+            folder = stack.enter_context(temporary_folder(PREFIX))
         except OSError as error:
             raise PlanError(f"no temporary folder: {error}; set TMPDIR to one with room") from None
-        try:
-            _sweep(folder.parent, folder.stat().st_uid)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _held(lock_path: Path, timeout_s: float) -> Iterator[None]:
-    """With the lock, whose file goes too in the end."""
-    with FileLock(lock_path, timeout=timeout_s):
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # some systems keep files that are open
-                lock_path.unlink()
-
-
-def _sweep(parent: Path, owner: int) -> None:
-    """Remove the folders of this user whose lock nobody holds."""
-    for lock_path in parent.glob(f"{PREFIX}*.lock"):
-        with suppress(OSError, Timeout):
-            if lock_path.is_symlink() or lock_path.stat().st_uid != owner:
-                continue
-            with _held(lock_path, 0):
-                shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+        yield folder
 
 
 FUNCTION = "tilesmith.bench.worker:answer"

@@ -21,7 +21,7 @@ from tilesmith.bench.row import (
     is_speedup_disturbed,
 )
 from tilesmith.diagnostics.wording import number_text, percent_text
-from tilesmith.lab.line_file import json_line
+from tilesmith.lab.reports import json_line
 
 DISTURBED = "disturbed"
 """Stands where a noise would stand."""
@@ -167,21 +167,18 @@ def choose_rows(rows: Sequence[Row], options: Options) -> list[Row]:
 
 def _named(rows: Sequence[Row], option: str, names: Sequence[str], field: str) -> list[Row]:
     """Rows that one of the names means; all if there are no names."""
-    is_meant = _is_implementation if field == "implementation" else _has_name
     for name in names:
-        if not any(is_meant(row, field, name) for row in rows):
+        if not any(_is_meant(row, field, name) for row in rows):
             known = list(dict.fromkeys(getattr(row, field) for row in rows))
             raise PlanError(f"{option} {name}: no row of the file; {suggest(name, known)}")
-    return [row for row in rows if not names or any(is_meant(row, field, name) for name in names)]
+    return [row for row in rows if not names or any(_is_meant(row, field, name) for name in names)]
 
 
-def _has_name(row: Row, field: str, pattern: str) -> bool:
-    return fnmatchcase(getattr(row, field), pattern)
-
-
-def _is_implementation(row: Row, _: str, pattern: str) -> bool:
+def _is_meant(row: Row, field: str, pattern: str) -> bool:
     """As in a plan; what kind of implementation it is shows in its name."""
-    name, kinds = row.implementation, ImplementationKind
+    name, kinds = getattr(row, field), ImplementationKind
+    if field != "implementation":
+        return fnmatchcase(name, pattern)
     kind = kinds.HELION if name.startswith(HELION) else kinds.FUNCTION
     if row.owner is Owner.OURS:
         kind = kinds.TUNED if name.endswith("_tuned") else kinds.DEFAULT

@@ -40,6 +40,7 @@ from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import MultiRequest, SearchEnd, Tuner, TuneRequest
 from tilesmith.lab.failures import one_line
+from tilesmith.lab.workload.results import synchronize
 from tilesmith.measure.timer import Work
 from tilesmith.schedule.config import Config
 
@@ -158,12 +159,6 @@ class ReplacementLog(WarningLog):
         super().warn(warning, loc=loc, **details)
 
 
-def observe_kernels(tuner: ObservedTuner) -> None:
-    """Have all kernels of all loaded modules ask this tuner: a function may call any of them."""
-    for kernel in _loaded_kernels():
-        tuner.observe(kernel.definition)
-
-
 def _loaded_kernels() -> Iterator[Kernel]:
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
@@ -234,7 +229,9 @@ class Trial:
         self._begin(Stage.BUILD)
         try:
             function = load_function(implementation, self._setting.operator)
-            observe_kernels(self._tuner)
+            # All of all loaded modules: a function may call any of them.
+            for kernel in _loaded_kernels():
+                self._tuner.observe(kernel.definition)
             arguments = self._setting.arguments
             self._work = lambda: function(*arguments)
             self._call_and_judge(self._work)
@@ -252,7 +249,7 @@ class Trial:
         self._begin(Stage.BASELINE)
         try:
             result = eager(*arguments)
-            self._synchronize()
+            synchronize(self._setting.job.device)
             judgement = self._judged(result)
             self._baseline = lambda: eager(*arguments)
             self._update(baseline_error=_finite(judgement.error))
@@ -269,7 +266,7 @@ class Trial:
             fields = self._time(self._work)
             # What counts its calls, or leaves something behind, may be wrong by now.
             result = self._work()
-            self._synchronize()
+            synchronize(self._setting.job.device)
             if fingerprint(self._setting.arguments) != self._fingerprint:
                 self._reject("it changed its arguments while it was timed")
             self._accept(self._judged(result), "a call after timing: ")
@@ -290,7 +287,7 @@ class Trial:
         self._poison()
         start = perf_counter()
         first = work()
-        self._synchronize()
+        synchronize(self._setting.job.device)
         self._update(compile_s=perf_counter() - start - self._tuner.tune_s)
         if self._setting.job.owner is Owner.OURS:
             self._update(**self._tuner.facts())
@@ -299,7 +296,7 @@ class Trial:
         del first
         self._begin(Stage.CALL)
         second = work()
-        self._synchronize()
+        synchronize(self._setting.job.device)
         self._begin(Stage.JUDGE)
         self._accept(self._judged(kept), "")
         self._accept(self._judged(second), "a second call: ")
@@ -359,12 +356,8 @@ class Trial:
         """Whether a replay writes the results anew."""
         poison_results(graph(), self._setting.arguments)
         result = graph()
-        self._synchronize()
+        synchronize(self._setting.job.device)
         return not self._judged(result).problem
-
-    def _synchronize(self) -> None:
-        if self._setting.device.type != "cpu":
-            torch.cuda.synchronize(self._setting.device)
 
     def _begin(self, stage: Stage) -> None:
         if self._announce is None:

@@ -17,13 +17,19 @@ from typing import Any, cast
 
 import torch
 
-from tilesmith.bench.case import Arguments, Operator
-from tilesmith.bench.environment import environment
-from tilesmith.bench.job_rows import MakeReference, Measure, Progress, Stage, blank_row, unavailable
+from tilesmith.bench.case import Arguments, Operator, load_suite
+from tilesmith.bench.job_rows import (
+    MakeReference,
+    Measure,
+    Progress,
+    Stage,
+    blank_row,
+    environment,
+    unavailable,
+)
 from tilesmith.bench.plan import Job
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
-from tilesmith.bench.suites import load_suite
 from tilesmith.bench.trial import Trial, TrialSetting
 from tilesmith.lab.workload.results import synchronize
 

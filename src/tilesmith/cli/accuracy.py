@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, UsageError, add_command
+from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, UsageError, commands
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
@@ -103,11 +103,6 @@ def is_kernel_right(diagnosis: Diagnosis) -> bool:
     return is_steady and all(s.is_right for s in diagnosis.examination.statistics_of(OURS))
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make ``tilesmith accuracy`` known."""
-    add_command(app, "accuracy", AccuracyFlags, accuracy)
-
-
 def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., Any]]:
     """The functions that ``--against`` names, by their names."""
     found: dict[str, Callable[..., Any]] = {}
@@ -183,3 +178,6 @@ def _draw(axes: Any, drawn: Sequence[ErrorStatistics], number: int, theme: Theme
     shares = [count / total for count in item.histogram.values()]
     color = theme.series[number % len(theme.series)]
     axes.bar(places, shares, width, color=color, label=f"{item.output}, {item.implementation}")
+
+
+add_to = commands(accuracy=accuracy)

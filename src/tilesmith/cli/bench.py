@@ -5,26 +5,29 @@ Standard output has the results alone; what happens meanwhile goes to standard e
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+from typing_extensions import override
 
+from tilesmith.bench.case import load_suite
 from tilesmith.bench.journal import JournalError, read_journal
 from tilesmith.bench.launch import print_launch_costs
 from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError, Shard, make_plan
 from tilesmith.bench.report.html import Results, write_page, write_pictures
-from tilesmith.bench.row import Row, Status
-from tilesmith.bench.run import run_plan
-from tilesmith.bench.suites import load_suite
-from tilesmith.bench.summary import print_summary
+from tilesmith.bench.row import Owner, Row, Status
+from tilesmith.bench.run import Listener, run_plan
+from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.cli.bench_progress import BarListener, make_listener
-from tilesmith.cli.flags import UsageError, add_command
+from tilesmith.cli.flags import UsageError, commands
 from tilesmith.cli.output import SideConsole, is_shown, tell
 from tilesmith.diagnostics.wording import counted
 from tilesmith.lab.pages import PictureError
@@ -213,11 +216,6 @@ def exit_code(rows: Sequence[Row]) -> int:
     return HARNESS_FAILED if any(row.status is Status.HARNESS_FAILED for row in rows) else 0
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make ``tilesmith bench`` known."""
-    add_command(app, "bench", BenchFlags, bench)
-
-
 def _plan(options: Options) -> Sequence[Job]:
     jobs = make_plan(load_suite(options.suite), options)
     if not jobs:
@@ -228,17 +226,17 @@ def _plan(options: Options) -> Sequence[Job]:
 def _run(flags: BenchFlags, options: Options) -> Results:
     jobs = _plan(options)
     options.check_device()
-    console = SideConsole()
+    listener = None
     if not flags.quiet:
         tell(f"{counted(len(jobs), 'row')} to {options.path}")
-    listener = make_listener(jobs, console, is_quiet=flags.quiet)
+        listener = ProgressLines(jobs, SideConsole())
     try:
         rows = run_plan(jobs, options, listener)
     except KeyboardInterrupt:
         tell(f"what has run is in {options.path}; --resume goes on from there")
         raise
     finally:
-        if isinstance(listener, BarListener):
+        if listener is not None:
             listener.stop()
     run = read_journal(options.path).run if options.path is not None else {}
     return Results(rows, run)
@@ -284,11 +282,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-
-def check_modes(flags: DataclassInstance) -> None:
+def check_modes(flags: BenchFlags) -> None:
     """UsageError if something was asked for that would not be looked at."""
     given = [f.name for f in fields(flags) if getattr(flags, f.name) not in (f.default, [])]
     for mode, used in USES.items():
@@ -306,3 +300,53 @@ def flag_of(name: str) -> str:
         ('--num-inputs', '--from')
     """
     return FLAGS.get(name) or f"--{name.replace('_', '-')}"
+
+
+class ProgressLines(Listener):
+    """One line for each row, with its place among all; in a terminal a bar below them."""
+
+    def __init__(self, jobs: Sequence[Job], console: Console) -> None:
+        self._places = {job.key: place for place, job in enumerate(jobs, 1)}
+        self._bar = Progress(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=len(jobs))
+
+    @override
+    def started(self, job: Job) -> None:
+        if not self._bar.live.is_started:
+            self._bar.start()
+            # A process that is made to end in the middle must not leave a terminal without cursor.
+            atexit.register(self._bar.stop)
+        what = f"{job.operator} {job.input_label} {job.implementation.name}"
+        self._bar.update(self._task, completed=self._places[job.key] - 1, description=what)
+
+    @override
+    def finished(self, row: Row) -> None:
+        place, total = self._places[row.key], len(self._places)
+        line = f"[{place:>{len(str(total))}}/{total}] {row_line(row)}"
+        self._bar.console.print(Text(line, style=style_of(row)), soft_wrap=True)
+        self._bar.update(self._task, completed=place)
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        self._bar.stop()
+        atexit.unregister(self._bar.stop)
+
+
+def style_of(row: Row) -> str:
+    """The colour of a row's line."""
+    if row.status is Status.OK:
+        return ""
+    if not row.blame:
+        return "dim"
+    return "bold red" if row.owner is Owner.OURS else "yellow"
+
+
+add_to = commands(bench=bench)

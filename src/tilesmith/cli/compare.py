@@ -27,10 +27,10 @@ from tilesmith.bench.compare import (
 from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.bench.tables import plus_minus
 from tilesmith.cli.bench import load_results
-from tilesmith.cli.flags import add_command
+from tilesmith.cli.flags import commands
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.diagnostics.wording import counted, number_text
-from tilesmith.lab.line_file import json_line
+from tilesmith.lab.reports import json_line
 
 WORSE = 1
 """Exit code with ``--fail-on-slower``."""
@@ -73,11 +73,6 @@ def run_compare(flags: CompareFlags) -> int:
         tell("error: nothing of ours can be compared: the runs share no row that both timed")
         return WORSE
     return WORSE if flags.fail_on_slower and found.regressions else 0
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make ``tilesmith compare`` known."""
-    add_command(app, "compare", CompareFlags, run_compare)
 
 
 def _print_parts(found: Comparison, differences: Differences, *, has_all: bool) -> None:
@@ -188,3 +183,6 @@ def _time_cells(change: Change) -> tuple[str, ...]:
 
 def _moved_text(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f}%"
+
+
+add_to = commands(compare=run_compare)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.flags import BoundFlags, UsageError, add_command
+from tilesmith.cli.flags import BoundFlags, UsageError, commands
 from tilesmith.cli.output import show
 from tilesmith.compiler.pipeline import TRACE, watch_stages
 from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
@@ -50,12 +50,6 @@ def explain(flags: ExplainFlags) -> int:
         raise UsageError(f"--config: {error}") from None
     show("\n".join(stage_lines(bound, config)))
     return 0
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make ``tilesmith facts`` and ``tilesmith explain`` known."""
-    add_command(app, "facts", BoundFlags, facts)
-    add_command(app, "explain", ExplainFlags, explain)
 
 
 def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
@@ -123,3 +117,6 @@ def _waves_text(waves: float) -> str:
 def _ranked_line(ranked: RankedConfig, width: int) -> str:
     time = number_text(ranked.predicted.total_ms).rjust(width)
     return f"  {time} ms  {config_text(ranked.config)} ({ranked.reason})"
+
+
+add_to = commands(facts=facts, explain=explain)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import FrameSummary, extract_tb, format_exception_only, format_list
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -25,7 +25,6 @@ from tilesmith.lab.workload.argument_text import (
 from tilesmith.settings import SettingError
 from tilesmith.targets import parse_target
 
-FlagsT = TypeVar("FlagsT")
 PACKAGE = str(Path(__file__).parents[1])
 KERNEL_ERROR, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 """Exit codes, beside 0."""
@@ -94,10 +93,19 @@ class BoundFlags(KernelFlags):
         return kernel.bind(arguments, target=self.target or None)
 
 
-def add_command(
-    app: typer.Typer, name: str, flags: type[FlagsT], run: Callable[[FlagsT], int]
-) -> None:
-    """A command with these flags; what ``run`` returns is the exit code."""
+def commands(**runs: Callable[[Any], int]) -> Callable[[typer.Typer], None]:
+    """What adds commands to an application, each a function from its flags to the exit code."""
+
+    def add_to(app: typer.Typer) -> None:
+        for name, run in runs.items():
+            app.command(name)(_make_command(run))
+
+    return add_to
+
+
+def _make_command(run: Callable[[Any], int]) -> Callable[..., None]:
+    """The function with the fields of its flags as parameters, as typer wants it."""
+    flags = get_type_hints(run)["flags"]
 
     def command(**values: Any) -> None:
         raise typer.Exit(_run_safely(run, flags(**values)))
@@ -108,10 +116,10 @@ def add_command(
     command.__annotations__ = hints
     command.__doc__ = run.__doc__
     vars(command)["__signature__"] = inspect.Signature(resolved)
-    app.command(name)(command)
+    return command
 
 
-def _run_safely(run: Callable[[FlagsT], int], flags: FlagsT) -> int:
+def _run_safely(run: Callable[[Any], int], flags: Any) -> int:
     """Mistakes of the caller are a message, not a traceback."""
     try:
         return run(flags)

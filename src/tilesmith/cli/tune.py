@@ -13,17 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, UsageError, add_command
+from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, UsageError, commands
 from tilesmith.cli.output import show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.lab.line_file import json_line
+from tilesmith.lab.reports import json_line
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 from tilesmith.tune.options import EFFORT_SECONDS
-from tilesmith.tune.report.tables import result_record
+from tilesmith.tune.report.listeners import result_record
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.search.methods import find_method
 
@@ -87,11 +87,6 @@ def search(
     return history.result
 
 
-def add_to(app: typer.Typer) -> None:
-    """Make ``tilesmith tune`` known."""
-    add_command(app, "tune", TuneFlags, tune)
-
-
 def _why_no_search(bound: BoundKernel, request: TuneRequest) -> str:
     name = bound.definition.name
     if is_interpreted(bound.settings):
@@ -120,3 +115,6 @@ def _written(prefix: Path) -> list[Path]:
     """The files of the report; one for which the disk had no room is empty."""
     found = prefix.parent.glob(f"{escape(prefix.name)}.*")
     return sorted(path for path in found if path.stat().st_size)
+
+
+add_to = commands(tune=tune)

@@ -1,24 +1,163 @@
 """The Config that an earlier search chose for such a call, found without loading a tuner.
 
-A winner counts for what was asked for: the best of a list of Configs, or with some keys fixed, is
-another winner than the best of all.
+The key of a call has everything that may change how long it takes: the kernel, its arguments, its
+settings, the device, and what compiles it. A winner counts for what was asked for: the best of a
+list of Configs, or with some keys fixed, is another winner than the best of all.
 """
 
 from __future__ import annotations
 
+import ast
 import logging
+import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from contextlib import suppress
+from copy import copy
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import tilesmith.exc as errors
-from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable
+import tilesmith.schedule
+from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable, WarningLog
 from tilesmith.diagnostics.location import UNKNOWN
+from tilesmith.ir.function import Function
+from tilesmith.ir.printer import print_function
+from tilesmith.runtime.device import describe_device
 from tilesmith.schedule.config import Config
-from tilesmith.store.conditions import StoredKernel, make_key
+from tilesmith.schedule.facts.fact_set import Facts
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+from tilesmith.store.config_text import SearchLog, stored_text
 from tilesmith.store.key import StoreKey, digest_text, join_keys
-from tilesmith.store.search_log import SearchLog, stored_text
 from tilesmith.store.winners import Winner, Winners
+from tilesmith.targets import Target
+
+CODE_SETTINGS = (
+    "backend",
+    "num_threads",
+    "static_shapes",
+    "index_dtype",
+    "dot_precision",
+    "fast_math",
+    "persistent_reserved_sms",
+    "allow_warp_specialize",
+    "triton_do_not_specialize",
+    "debug_dtype_asserts",
+)
+"""Settings that change generated code or how it is launched."""
+PACKAGES = ("torch", "triton", "llvmlite")
+COMPILING_FOLDERS = ("ir", "analysis", "passes", "schedule", "frontend", "backends", "compiler")
+"""Where a change may change generated code, or what a Config means."""
+
+
+class KernelSource(Protocol):
+    """What a kernel is before any call; jit's KernelDefinition is one."""
+
+    name: str
+    parameters: tuple[str, ...]
+    settings: Settings
+    warnings: WarningLog
+
+    @property
+    def split(self) -> Any:
+        """A SplitKernel; type checkers do not take a cached property for one of its type."""
+        ...
+
+
+class StoredKernel(Protocol):
+    """A kernel for one specialization; jit's BoundKernel is one."""
+
+    @property
+    def definition(self) -> KernelSource:
+        """What all specializations share."""
+        ...
+
+    @property
+    def function(self) -> Function:
+        """The traced function after the standard passes."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the IR with the sizes of the call."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """What it is compiled for."""
+        ...
+
+    @property
+    def config_spec(self) -> ConfigSpec:
+        """The Configs it takes."""
+        ...
+
+
+def make_key(bound: StoredKernel, args: Sequence[Any], regime: str = "cold") -> StoreKey:
+    """The key of a bound kernel with arguments, as of now."""
+    definition, facts = bound.definition, bound.facts
+    plain = copy(definition.split.source.tree)
+    plain.decorator_list = []
+    # Without the comments that say where operations stand in the user's file.
+    program = re.sub(r'  // [^"\n]*$', "", print_function(bound.function), flags=re.MULTILINE)
+    named = zip(definition.parameters, args)
+    return StoreKey(
+        kernel=definition.name,
+        source=digest_text(ast.unparse(plain)),
+        program=digest_text(program),
+        facts=facts.fingerprint(),
+        shapes=facts.shape_class(),
+        arguments=", ".join(f"{name}: {_describe(value)}" for name, value in named),
+        settings=" ".join(f"{name}={getattr(definition.settings, name)}" for name in CODE_SETTINGS),
+        target=str(bound.target),
+        device=describe_device(bound.target),
+        regime=regime,
+        toolchain=toolchain(),
+    )
+
+
+def _describe(value: Any) -> str:
+    """Types and shapes; numbers by their type, since they may differ from call to call."""
+    if hasattr(value, "dtype") and hasattr(value, "stride"):
+        dtype = str(value.dtype).removeprefix("torch.")
+        strides = "" if value.is_contiguous() else f" strides {list(value.stride())}"
+        return f"{dtype}{list(value.shape)}{strides}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_describe(item) for item in cast('Sequence[Any]', value))}]"
+    if value is None or isinstance(value, (bool, str)):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> tuple[tuple[str, str], ...]:
+    """Names and versions. Torch's version names its CUDA or HIP, too: ``2.11.0+cu128``."""
+    installed = installed_versions(("tilesmith", *PACKAGES))
+    own = f"{installed.pop('tilesmith', 'source')}+{_digest_sources()}"
+    return (("tilesmith", own), *installed.items(), ("machine", platform.machine()))
+
+
+def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions by package; those that are not installed are left out."""
+    found: dict[str, str] = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _digest_sources() -> str:
+    root = Path(tilesmith.schedule.__file__).parent.parent
+    files = sorted(file for folder in COMPILING_FOLDERS for file in (root / folder).rglob("*.py"))
+    digest = sha256()
+    for file in files:
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 def winner_key(

@@ -13,13 +13,12 @@ from typing import Any
 
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.schedule.config import Config
-from tilesmith.store.conditions import make_key
 from tilesmith.store.journal import Journal
 from tilesmith.store.key import StoreKey, digest_text, join_keys
-from tilesmith.store.lookup import find_winner, winner_key
+from tilesmith.store.lookup import find_winner, make_key, winner_key
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.winners import Winner, Winners
-from tilesmith.tune.case import Case
+from tilesmith.tune.context import Case
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import TuneResult
 

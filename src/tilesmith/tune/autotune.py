@@ -26,17 +26,16 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
-from tilesmith.tune.candidates import make_seeds
-from tilesmith.tune.case import Case
-from tilesmith.tune.limits import Deadline
+from tilesmith.tune.context import Case, Deadline
 from tilesmith.tune.listener import EndListener, Listener, SafeListener
 from tilesmith.tune.options import TuneOptions, options_from_settings, wants_search
 from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.search.methods import find_method
-from tilesmith.tune.search_run import SearchPlan, run_search
-from tilesmith.tune.workers import AGGREGATIONS, Workers
+from tilesmith.tune.search_run import SearchRun
+from tilesmith.tune.workers import AGGREGATIONS
+from tilesmith.tune.workspace import Workspace
 
 LOG = logging.getLogger("tilesmith.autotune")
 RELATIVE_TO = (None, "default", "baseline")
@@ -134,13 +133,10 @@ class Autotuner:
             LOG.warning("%s", note)
         deadline = Deadline(options.budget_s)
         with ExitStack() as stack:
-            workers = Workers(cases, options, deadline, stack)
+            workspace = Workspace(cases, options, multi or SINGLE, deadline, stack)
             archive = Archive(cases, options, multi)
-            similar = archive.similar_configs()
-            seeds = make_seeds(bound.config_spec, options.seed_configs, similar)
             listener = SafeListener([*choose_listeners(options), *self._watchers])
-            plan = SearchPlan(cases, options, seeds, archive, listener, multi or SINGLE)
-            result = run_search(plan, deadline, workers)
+            result = SearchRun(cases, options, archive, listener, workspace).run()
         return settle(bound, result)
 
     def _find_stored(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from tilesmith.lab.listeners import SafeListeners
+from tilesmith.lab.reports import SafeListeners
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
@@ -166,46 +166,38 @@ def _argument_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """One outcome, and when it came."""
+    """One outcome, and its place among all."""
 
     outcome: Outcome
     number: int
     """Counts from 1."""
-    generation: int
-    elapsed_s: float
 
 
 @dataclass
-class History:
+class History(Listener):
     """A listener that remembers."""
 
     start: SearchStart | None = None
     trials: list[Trial] = field(default_factory=list[Trial])
-    generations: list[Generation] = field(default_factory=list[Generation])
     final: Final | None = None
     result: TuneResult | None = None
 
+    @override
     def on_start(self, start: SearchStart) -> None:
-        """Remember what is searched; whatever came before belongs to another search."""
-        self.start = start
-        self.trials, self.generations = [], []
+        # Whatever came before belongs to another search.
+        self.start, self.trials = start, []
         self.final = self.result = None
 
+    @override
     def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
-        """Remember a trial."""
-        number = len(self.trials) + 1
-        self.trials.append(Trial(outcome, number, progress.generation, progress.elapsed_s))
+        self.trials.append(Trial(outcome, len(self.trials) + 1))
 
-    def on_generation(self, generation: Generation) -> None:
-        """Remember a generation."""
-        self.generations.append(generation)
-
+    @override
     def on_finals(self, final: Final) -> None:
-        """Remember the finals."""
         self.final = final
 
+    @override
     def on_end(self, result: TuneResult) -> None:
-        """Remember the result."""
         self.result = result
 
     @property

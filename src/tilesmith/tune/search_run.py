@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, cast
 
 from tilesmith.exc import InvalidConfig
-from tilesmith.jit.tuner import MultiRequest
 from tilesmith.lab.workload.capture import CaptureError
+from tilesmith.lab.workload.results import copy_arguments
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.archive import Archive
-from tilesmith.tune.case import Case, make_user_check
-from tilesmith.tune.context import RunnerLostError, TuneContext
+from tilesmith.tune.context import Case, RunnerLostError, TuneContext
 from tilesmith.tune.jobs import PrepareReply
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.listener import (
     Listener,
     SearchStart,
@@ -29,14 +28,16 @@ from tilesmith.tune.listener import (
 from tilesmith.tune.options import TuneOptions, as_configs
 from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
 from tilesmith.tune.runner.build import publish_program
+from tilesmith.tune.search.candidate_pool import Search, SearchSpace
 from tilesmith.tune.search.classic_searches import FiniteSearch
-from tilesmith.tune.search.interface import Search, SearchSpace
 from tilesmith.tune.search.methods import make_method
-from tilesmith.tune.tuner import Tuner
-from tilesmith.tune.workers import Workers
+from tilesmith.tune.tally import Tally
+from tilesmith.tune.tuner import DEFAULT_ORIGIN, Tuner
 from tilesmith.tune.workspace import Workspace
 
 LOG = logging.getLogger("tilesmith.autotune")
+NUM_RANKED = 16
+"""Configs of the device model that a search starts from."""
 TRUSTED_ORIGINS = ("user", "given", "default")
 
 
@@ -63,98 +64,125 @@ def _num_special(indexing: Any) -> int:
     return sum(kind != "pointer" for kind in kinds)
 
 
-@dataclass(frozen=True)
-class SearchPlan:
-    """What to search, and who is told."""
-
-    cases: Sequence[Case]
-    options: TuneOptions
-    seeds: tuple[Candidate, ...]
-    records: Archive
-    listener: Listener
-    goal: MultiRequest
-
-    @property
-    def spec(self) -> ConfigSpec:
-        """The specification all candidates follow."""
-        return self.cases[0].bound.config_spec
-
-    @property
-    def meaning(self) -> str:
-        """What a time stands for, where it is not simply one."""
-        relative_to = self.goal.relative_to
-        if len(self.cases) == 1 and relative_to is None:
-            return ""
-        kind = "the largest" if self.goal.aggregation == "max" else "the geometric mean"
-        ratio = f", over the {relative_to}'s: 1 ms is as fast" if relative_to else ""
-        return f"{kind} of {len(self.cases)} sets of arguments{ratio}"
+def make_seeds(
+    spec: ConfigSpec, given: Sequence[Config], known: Iterable[Config]
+) -> tuple[Candidate, ...]:
+    """Ranked, best first, none twice; what does not fit the kernel is left out and logged."""
+    ordered = [
+        *((config, "user") for config in given),
+        (spec.default_config(), DEFAULT_ORIGIN),
+        *((config, "journal") for config in known),
+        *((ranked.config, "model") for ranked in spec.ranked_configs(NUM_RANKED)),
+    ]
+    seeds: dict[Config, Candidate] = {}
+    for config, origin in ordered:
+        try:
+            normal = spec.normalize(config)
+        except InvalidConfig as error:
+            level = logging.WARNING if origin == "user" else logging.DEBUG
+            LOG.log(level, "a seed config (%s) is left out: %s", origin, str(error).splitlines()[0])
+            continue
+        if normal not in seeds:
+            seeds[normal] = Candidate(normal, origin, spec.predict(normal).total_ms)
+    return tuple(seeds.values())
 
 
-def run_search(plan: SearchPlan, deadline: Deadline, workers: Workers) -> TuneResult:
-    """Search; the result says what was found, or why nothing could be."""
-    search = _make_search(plan)
-    try:
-        workspace = Workspace(plan.cases, plan.options, deadline, plan.goal, workers)
-        result = _Run(plan, search, workspace, deadline).run()
-    except (CaptureError, RunnerLostError) as error:
-        result = TuneResult(
-            plan.spec.default_config(),
-            StopReason.NO_RUNNER,
-            seconds=deadline.elapsed_s,
-            budget_s=plan.options.budget_s,
-            problem=str(error),
-        )
-    plan.listener.on_end(result)
-    return result
-
-
-class _Run:
-    """A search in its workspace."""
+class SearchRun:
+    """One search of a kernel in its workspace; ``listener`` is told what happens."""
 
     def __init__(
-        self, plan: SearchPlan, search: Search, workspace: Workspace, deadline: Deadline
+        self,
+        cases: Sequence[Case],
+        options: TuneOptions,
+        archive: Archive,
+        listener: Listener,
+        workspace: Workspace,
     ) -> None:
-        self._plan = plan
-        self._workspace = workspace
-        self._deadline = deadline
+        self._cases, self._options = cases, options
+        self._archive, self._listener = archive, listener
+        self._workspace, self._deadline = workspace, workspace.deadline
+        self._spec = spec = cases[0].bound.config_spec
+        self._seeds = make_seeds(spec, options.seed_configs, archive.similar_configs())
+        self._search = self._make_search()
         self._judge = PrepareReply("")
-        self._search = search
+
+    def run(self) -> TuneResult:
+        """Search; the result says what was found, or why nothing could be."""
+        try:
+            self._workspace.capture()
+            result = self._run()
+        except (CaptureError, RunnerLostError) as error:
+            result = TuneResult(
+                self._spec.default_config(),
+                StopReason.NO_RUNNER,
+                seconds=self._deadline.elapsed_s,
+                budget_s=self._options.budget_s,
+                problem=str(error),
+            )
+        self._listener.on_end(result)
+        return result
+
+    def _run(self) -> TuneResult:
+        workspace, options = self._workspace, self._options
         context = TuneContext(
             emit=workspace.emit,
             builder=workspace.builder,
             runner=workspace.runner,
-            records=plan.records,
+            records=self._archive,
             prepare=self._prepare,
             keep=self._keep,
-            find_obstacle=make_obstacle_finder(plan.spec),
-            complexity=lambda config: complexity(config, plan.spec),
+            find_obstacle=make_obstacle_finder(self._spec),
+            complexity=lambda config: complexity(config, self._spec),
             overlaps=workspace.overlaps,
-            find_fault=make_user_check(plan.cases, plan.options),
+            find_fault=make_user_check(self._cases, options),
             timeline=workspace.timeline,
-            find_dependence=self._find_dependence if plan.options.is_deterministic else None,
+            find_dependence=self._find_dependence if options.is_deterministic else None,
         )
-        self._tuner = Tuner(self._search, context, plan.options, deadline, plan.listener)
-        self._tuner.roofline_ms = plan.spec.model.roofline_ms() if len(plan.cases) == 1 else None
-
-    def run(self) -> TuneResult:
-        """Search until something says stop."""
-        result = self._tuner.run(self._finish)
-        emitted = self._tuner.find_emitted(result.config) if result.is_measured else None
+        tuner = Tuner(self._search, context, options, self._deadline, self._listener)
+        tuner.roofline_ms = self._roofline_ms
+        result = tuner.run(partial(self._finish, tuner.tally))
+        emitted = tuner.find_emitted(result.config) if result.is_measured else None
         try:
             # The caller's process finds what was built for the winner, and need not build it again.
             for program in emitted.programs if emitted else ():
-                publish_program(program, self._plan.options.cache_dir)
+                publish_program(program, options.cache_dir)
         except Exception as error:  # it will be built again, that is all
             LOG.debug("the winner's code is not published: %s", error)
         return result
 
+    @property
+    def _roofline_ms(self) -> float | None:
+        return self._spec.model.roofline_ms() if len(self._cases) == 1 else None
+
+    @property
+    def _meaning(self) -> str:
+        """What a time stands for, where it is not simply one."""
+        goal = self._workspace.goal
+        if len(self._cases) == 1 and goal.relative_to is None:
+            return ""
+        kind = "the largest" if goal.aggregation == "max" else "the geometric mean"
+        ratio = f", over the {goal.relative_to}'s: 1 ms is as fast" if goal.relative_to else ""
+        return f"{kind} of {len(self._cases)} sets of arguments{ratio}"
+
+    def _make_search(self) -> Search:
+        options, spec = self._options, self._spec
+        overrides = tuple(options.overrides.items())
+        space = SearchSpace(spec, self._seeds, overrides, lambda c: spec.predict(c).total_ms)
+        is_listed = bool(options.configs)
+        name = "FiniteSearch" if is_listed else options.method
+        keywords = {"configs": options.configs} if is_listed else options.method_options
+        search = make_method(name, keywords)(space, options.seed)
+        for config, error in _rejected(search):
+            LOG.warning("%s is left out: %s", config, str(error).splitlines()[0])
+        return search
+
     def _prepare(self) -> SearchStart:
         self._judge = self._workspace.prepare()
-        if self._plan.options.accuracy_check_fn is not None:
+        if self._options.accuracy_check_fn is not None:
             self._judge = PrepareReply("the accuracy check function")
-        plan, bound = self._plan, self._plan.cases[0].bound
+        options, bound = self._options, self._cases[0].bound
         rejected = [config for config, _ in _rejected(self._search)]
-        listed = [config for config in plan.options.configs if config not in rejected]
+        listed = [config for config in options.configs if config not in rejected]
         given = tuple(Candidate(config, "given") for config in listed)
         parameters = bound.definition.parameters
         return SearchStart(
@@ -162,24 +190,24 @@ class _Run:
             target=str(bound.target),
             device=str(bound.device),
             method=self._search.name,
-            seed=plan.options.seed,
-            budget_s=plan.options.budget_s,
+            seed=options.seed,
+            budget_s=options.budget_s,
             judge=self._judge.judge,
             judge_reason=self._judge.reason,
-            seeds=given or plan.seeds,
-            roofline_ms=self._tuner.roofline_ms,
-            num_known=plan.records.num_known,
-            space_size=len(given) or space_size(plan.spec),
-            arguments="; ".join(arguments_text(parameters, case.args) for case in plan.cases),
-            meaning=plan.meaning,
+            seeds=given or self._seeds,
+            roofline_ms=self._roofline_ms,
+            num_known=self._archive.num_known,
+            space_size=len(given) or space_size(self._spec),
+            arguments="; ".join(arguments_text(parameters, case.args) for case in self._cases),
+            meaning=self._meaning,
         )
 
     def _find_dependence(self, candidate: Candidate) -> str:
-        found = (case.bound.order_dependence(candidate.config) for case in self._plan.cases)
+        found = (case.bound.order_dependence(candidate.config) for case in self._cases)
         return next(filter(None, found), "")
 
     def _keep(self, config: Config) -> Config | None:
-        keep = self._plan.options.config_filter
+        keep = self._options.config_filter
         kept = True if keep is None else keep(config)
         if kept is None or isinstance(kept, bool):
             return config if kept else None
@@ -192,24 +220,25 @@ class _Run:
                 f"autotune_config_filter returned {type(kept).__name__}; expected the Config to "
                 "try (or True), or None (or False) to leave it out"
             ) from None
-        return self._plan.spec.normalize(other)
+        return self._spec.normalize(other)
 
-    def _finish(self, stop: StopReason, final: Final | None, problem: str) -> TuneResult:
-        plan, tally = self._plan, self._tuner.tally
-        default = plan.spec.normalize(plan.spec.default_config())
+    def _finish(
+        self, tally: Tally, stop: StopReason, final: Final | None, problem: str
+    ) -> TuneResult:
+        default = self._spec.normalize(self._spec.default_config())
         tried = tally.find(default)
         alone_ms = tried.time_ms if tried and tried.verdict.is_timed else None
         result = TuneResult(
-            plan.spec.default_config(),
+            self._spec.default_config(),
             stop,
             num_tried=len(tally.outcomes),
             num_recalled=sum(outcome.is_recalled for outcome in tally.outcomes),
             counts=tally.counts,
             seconds=self._deadline.elapsed_s,
-            budget_s=plan.options.budget_s,
+            budget_s=self._options.budget_s,
             judge=self._judge.judge,
             default_ms=time_in_finals(default, final) or alone_ms,
-            roofline_ms=self._tuner.roofline_ms,
+            roofline_ms=self._roofline_ms,
             problem=problem,
             failures=tuple(tally.failures),
             timeline=self._workspace.timeline,
@@ -234,26 +263,37 @@ class _Run:
         return replace(result, problem=problem or cause)
 
 
-def _make_search(plan: SearchPlan) -> Search:
-    options = plan.options
-    space = SearchSpace(
-        plan.spec,
-        plan.seeds,
-        tuple(options.overrides.items()),
-        lambda config: plan.spec.predict(config).total_ms,
-    )
-    is_listed = bool(options.configs)
-    name = "FiniteSearch" if is_listed else options.method
-    keywords = {"configs": options.configs} if is_listed else options.method_options
-    search = make_method(name, keywords)(space, options.seed)
-    for config, error in _rejected(search):
-        LOG.warning("%s is left out: %s", config, str(error).splitlines()[0])
-    return search
-
-
 def _rejected(search: Search) -> Sequence[tuple[Config, InvalidConfig]]:
     """What someone listed and the kernel does not take."""
     return search.rejected if isinstance(search, FiniteSearch) else ()
+
+
+def make_user_check(
+    cases: Sequence[Case], options: TuneOptions
+) -> Callable[[Candidate], str] | None:
+    """What finds faults by ``check(actual, expected)``; None if the user has no such function.
+
+    It runs in the user's own process, and only on candidates that a runner has run.
+    """
+    check = options.accuracy_check_fn
+    if check is None:
+        return None
+    functions = [options.baseline_fn or case.bound.run_ref for case in cases]
+    expected = [right(*copy_arguments(case.args)) for right, case in zip(functions, cases)]
+
+    def find_fault(candidate: Candidate) -> str:
+        for case, right in zip(cases, expected):
+            actual = case.bound.compile_config(candidate.config)(*copy_arguments(case.args))
+            # A check says no by raising or by returning False.
+            try:
+                answer = check(actual, right)
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+            if answer is False:
+                return "the accuracy check says no"
+        return ""
+
+    return find_fault
 
 
 def make_obstacle_finder(spec: ConfigSpec) -> Callable[[Candidate], str]:

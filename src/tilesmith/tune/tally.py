@@ -9,9 +9,9 @@ from math import inf
 from tilesmith.measure.statistics import median
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Outcome, Verdict
-from tilesmith.tune.limits import Deadline
+from tilesmith.tune.context import Deadline
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
-from tilesmith.tune.search.interface import Search
+from tilesmith.tune.search.candidate_pool import Search
 
 
 class Tally:

@@ -1,19 +1,26 @@
 """One trial: a built candidate is checked, then timed next to the best until its place is known.
 
 A candidate is dropped when its samples show that it is slower than the best.
+
+In the finals the best few are measured side by side, the fastest twice in every round. How far its
+two series are apart is the noise floor: finalists within it are tied, and of those the simplest
+wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate
 from math import inf
+from typing import Any
 
-from tilesmith.measure.statistics import chance_of_ranks, median, summarize
+from tilesmith.measure.statistics import chance_of_ranks, median, ratio_interval, summarize
+from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Outcome, Verdict
 from tilesmith.tune.context import (
+    Deadline,
     EmittedCandidate,
     NoTimeError,
     Samples,
@@ -21,11 +28,20 @@ from tilesmith.tune.context import (
     TuneContext,
 )
 from tilesmith.tune.jobs import BuildReply, CheckReply
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.result import Final, Standing
 
 MIN_SAMPLES = 8
 """Even of slow candidates that many are taken before time is looked at."""
+NEAR = 1.15
+"""Candidates slower than this multiple of the best are no finalists."""
+NEAR_ENOUGH_TO_COMPARE = 2.0
+"""But the default is one up to this: people want to know what the search has gained."""
+QUICK_MS = 20.0
+"""And in any case if it takes no longer: its first time may be that of a busy machine."""
+ROUNDS_PER_CHUNK = 10
+"""Between two looks at the clock."""
+MAX_ROUNDS = 400
 
 
 class Decision(Enum):
@@ -227,3 +243,82 @@ def _outcome(
     if reply is not None and reply.resources != UNKNOWN_RESOURCES:
         resources = reply.resources
     return Outcome(emitted.candidate, verdict, reason, build_s=built.seconds, resources=resources)
+
+
+def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
+    """The fastest few and the default, best first; dropped ones only if they nearly made it."""
+    measured = (o for o in outcomes if o.verdict.is_timed and not o.is_recalled)
+    timed = sorted(measured, key=lambda outcome: outcome.time_ms)
+    if not timed:
+        return []
+    near = [o for o in timed if o.time_ms <= NEAR * timed[0].time_ms]
+    chosen = sorted(near, key=lambda o: o.verdict is not Verdict.OK)[:count]
+    defaults = (o for o in timed if o.candidate.origin == "default" and _is_near(o, timed[0]))
+    chosen += [o for o in defaults if o not in chosen]
+    return sorted(chosen, key=lambda outcome: outcome.time_ms)
+
+
+def _is_near(default: Outcome, best: Outcome) -> bool:
+    """Whether to compare them side by side: on a busy machine the best may only be lucky."""
+    is_apart = default.low_ms > best.high_ms
+    longest = max(QUICK_MS, NEAR_ENOUGH_TO_COMPARE * best.time_ms)
+    return not is_apart or default.time_ms <= longest
+
+
+def judge_finals(
+    configs: Sequence[Config],
+    samples_ms: Sequence[Sequence[float]],
+    complexity: Callable[[Config], Any],
+) -> Final:
+    """The result of the finals, from one series per finalist, then that of the first's duplicate.
+
+    Ties are decided by ``complexity``, smaller first.
+    """
+    *series, control = samples_ms
+    noise = noise_floor(series[0], control)
+    summaries = zip(configs, map(summarize, series))
+    found = (Standing(config, s.median, s.low, s.high) for config, s in summaries)
+    standings = sorted(found, key=lambda s: s.median_ms)
+    limit = standings[0].median_ms * (1.0 + noise)
+    standings = [replace(s, is_tied=s.median_ms <= limit) for s in standings]
+    tied = [s for s in standings if s.is_tied]
+    winner = min(tied, key=lambda s: (complexity(s.config), s.median_ms))
+    return Final(winner, tuple(standings), noise)
+
+
+def noise_floor(series: Sequence[float], control: Sequence[float]) -> float:
+    """How far two series of one program differ, as a share: the difference, or its uncertainty."""
+    interval = ratio_interval(series, control)
+    half_width = (interval.high - interval.low) / 2.0
+    return max(abs(interval.estimate - 1.0), half_width)
+
+
+def final_of(outcome: Outcome) -> Final:
+    """A final with one participant that needs no race."""
+    standing = Standing(outcome.config, outcome.median_ms, outcome.low_ms, outcome.high_ms, True)
+    return Final(standing, (standing,), 0.0)
+
+
+def hold_finals(
+    finalists: Sequence[EmittedCandidate],
+    trials: Trials,
+    deadline: Deadline,
+    complexity: Callable[[Config], Any],
+) -> Final | None:
+    """The result of one race, over when time is; None if there are not two to compare, or no time.
+
+    Rounds come in chunks, as many as time allows; flushing caches may cost more than running.
+    """
+    known = [finalist for finalist in finalists if trials.restore(finalist)]
+    if len(known) < 2 or deadline.is_past:
+        return None
+    keys = [finalist.key for finalist in known]
+    keys.append(keys[0])
+    series: list[list[float]] = [[] for _ in keys]
+    chunk_s = 0.0
+    while len(series[0]) < MAX_ROUNDS and deadline.cap(inf) >= 2.0 * chunk_s:
+        start = deadline.elapsed_s
+        for position, more in enumerate(trials.time(keys, ROUNDS_PER_CHUNK)):
+            series[position] += more
+        chunk_s = deadline.elapsed_s - start
+    return judge_finals([e.candidate.config for e in known], series, complexity)

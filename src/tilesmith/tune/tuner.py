@@ -3,124 +3,46 @@
 Whatever ends it (budget, roofline, Ctrl-C, an exception), the best so far is committed first.
 Building overlaps with timing unless both would compete for the same processor.
 
-Then come the finals: the best few are measured side by side, the fastest twice in every round. How
-far its two series are apart is the noise floor: finalists within it are tied, and of those the
-simplest wins.
+The default goes before all others. Without it nobody could tell whether a search has gained
+anything: whichever candidate is measured last before the budget ends would win against nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
-from typing import Any
 
-from tilesmith.measure.statistics import ratio_interval, summarize
 from tilesmith.schedule.config import Config
-from tilesmith.store.outcome import Outcome, Verdict
-from tilesmith.tune.candidates import CandidateFilter, ReadyQueue
-from tilesmith.tune.context import EmittedCandidate, RunnerLostError, TrialFailedError, TuneContext
-from tilesmith.tune.limits import Deadline, Interrupts
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
+from tilesmith.tune.context import (
+    Deadline,
+    EmittedCandidate,
+    Interrupts,
+    RunnerLostError,
+    TrialFailedError,
+    TuneContext,
+)
+from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.listener import Listener
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.result import Final, Standing, StopReason, Timeline, TuneResult
-from tilesmith.tune.search.interface import Search
+from tilesmith.tune.result import Final, StopReason, Timeline, TuneResult
+from tilesmith.tune.search.candidate_pool import Search
 from tilesmith.tune.tally import ProgressReporter, Tally
-from tilesmith.tune.trials import Trials
-
-NEAR = 1.15
-"""Candidates slower than this multiple of the best are no finalists."""
-NEAR_ENOUGH_TO_COMPARE = 2.0
-"""But the default is one up to this: people want to know what the search has gained."""
-QUICK_MS = 20.0
-"""And in any case if it takes no longer: its first time may be that of a busy machine."""
-ROUNDS_PER_CHUNK = 10
-"""Between two looks at the clock."""
-MAX_ROUNDS = 400
-
-
-def choose_finalists(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """The fastest few and the default, best first; dropped ones only if they nearly made it."""
-    measured = (o for o in outcomes if o.verdict.is_timed and not o.is_recalled)
-    timed = sorted(measured, key=lambda outcome: outcome.time_ms)
-    if not timed:
-        return []
-    near = [o for o in timed if o.time_ms <= NEAR * timed[0].time_ms]
-    chosen = sorted(near, key=lambda o: o.verdict is not Verdict.OK)[:count]
-    defaults = (o for o in timed if o.candidate.origin == "default" and _is_near(o, timed[0]))
-    chosen += [o for o in defaults if o not in chosen]
-    return sorted(chosen, key=lambda outcome: outcome.time_ms)
-
-
-def _is_near(default: Outcome, best: Outcome) -> bool:
-    """Whether to compare them side by side: on a busy machine the best may only be lucky."""
-    is_apart = default.low_ms > best.high_ms
-    longest = max(QUICK_MS, NEAR_ENOUGH_TO_COMPARE * best.time_ms)
-    return not is_apart or default.time_ms <= longest
-
-
-def judge_finals(
-    configs: Sequence[Config],
-    samples_ms: Sequence[Sequence[float]],
-    complexity: Callable[[Config], Any],
-) -> Final:
-    """The result of the finals, from one series per finalist, then that of the first's duplicate.
-
-    Ties are decided by ``complexity``, smaller first.
-    """
-    *series, control = samples_ms
-    noise = noise_floor(series[0], control)
-    summaries = zip(configs, map(summarize, series))
-    found = (Standing(config, s.median, s.low, s.high) for config, s in summaries)
-    standings = sorted(found, key=lambda s: s.median_ms)
-    limit = standings[0].median_ms * (1.0 + noise)
-    standings = [replace(s, is_tied=s.median_ms <= limit) for s in standings]
-    tied = [s for s in standings if s.is_tied]
-    winner = min(tied, key=lambda s: (complexity(s.config), s.median_ms))
-    return Final(winner, tuple(standings), noise)
-
-
-def noise_floor(series: Sequence[float], control: Sequence[float]) -> float:
-    """How far two series of one program differ, as a share: the difference, or its uncertainty."""
-    interval = ratio_interval(series, control)
-    half_width = (interval.high - interval.low) / 2.0
-    return max(abs(interval.estimate - 1.0), half_width)
-
-
-def final_of(outcome: Outcome) -> Final:
-    """A final with one participant that needs no race."""
-    standing = Standing(outcome.config, outcome.median_ms, outcome.low_ms, outcome.high_ms, True)
-    return Final(standing, (standing,), 0.0)
-
-
-def hold_finals(
-    finalists: Sequence[EmittedCandidate],
-    trials: Trials,
-    deadline: Deadline,
-    complexity: Callable[[Config], Any],
-) -> Final | None:
-    """The result of one race, over when time is; None if there are not two to compare, or no time.
-
-    Rounds come in chunks, as many as time allows; flushing caches may cost more than running.
-    """
-    known = [finalist for finalist in finalists if trials.restore(finalist)]
-    if len(known) < 2 or deadline.is_past:
-        return None
-    keys = [finalist.key for finalist in known]
-    keys.append(keys[0])
-    series: list[list[float]] = [[] for _ in keys]
-    chunk_s = 0.0
-    while len(series[0]) < MAX_ROUNDS and deadline.cap(inf) >= 2.0 * chunk_s:
-        start = deadline.elapsed_s
-        for position, more in enumerate(trials.time(keys, ROUNDS_PER_CHUNK)):
-            series[position] += more
-        chunk_s = deadline.elapsed_s - start
-    return judge_finals([e.candidate.config for e in known], series, complexity)
-
+from tilesmith.tune.trials import Trials, choose_finalists, final_of, hold_finals
 
 LOG = logging.getLogger("tilesmith.autotune")
+DEFAULT_ORIGIN = "default"
+RECALL_RATIO = 1.1
+"""A candidate known to be slower than this multiple of the best is not measured again."""
+OLD_RECALL_RATIO = 1.5
+"""The same while the best is itself only known from before."""
+Built = tuple[EmittedCandidate, BuildReply]
+HOLD_SHARE = 0.5
+"""Of the budget: so long others wait for a default that takes long to build."""
 QUEUE_PER_JOB = 2
 """Candidates submitted per builder process, so that none waits for the search loop."""
 POLL_S = 0.1
@@ -130,6 +52,96 @@ MAX_FINALS_S = 5.0
 """The finals get this share of the budget, and no more than these seconds."""
 HASTY_FINALS_S = 1.0
 """For a user who has pressed Ctrl-C."""
+
+
+class CandidateFilter:
+    """Decides what becomes of candidates before they are built."""
+
+    def __init__(self, context: TuneContext, tally: Tally) -> None:
+        self._context, self._tally = context, tally
+        self.emitted: dict[Config, EmittedCandidate] = {}
+        """All that were emitted: finalists are checked anew."""
+
+    def admit(self, candidate: Candidate) -> list[Outcome]:
+        """Outcomes that are known now; an empty list: it was submitted."""
+        kept = self._context.keep(candidate.config)
+        if kept == candidate.config:
+            return self._admit_kept(candidate)
+        filtered = Outcome(candidate, Verdict.FILTERED, "by the filter for configs")
+        if kept is None or kept in self.emitted or self._tally.find(kept) is not None:
+            return [filtered]
+        return [filtered, *self._admit_kept(replace(candidate, config=kept))]
+
+    def _admit_kept(self, candidate: Candidate) -> list[Outcome]:
+        outcome = self._known_outcome(candidate) or self._submit(candidate)
+        return [] if outcome is None else [outcome]
+
+    def _known_outcome(self, candidate: Candidate) -> Outcome | None:
+        dependence = self._context.find_dependence and self._context.find_dependence(candidate)
+        if dependence:
+            return Outcome(candidate, Verdict.ORDER_DEPENDENT, dependence)
+        obstacle = self._context.find_obstacle(candidate)
+        if obstacle:
+            return Outcome(candidate, Verdict.INFEASIBLE, obstacle)
+        known = self._context.records.recall(candidate.config)
+        if known is None or not known.verdict.is_timed:
+            return known
+        # Times of another day, or of another load, differ a little: the promising are measured
+        # again. So is the default: what the search gains is told against it.
+        best = self._tally.best
+        if best is None or best.is_recalled:
+            limit_ms = OLD_RECALL_RATIO * self._context.records.best_ms
+        else:
+            limit_ms = RECALL_RATIO * best.time_ms
+        is_default = candidate.origin == DEFAULT_ORIGIN
+        return None if is_default or known.time_ms <= limit_ms else known
+
+    def _submit(self, candidate: Candidate) -> Outcome | None:
+        try:
+            emitted = self._context.emit(candidate)
+        except Exception as error:  # whatever emitting raises is this candidate's own failure
+            return Outcome(candidate, Verdict.BUILD_ERROR, f"{type(error).__name__}: {error}")
+        self.emitted[candidate.config] = emitted
+        self._context.builder.submit(emitted)
+        return None
+
+
+class ReadyQueue:
+    """Candidates that are built and not yet run."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._items: deque[Built] = deque()
+        self.default: Config | None = None
+        """The default, if it was submitted."""
+        self._is_building_default = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def note_submitted(self, candidate: Candidate) -> None:
+        """A candidate is being built."""
+        if candidate.origin == DEFAULT_ORIGIN:
+            self.default, self._is_building_default = candidate.config, True
+
+    def extend(self, built: Iterable[Built]) -> None:
+        """Take over what is built."""
+        for item in built:
+            if item[0].candidate.config == self.default:
+                self._is_building_default = False
+                self._items.appendleft(item)
+            else:
+                self._items.append(item)
+
+    def pop(self) -> Built:
+        """The candidate whose turn it is, which leaves the queue."""
+        return self._items.popleft()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether those that are here wait for the default."""
+        end_s = HOLD_SHARE * self._deadline.budget_s
+        return self._is_building_default and self._deadline.elapsed_s < end_s
 
 
 class Tuner:

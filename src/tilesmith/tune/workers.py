@@ -6,7 +6,7 @@ A candidate is one build job for each of its programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from statistics import geometric_mean
 from typing import Any
@@ -25,26 +25,15 @@ from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict
-from tilesmith.tune.case import Case
+from tilesmith.tune import jobs
 from tilesmith.tune.context import (
+    Deadline,
     EmittedCandidate,
     NoTimeError,
     RunnerLostError,
     Samples,
     TrialFailedError,
 )
-from tilesmith.tune.jobs import (
-    BuildReply,
-    CheckJob,
-    CheckReply,
-    ForgetJob,
-    PrepareJob,
-    PrepareReply,
-    ReleaseJob,
-    TimeJob,
-    TimeReply,
-)
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
 
 BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
@@ -92,22 +81,22 @@ class RunnerClient:
         """When the process came up, by ``time.monotonic``."""
         return self._client.ready_at
 
-    def announce(self, job: PrepareJob) -> None:
+    def announce(self, job: jobs.PrepareJob) -> None:
         """Send the workload ahead: the process prepares it while nobody waits yet."""
         self._client.send_ahead(job)
 
-    def prepare(self, job: PrepareJob, timeout_s: float) -> PrepareReply:
+    def prepare(self, job: jobs.PrepareJob, timeout_s: float) -> jobs.PrepareReply:
         """Have the process load a workload and work out the reference."""
         reply = self._ask(lambda: self._client.prepare(job, timeout_s))
         if isinstance(reply, ErrorReply):
             raise RunnerLostError(f"the workload cannot be prepared: {reply.reason}")
         return reply
 
-    def check(self, job: CheckJob, timeout_s: float) -> CheckReply:
+    def check(self, job: jobs.CheckJob, timeout_s: float) -> jobs.CheckReply:
         """Run a program once and judge it."""
         reply = self._ask(lambda: self._client.request(job, timeout_s))
         if isinstance(reply, ErrorReply):
-            return CheckReply(Verdict.RUN_ERROR, reply.reason)
+            return jobs.CheckReply(Verdict.RUN_ERROR, reply.reason)
         if reply.verdict is Verdict.OK:
             self._keep_current()
             self._known.add(job.program.key)
@@ -116,8 +105,8 @@ class RunnerClient:
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
         """Time programs that were checked."""
-        job = TimeJob(tuple(keys), repeats, self._regime, TIMING_SHARE * timeout_s)
-        reply: TimeReply | ErrorReply = self._ask(lambda: self._client.request(job, timeout_s))
+        job = jobs.TimeJob(tuple(keys), repeats, self._regime, TIMING_SHARE * timeout_s)
+        reply: jobs.TimeReply | ErrorReply = self._ask(lambda: self._client.request(job, timeout_s))
         if isinstance(reply, ErrorReply):
             raise TrialFailedError(Verdict.RUN_ERROR, reply.reason)
         self.disturbances.append(reply.is_disturbed)
@@ -133,7 +122,7 @@ class RunnerClient:
         if self.knows(key):
             self._known.discard(key)
             with suppress(TrialFailedError, RunnerLostError):
-                self._ask(lambda: self._client.request(ForgetJob((key,)), FORGET_TIMEOUT_S))
+                self._ask(lambda: self._client.request(jobs.ForgetJob((key,)), FORGET_TIMEOUT_S))
 
     def close(self) -> None:
         """End the process, or keep it for the next search if it is as good as new."""
@@ -147,7 +136,7 @@ class RunnerClient:
         self._client.forget_preparation()
         with suppress(ChildError, ValueError):
             is_ready = self._client.is_ready
-            return is_ready and self._client.request(ReleaseJob(), RELEASE_TIMEOUT_S) is None
+            return is_ready and self._client.request(jobs.ReleaseJob(), RELEASE_TIMEOUT_S) is None
         return False
 
     def _keep_current(self) -> None:
@@ -195,9 +184,9 @@ class JointRunner:
         self.weights = [1.0] * len(runners)
         """Times of each workload are divided by these."""
 
-    def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
+    def check(self, emitted: EmittedCandidate, timeout_s: float) -> jobs.CheckReply:
         """The first reply that is not OK, else the joint one."""
-        replies: list[CheckReply] = []
+        replies: list[jobs.CheckReply] = []
         for number, (runner, job) in enumerate(zip(self._runners, emitted.checks)):
             reply = runner.check(job, timeout_s)
             if reply.verdict is not Verdict.OK:
@@ -244,7 +233,7 @@ class _Pending:
 
     emitted: EmittedCandidate
     num_left: int
-    replies: list[BuildReply] = field(default_factory=list[BuildReply])
+    replies: list[jobs.BuildReply] = field(default_factory=list[jobs.BuildReply])
 
 
 class PoolBuilder:
@@ -275,9 +264,9 @@ class PoolBuilder:
         for program in emitted.programs:
             self._pool.submit(emitted.key, program)
 
-    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, BuildReply]]:
+    def collect(self, timeout_s: float) -> Sequence[tuple[EmittedCandidate, jobs.BuildReply]]:
         """Candidates whose programs are all built, or failed."""
-        done: list[tuple[EmittedCandidate, BuildReply]] = []
+        done: list[tuple[EmittedCandidate, jobs.BuildReply]] = []
         for outcome in self._pool.wait(timeout_s):
             if self.first_done_at is None:
                 self.first_done_at = outcome.moment
@@ -306,18 +295,18 @@ def find_preloads(needs: TuningNeeds) -> tuple[str, ...]:
     return (*((POSTPONE_TORCH,) if needs.builds_without_torch else ()), *needs.preloads)
 
 
-def read_build(outcome: BuildOutcome) -> BuildReply:
+def read_build(outcome: BuildOutcome) -> jobs.BuildReply:
     """The reply of a build process, whatever it was."""
     reply = outcome.reply
-    if isinstance(reply, BuildReply):
+    if isinstance(reply, jobs.BuildReply):
         return reply
     is_late = isinstance(reply, ChildTimeout) and reply.stage == "job"
     verdict = Verdict.BUILD_TIMEOUT if is_late else Verdict.BUILD_ERROR
     reason = reply.reason if isinstance(reply, ErrorReply) else str(reply)
-    return BuildReply(verdict, reason, outcome.seconds)
+    return jobs.BuildReply(verdict, reason, outcome.seconds)
 
 
-def _merge(replies: Sequence[BuildReply]) -> BuildReply:
+def _merge(replies: Sequence[jobs.BuildReply]) -> jobs.BuildReply:
     """The first failure, or all that is known of the programs together."""
     failed = [reply for reply in replies if reply.verdict is not Verdict.OK]
     if failed or len(replies) == 1:
@@ -325,22 +314,4 @@ def _merge(replies: Sequence[BuildReply]) -> BuildReply:
     used = [astuple(reply.resources) for reply in replies]
     most = [max((n for n in column if n is not None), default=None) for column in zip(*used)]
     seconds = sum(reply.seconds for reply in replies)
-    return BuildReply(Verdict.OK, "", seconds, Resources(*most))
-
-
-class Workers:
-    """Who builds and who runs candidates; all end, or are parked, with ``stack``."""
-
-    def __init__(
-        self, cases: Sequence[Case], options: TuneOptions, deadline: Deadline, stack: ExitStack
-    ) -> None:
-        self.stack = stack
-        bound = cases[0].bound
-        self.needs = bound.definition.backends.of(bound.target).tuning
-        self.runners: list[RunnerClient] = []
-        # Runners first: they take longest to come up.
-        for case in cases:
-            self.runners.append(RunnerClient(options, deadline, str(case.bound.device)))
-            stack.callback(self.runners[-1].close)
-        self.builder = PoolBuilder(options, self.needs)
-        stack.callback(self.builder.close)
+    return jobs.BuildReply(Verdict.OK, "", seconds, Resources(*most))

@@ -1,11 +1,12 @@
-"""What one search works with: workloads captured in files, and the processes that load them.
+"""What one search works with: its processes, and workloads captured in files that they load.
 
-Both go with the workers' stack.
+Both go with a stack: processes end, or are parked for the next search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -23,13 +24,17 @@ from tilesmith.lab.workload.results import copy_arguments, time_function
 from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.case import Case
-from tilesmith.tune.context import EmittedCandidate, RunnerLostError, TrialFailedError
+from tilesmith.tune.context import (
+    Case,
+    Deadline,
+    EmittedCandidate,
+    RunnerLostError,
+    TrialFailedError,
+)
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
-from tilesmith.tune.limits import Deadline
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import Timeline
-from tilesmith.tune.workers import AGGREGATIONS, JointRunner, RunnerClient, Workers
+from tilesmith.tune.workers import AGGREGATIONS, JointRunner, PoolBuilder, RunnerClient
 
 REFERENCE_SHARE = 0.3
 """Of the budget, at most, for the interpreter."""
@@ -40,84 +45,75 @@ WEIGHING_REPEATS = 10
 """Samples of the default config that the times of others are divided by."""
 
 
-@dataclass(frozen=True)
-class _CaseSetup:
-    """What belongs to one case."""
-
-    case: Case
-    runner: RunnerClient
-    candidates: CandidateBinder
-    job: PrepareJob
-
-    def program(self, key: str, config: Config) -> Program:
-        # Programs travel to child processes, which read no loop nests: print none for them.
-        artifact = replace(self.case.bound.to_artifact(config), loops=None)
-        backend = self.case.bound.definition.backends.named(artifact.backend)
-        return Program(key, artifact, self.candidates.bind(config, artifact), backend.launch)
-
-    def own_reference(self, config: Config) -> ReferenceJob | None:
-        """For a Config with which host code makes tensors of other sizes than usual."""
-        usual = self.job.reference
-        if usual is None or not self.candidates.basis.depends_on_config:
-            return None
-        own = self.candidates.reference(config, seed=usual.seed)
-        if _sizes(own) != _sizes(usual):
-            return own
-        self.candidates.release(own.binding)
-        return None
-
-
 class Workspace:
-    """Everything that runs outside the search loop, for one search."""
+    """Everything that runs outside the search loop, for one search; processes start at once."""
 
     def __init__(
         self,
         cases: Sequence[Case],
         options: TuneOptions,
-        deadline: Deadline,
         goal: MultiRequest,
-        workers: Workers,
+        deadline: Deadline,
+        stack: ExitStack,
     ) -> None:
-        self._options = options
-        self._deadline = deadline
-        self._goal = goal
-        self._stack = workers.stack
+        self.goal, self.deadline = goal, deadline
+        self._cases, self._options, self._stack = cases, options, stack
         self._numbers = count(1)
         self._timeline = Timeline()
-        self.overlaps = workers.needs.builds_beside_runs
-        self.builder = workers.builder
-        self.runner = JointRunner(workers.runners, AGGREGATIONS[goal.aggregation])
-        self._setups = [self._open(*pair) for pair in zip(cases, workers.runners)]
+        self._runners: list[RunnerClient] = []
+        # Runners first: they take longest to come up.
+        for case in cases:
+            self._runners.append(RunnerClient(options, deadline, str(case.bound.device)))
+            stack.callback(self._runners[-1].close)
+        bound = cases[0].bound
+        needs = bound.definition.backends.of(bound.target).tuning
+        self.overlaps = needs.builds_beside_runs
+        self.builder = PoolBuilder(options, needs)
+        stack.callback(self.builder.close)
+        self.runner = JointRunner(self._runners, AGGREGATIONS[goal.aggregation])
+        self._binders: list[CandidateBinder] = []
+        self._jobs: list[PrepareJob] = []
+
+    def capture(self) -> None:
+        """Write the workloads to files, and let runners begin to load them; CaptureError."""
+        for case, runner in zip(self._cases, self._runners):
+            captured = capture(*case, case.bound.config_spec.default_config())
+            folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
+            self._binders.append(CandidateBinder(*case, captured, folder))
+            self._jobs.append(self._job(case, self._binders[-1]))
+            runner.announce(self._jobs[-1])
+            self._timeline.note("saved", self.deadline.elapsed_s)
 
     @property
     def timeline(self) -> Timeline:
         """What happened when, so far."""
         built_at = self.builder.first_done_at
         if built_at is not None:
-            self._timeline.note("build", self._deadline.elapsed_at(built_at))
+            self._timeline.note("build", self.deadline.elapsed_at(built_at))
         return self._timeline
 
     @property
     def disturbed(self) -> float:
         """The share of measurements during which others had the cores."""
-        found = [one for setup in self._setups for one in setup.runner.disturbances]
+        found = [one for runner in self._runners for one in runner.disturbances]
         return sum(found) / len(found) if found else 0.0
 
     def emit(self, candidate: Candidate) -> EmittedCandidate:
         """The programs of a candidate, one for each case."""
         key = f"c{next(self._numbers)}"
         config = candidate.config
-        programs = tuple(setup.program(key, config) for setup in self._setups)
-        references = tuple(setup.own_reference(config) for setup in self._setups)
+        programs = tuple(binder.program(key, config) for binder in self._binders)
+        usual = zip(self._binders, self._jobs)
+        references = tuple(binder.own_reference(config, job.reference) for binder, job in usual)
         return EmittedCandidate(key, candidate, programs, references)
 
     def prepare(self) -> PrepareReply:
         """Load all workloads; the reply for the first, or the first that is worse off."""
-        replies = [self._prepare(setup) for setup in self._setups]
-        if self._goal.relative_to is not None:
+        replies = [self._prepare(*pair) for pair in zip(self._runners, self._jobs)]
+        if self.goal.relative_to is not None:
             self.runner.weights = self._weigh()
-        timeline, deadline = self._timeline, self._deadline
-        timeline.note("runner", deadline.elapsed_at(self._setups[0].runner.ready_at))
+        timeline, deadline = self._timeline, self.deadline
+        timeline.note("runner", deadline.elapsed_at(self._runners[0].ready_at))
         timeline.note("loading", replies[0].loading_s)
         timeline.note("reference", replies[0].reference_s)
         timeline.note("prepared", deadline.elapsed_s)
@@ -125,42 +121,29 @@ class Workspace:
 
     def _weigh(self) -> list[float]:
         """The times that those of candidates are divided by."""
-        baseline = self._options.baseline_fn
-        cases = [setup.case for setup in self._setups]
-        if self._goal.relative_to == "baseline" and baseline is not None:
+        cases, baseline = self._cases, self._options.baseline_fn
+        if self.goal.relative_to == "baseline" and baseline is not None:
             return [time_function(baseline, case.args, str(case.bound.device)) for case in cases]
         emitted = self.emit(Candidate(cases[0].bound.config_spec.default_config(), "default"))
-        timeout_s = self._deadline.cap(self._options.run_timeout_s)
+        timeout_s = self.deadline.cap(self._options.run_timeout_s)
         reply = self.runner.check(emitted, timeout_s)
         if reply.verdict is not Verdict.OK:
             raise RunnerLostError(f"the default config, to compare with, fails: {reply.reason}")
         return self.runner.time_apart(emitted.key, WEIGHING_REPEATS, timeout_s)
 
-    def _prepare(self, setup: _CaseSetup) -> PrepareReply:
-        limit_s = setup.job.time_limit_s + LOADING_S
+    def _prepare(self, runner: RunnerClient, job: PrepareJob) -> PrepareReply:
         try:
-            return setup.runner.prepare(setup.job, self._deadline.cap(limit_s))
+            return runner.prepare(job, self.deadline.cap(job.time_limit_s + LOADING_S))
         except TrialFailedError as error:
-            if self._deadline.is_past:
+            if self.deadline.is_past:
                 raise
             failed = error
         # The reference took the runner down: candidates are compared with each other.
-        job = replace(setup.job, reference=None)
         try:
-            reply = setup.runner.prepare(job, self._deadline.cap(LOADING_S))
+            reply = runner.prepare(replace(job, reference=None), self.deadline.cap(LOADING_S))
         except TrialFailedError as again:
             raise RunnerLostError(f"the workload cannot be prepared: {again.reason}") from again
         return replace(reply, reason=reply.reason or f"the reference failed: {failed.reason}")
-
-    def _open(self, case: Case, runner: RunnerClient) -> _CaseSetup:
-        basis_config = case.bound.config_spec.default_config()
-        captured = capture(case.bound, case.args, basis_config)
-        folder = self._stack.enter_context(workload_folder(captured.memory.nbytes))
-        candidates = CandidateBinder(case.bound, case.args, captured, folder)
-        job = self._job(case, candidates)
-        runner.announce(job)
-        self._timeline.note("saved", self._deadline.elapsed_s)
-        return _CaseSetup(case, runner, candidates, job)
 
     def _job(self, case: Case, candidates: CandidateBinder) -> PrepareJob:
         options, bound = self._options, case.bound
@@ -206,6 +189,13 @@ class CandidateBinder:
     basis: Captured
     folder: Path
 
+    def program(self, key: str, config: Config) -> Program:
+        """The artifact of a Config with its launch arguments."""
+        # Programs travel to child processes, which read no loop nests: print none for them.
+        artifact = replace(self.bound.to_artifact(config), loops=None)
+        backend = self.bound.definition.backends.named(artifact.backend)
+        return Program(key, artifact, self.bind(config, artifact), backend.launch)
+
     def bind(self, config: Config, artifact: Artifact) -> Binding:
         """The launch arguments of the artifact of a Config."""
         captured, extra = self._capture(config)
@@ -225,6 +215,16 @@ class CandidateBinder:
             choose_num_programs(captured.function, sizes, is_on_host=is_on_host),
             seed,
         )
+
+    def own_reference(self, config: Config, usual: ReferenceJob | None) -> ReferenceJob | None:
+        """For a Config with which host code makes tensors of other sizes than usual."""
+        if usual is None or not self.basis.depends_on_config:
+            return None
+        own = self.reference(config, seed=usual.seed)
+        if _sizes(own) != _sizes(usual):
+            return own
+        self.release(own.binding)
+        return None
 
     def release(self, binding: Binding) -> None:
         """Remove what was saved for this binding alone."""

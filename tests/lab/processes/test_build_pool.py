@@ -70,7 +70,7 @@ def test_every_kind_of_end_is_an_outcome(make_pool: MakePool, kind: type[BuildPo
     assert (type(replies["exit"]), replies["exit"].exit_code) == (ChildDied, 3)
     assert isinstance(replies["hang"], ChildTimeout)
     assert 1.0 <= outcomes["hang"].seconds < 10.0
-    assert pool.num_starts == 1
+    assert pool.server.num_starts == 1
 
 
 def test_a_compiler_that_hangs_ends_with_what_it_started(make_pool: MakePool):
@@ -111,9 +111,9 @@ def test_fifty_builds_some_of_which_crash_or_hang(make_pool: MakePool):
             assert type(outcome.reply) is (ChildTimeout if name == "hang" else ChildDied)
     pids = {outcome.reply[1] for key, outcome in outcomes.items() if key.startswith("double")}
     assert len(pids) == 40, "one process each"
-    assert pool.num_starts == 1
-    assert pool.pid is not None
-    assert children(pool.pid) == []
+    assert pool.server.num_starts == 1
+    assert pool.server.pid is not None
+    assert children(pool.server.pid) == []
 
 
 def test_builds_run_beside_each_other_up_to_the_limit(make_pool: MakePool):
@@ -122,10 +122,10 @@ def test_builds_run_beside_each_other_up_to_the_limit(make_pool: MakePool):
     all_outcomes(pool)
     for number in range(6):
         pool.submit(str(number), ("slow", 0.3))
-    assert pool.pid is not None
-    assert eventually(lambda: len(children(pool.pid or 0)) == 3)
+    assert pool.server.pid is not None
+    assert eventually(lambda: len(children(pool.server.pid or 0)) == 3)
     while pool.pending:
-        assert len(children(pool.pid)) <= 3
+        assert len(children(pool.server.pid)) <= 3
         pool.wait(0.02)
 
 
@@ -168,7 +168,7 @@ def test_a_job_that_takes_the_server_down_fails_and_the_others_do_not(make_pool:
     outcomes = all_outcomes(pool)
     assert outcomes["good"].reply[0] == 8
     assert isinstance(outcomes["bad"].reply, ChildDied)
-    assert pool.num_starts == 2
+    assert pool.server.num_starts == 2
     pool.submit("later", ("double", 5))
     assert all_outcomes(pool)["later"].reply[0] == 10
 
@@ -180,15 +180,15 @@ def test_jobs_lost_with_the_server_are_done_again(make_pool: MakePool, tmp_path:
     outcomes = all_outcomes(pool)
     assert outcomes["bad"].reply == "second time"
     assert outcomes["good"].reply[0] == 8
-    assert pool.num_starts == 2
+    assert pool.server.num_starts == 2
 
 
 def test_a_server_killed_while_idle_comes_back(make_pool: MakePool):
     pool = make_pool()
     pool.submit("first", ("double", 1))
     all_outcomes(pool)
-    assert pool.pid is not None
-    os.kill(pool.pid, signal.SIGKILL)
+    assert pool.server.pid is not None
+    os.kill(pool.server.pid, signal.SIGKILL)
     pool.submit("second", ("double", 2))
     assert all_outcomes(pool)["second"].reply[0] == 4
 
@@ -226,7 +226,7 @@ def test_cancelled_builds_are_killed_and_never_reported(make_pool: MakePool):
     all_outcomes(pool)
     for number in range(4):
         pool.submit(str(number), ("slow", 60.0))
-    server = pool.pid or 0
+    server = pool.server.pid or 0
     assert eventually(lambda: len(children(server)) == 2)
     pool.cancel_all()
     assert pool.pending == ()
@@ -263,7 +263,7 @@ def test_closing_leaves_nothing_behind():
     with BuildPool(BUILD, jobs=2, timeout_s=60.0) as pool:
         pool.submit("0", ("hang", None))
         pool.submit("1", ("slow", 60.0))
-        server = pool.pid or 0
+        server = pool.server.pid or 0
         assert eventually(lambda: len(children(server)) == 2)
         builds = children(server)
         pool.close()

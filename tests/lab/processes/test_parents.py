@@ -122,7 +122,7 @@ def name_of(pid: int) -> str:
 
 
 def test_children_end_with_a_parent_that_forgets_to_close(parents: list[subprocess.Popen[str]]):
-    body = WAITING_PARENT + "print('waiting', child.pid, pool.pid, flush=True)\n"
+    body = WAITING_PARENT + "print('waiting', child.pid, pool.server.pid, flush=True)\n"
     parent = start_parent(parents, body)
     pids = [int(word) for word in first_line(parent).split()[1:]]
     assert parent.wait(10) == 0

@@ -152,8 +152,8 @@ def test_folders_are_removed_with_what_dead_processes_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tilesmith.lab.workload.capture._MEMORY_DISK", tmp_path)
-    left_behind = tmp_path / "tilesmith-workload-999999999-abc"
-    left_behind.mkdir()
+    (tmp_path / "tilesmith-workload-abc").mkdir()
+    (tmp_path / "tilesmith-workload-abc.lock").touch()
     with workload_folder(10) as folder:
         assert folder.parent == tmp_path
         (folder / "file").touch()

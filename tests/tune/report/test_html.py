@@ -14,14 +14,9 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import History, Progress
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.report.listeners import (
-    ReportListener,
-    choose_listeners,
-    make_page,
-    write_report,
-)
+from tilesmith.tune.report.listeners import TableListener, choose_listeners
 from tilesmith.tune.report.log import LogListener
-from tilesmith.tune.report.tables import TableListener
+from tilesmith.tune.report.page import ReportListener, make_page, write_report
 from tilesmith.tune.result import StopReason
 
 EVIL = '<script>alert("x & y")</script>'

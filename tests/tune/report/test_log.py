@@ -18,11 +18,15 @@ from tests.tune.report.searches import (
     tell,
     timed,
 )
+from tilesmith.store.config_text import LOGGER_NAME
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.store.search_log import LOGGER_NAME
 from tilesmith.tune.listener import Generation, Progress
-from tilesmith.tune.report.listeners import make_progress
-from tilesmith.tune.report.log import LogListener, generation_text, outcome_text
+from tilesmith.tune.report.log import (
+    LogListener,
+    generation_text,
+    make_progress,
+    outcome_text,
+)
 from tilesmith.tune.result import StopReason
 
 GOLDEN = """\

@@ -12,8 +12,8 @@ from tests.tune.report.searches import DEFAULT, failed, make_result, make_start,
 from tilesmith.lab.pages import DARK, LIGHT, PictureError
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.listener import History, Progress
-from tilesmith.tune.report import picture
-from tilesmith.tune.report.picture import (
+from tilesmith.tune.report import page
+from tilesmith.tune.report.page import (
     best_so_far,
     draw_predictions,
     draw_search,
@@ -121,8 +121,8 @@ def test_without_matplotlib_an_error_says_what_to_do(history, monkeypatch):
 
 
 def test_the_title_names_the_result(history):
-    assert picture._search_title(history) == (
+    assert page._search_title(history) == (
         "softmax on NVIDIA H200 (cuda:90): 0.0581 ms, 96% of the roofline"
     )
     nothing = history_of([failed(DEFAULT, Verdict.HUNG, "x")], ms=float("inf"))
-    assert picture._search_title(nothing) == "softmax on NVIDIA H200 (cuda:90)"
+    assert page._search_title(nothing) == "softmax on NVIDIA H200 (cuda:90)"

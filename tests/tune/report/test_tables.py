@@ -21,12 +21,12 @@ from tests.tune.report.searches import (
     tell,
     timed,
 )
-from tilesmith.lab.line_file import LineFile, json_line
+from tilesmith.lab.reports import LineFile, json_line
 from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import config_id
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import Progress
-from tilesmith.tune.report.tables import CSV_COLUMNS, TableListener
+from tilesmith.tune.report.listeners import CSV_COLUMNS, TableListener
 
 
 def rows(path: Path) -> list[dict[str, str]]:

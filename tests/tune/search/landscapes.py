@@ -17,7 +17,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.targets import parse_target
-from tilesmith.tune.search.interface import Search, SearchSpace
+from tilesmith.tune.search.candidate_pool import Search, SearchSpace
 
 
 def spec_of(name: str, target: str = "cuda:90") -> ConfigSpec:

@@ -10,7 +10,7 @@ from tests.tune.search.landscapes import TIMES, Landscape, run, space_of, spec_o
 from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.search.interface import SearchSpace
+from tilesmith.tune.search.candidate_pool import SearchSpace
 from tilesmith.tune.search.methods import make_method
 
 METHODS = {

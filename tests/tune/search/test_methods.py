@@ -8,13 +8,12 @@ from tests.tune.search.landscapes import TIMES, Landscape, run, space_of, spec_o
 from tilesmith.exc import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import CandidatePool, neighbours
+from tilesmith.tune.search.candidate_pool import CandidatePool, SearchSpace, neighbours
 from tilesmith.tune.search.classic_searches import (
     DifferentialEvolutionSearch,
     FiniteSearch,
     PatternSearch,
 )
-from tilesmith.tune.search.interface import SearchSpace
 from tilesmith.tune.search.methods import METHODS, ModelFirstSearch, find_method, make_method
 from tilesmith.tune.search.time_model import TimeModel
 

@@ -31,20 +31,7 @@ from tilesmith.bench.row import (
 from tilesmith.bench.summary import disturbance_text, ending_text
 from tilesmith.bench.tables import Column, columns_for, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line
-from tilesmith.lab.pages import (
-    code_cell,
-    document,
-    facts_table,
-    figures,
-    head,
-    note,
-    number_cell,
-    picture,
-    row,
-    section,
-    table,
-    text_cell,
-)
+from tilesmith.lab import pages
 
 MAX_DETAILED = 4
 """Up to so many operators, pictures show their inputs; tables always do."""
@@ -78,19 +65,19 @@ def make_page(results: Results) -> str:
     rows = results.rows
     operators = by_operator(rows)
     warning = disturbance_text(rows)
-    return document(
+    return pages.document(
         "Benchmark",
         (
             _heading(results),
             f'<p class="failed">{escape(warning)}</p>\n' if warning else "",
-            figures(_figures(rows)),
-            section("Failures", _failures(failures(rows))),
-            section("Speedups", _speedups(rows, operators)),
-            section("Roofline", _rooflines(results)),
-            *(section(name, _operator(found)) for name, found in operators.items()),
-            section("Configs", _configs(rows)),
-            section("Environment", facts_table(results.environment)),
-            section("Options", _options(results)),
+            pages.figures(_figures(rows)),
+            pages.section("Failures", _failures(failures(rows))),
+            pages.section("Speedups", _speedups(rows, operators)),
+            pages.section("Roofline", _rooflines(results)),
+            *(pages.section(name, _operator(found)) for name, found in operators.items()),
+            pages.section("Configs", _configs(rows)),
+            pages.section("Environment", pages.facts_table(results.environment)),
+            pages.section("Options", _options(results)),
         ),
     )
 
@@ -103,8 +90,8 @@ def _heading(results: Results) -> str:
     how = f"timed by {timers}; " if timers else ""
     return (
         f"<header><h1>Benchmark{escape(where)}</h1>\n"
-        + note(names)
-        + note(f"{how}speedups are over eager, timed in turns in the same process")
+        + pages.note(names)
+        + pages.note(f"{how}speedups are over eager, timed in turns in the same process")
         + "</header>"
     )
 
@@ -125,21 +112,14 @@ def _figures(rows: Sequence[Row]) -> Iterable[tuple[str, str]]:
 
 
 def _failures(failed: Sequence[Row]) -> str:
-    rows = [
-        row(
-            [
-                text_cell(item.blame),
-                text_cell(item.implementation),
-                text_cell(f"{item.operator} {item.input_label}"),
-                text_cell(item.cause.value),
-                _reason_cell(item.reason),
-            ],
-            "ours" if item.owner is Owner.OURS else "",
-        )
-        for item in failed
-    ]
+    rows: list[str] = []
+    for item in failed:
+        where = f"{item.operator} {item.input_label}"
+        words = (item.blame, item.implementation, where, item.cause.value)
+        style = "ours" if item.owner is Owner.OURS else ""
+        rows.append(pages.row([*map(pages.cell, words), _reason_cell(item.reason)], style))
     heads = ["who", "implementation", "input", "what", "reason"]
-    return table(head(heads), rows) if rows else note("None.")
+    return pages.table(heads, rows) if rows else pages.note("None.")
 
 
 def _reason_cell(reason: str) -> str:
@@ -153,18 +133,18 @@ def _reason_cell(reason: str) -> str:
 
 def _speedups(rows: Sequence[Row], operators: Mapping[str, Sequence[Row]]) -> str:
     words = "Means are over inputs on which both the implementation and eager ran undisturbed."
-    shown = [picture(partial(draw_geomeans, rows), "geometric means of speedups")]
+    shown = [pages.picture(partial(draw_geomeans, rows), "geometric means of speedups")]
     detailed = operators if len(operators) <= MAX_DETAILED else ()
-    shown += [picture(partial(draw_inputs, n, rows), f"speedups of {n}") for n in detailed]
+    shown += [pages.picture(partial(draw_inputs, n, rows), f"speedups of {n}") for n in detailed]
     found = "\n".join(filter(None, shown))
-    return note(words) + found if found else ""
+    return pages.note(words) + found if found else ""
 
 
 def _rooflines(results: Results) -> str:
     rows, limits = results.rows, results.limits
     shown = [
-        picture(partial(draw_roofline, rows, limits), "roofline"),
-        picture(partial(draw_bandwidth, rows, limits), "memory bandwidth"),
+        pages.picture(partial(draw_roofline, rows, limits), "roofline"),
+        pages.picture(partial(draw_bandwidth, rows, limits), "memory bandwidth"),
     ]
     found = "\n".join(filter(None, shown))
     words = (
@@ -172,7 +152,7 @@ def _rooflines(results: Results) -> str:
         "below the vendor's peaks. Bytes are those that have to move at least; what stays in a "
         "cache can lie above the line."
     )
-    return note(words) + found if found else ""
+    return pages.note(words) + found if found else ""
 
 
 def _operator(rows: Sequence[Row]) -> str:
@@ -188,14 +168,14 @@ def _operator(rows: Sequence[Row]) -> str:
         lines = [line for item in group for line in _lines(item, columns, most)]
         kind = f'<br><span class="soft">{escape(dtype)}</span>' if dtype else ""
         first = f'<td rowspan="{len(lines)}">{escape(label)}{kind}</td>'
-        made.append(row([first, lines[0]], "first"))
-        made += [row([line]) for line in lines[1:]]
+        made.append(pages.row([first, lines[0]], "first"))
+        made += [pages.row([line]) for line in lines[1:]]
     averages = [
         f"{name} {average}" for name, average in average_speedups(rows).items() if average.count
     ]
     words = f"Geometric means: {', '.join(averages)}." if averages else ""
-    shown = table(head(heads, range(2, 2 + len(columns))), made, "groups")
-    return (note(words) if words else "") + shown
+    shown = pages.table(heads, made, range(2, 2 + len(columns)), "groups")
+    return (pages.note(words) if words else "") + shown
 
 
 def _lines(item: Row, columns: Sequence[Column], most: float) -> list[str]:
@@ -204,8 +184,8 @@ def _lines(item: Row, columns: Sequence[Column], most: float) -> list[str]:
         style = "failed" if item.blame else "soft"
         name = f'<td class="{style}">{escape(item.implementation)}</td>'
         return [name + _spanning(ending_text(item), len(columns) + 1, style)]
-    numbers = "".join(number_cell(column.text(item)) for column in columns)
-    made = [f"{text_cell(item.implementation)}{numbers}<td>{_bar(item, most)}</td>"]
+    numbers = "".join(pages.cell(column.text(item), "number") for column in columns)
+    made = [f"{pages.cell(item.implementation)}{numbers}<td>{_bar(item, most)}</td>"]
     remark = "; ".join(filter(None, (item.fallback, first_line(item.reason))))
     return made + ([_spanning(remark, len(columns) + 2, "soft")] if remark else [])
 
@@ -223,19 +203,15 @@ def _bar(item: Row, most: float) -> str:
 
 
 def _configs(rows: Sequence[Row]) -> str:
-    made = [
-        row(
-            [
-                text_cell(f"{item.operator} {item.input_label} {item.dtype}".strip()),
-                text_cell(item.implementation),
-                code_cell(paste_text(item.config), "config"),
-            ]
-        )
-        for item in rows
-        if item.config
-    ]
+    made: list[str] = []
+    for item in rows:
+        if item.config:
+            where = f"{item.operator} {item.input_label} {item.dtype}".strip()
+            config = pages.code_cell(paste_text(item.config), "config")
+            made.append(pages.row([pages.cell(where), pages.cell(item.implementation), config]))
     words = f"{counted(len(made), 'config')}, as they can be pasted into a decorator."
-    return note(words) + table(head(["input", "implementation", "config"]), made) if made else ""
+    shown = pages.note(words) + pages.table(["input", "implementation", "config"], made)
+    return shown if made else ""
 
 
 def paste_text(config: str) -> str:
@@ -255,7 +231,7 @@ def _options(results: Results) -> str:
     for name, value in chosen.items():
         listed = value if isinstance(value, (list, tuple)) else [value] if value else []
         texts[name] = "yes" if value is True else ", ".join(map(str, listed))
-    return facts_table(texts)
+    return pages.facts_table(texts)
 
 
 def write_page(results: Results, path: Path) -> None:

@@ -76,7 +76,7 @@ class BuildPool:
     ) -> None:
         self._setup = BuildSetup(function, max(1, jobs), timeout_s, tuple(preload), self.can_fork)
         changes = {**SINGLE_THREAD, **(environment or {})}
-        self._server = ChildProcess(SERVER, changes, is_bare=is_bare)
+        self.server = ChildProcess(SERVER, changes, is_bare=is_bare)
         self._waiting: dict[int, _Waiting] = {}
         self._done: list[BuildOutcome] = []
         self._next_ticket = 0
@@ -89,19 +89,9 @@ class BuildPool:
         return (*(done.key for done in self._done), *(job.key for job in self._waiting.values()))
 
     @property
-    def num_starts(self) -> int:
-        """How often the server was started."""
-        return self._server.num_starts
-
-    @property
     def is_ready(self) -> bool:
         """Whether the server runs and has said that it is up."""
-        return self._server.is_ready
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the server while it runs."""
-        return self._server.pid
+        return self.server.is_ready
 
     def submit(self, key: str, job: object) -> None:
         """Have a job done. It is pickled now; an object that cannot be is the caller's error."""
@@ -109,7 +99,7 @@ class BuildPool:
         self._next_ticket += 1
         if len(self._waiting) == 1:
             self._heard = monotonic()
-        if self._server.is_alive:
+        if self.server.is_alive:
             self._post(self._next_ticket - 1)
         elif len(self._waiting) == 1:
             self._begin()  # with others waiting, its loss is still to be noticed
@@ -129,14 +119,14 @@ class BuildPool:
         """Forget all jobs; what runs is killed."""
         self._waiting.clear()
         self._done.clear()
-        if self._server.is_alive:
-            self._server.channel.post(encode(CancelBuilds()))
+        if self.server.is_alive:
+            self.server.channel.post(encode(CancelBuilds()))
 
     def close(self) -> None:
         """End the server and its builds."""
         self._waiting.clear()
         self._done.clear()
-        self._server.close(CLOSE_GRACE_S)
+        self.server.close(CLOSE_GRACE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -146,24 +136,24 @@ class BuildPool:
 
     def _begin(self) -> None:
         try:
-            self._server.start()
+            self.server.start()
         except ChildError as failure:
             self._fail(list(self._waiting), failure)
             return
         self._heard = monotonic()
-        self._server.channel.post(encode(self._setup))
+        self.server.channel.post(encode(self._setup))
         for ticket in self._waiting:
             self._post(ticket)
 
     def _post(self, ticket: int) -> None:
         job = self._waiting[ticket]
         job.num_attempts += 1
-        self._server.channel.post(encode(BuildRequest(ticket, job.payload)))
+        self.server.channel.post(encode(BuildRequest(ticket, job.payload)))
 
     def _receive(self, timeout_s: float) -> bool:
         """Take one outcome, or cope with the loss of the server; False if nothing came."""
         try:
-            payload = self._server.poll(timeout_s)
+            payload = self.server.poll(timeout_s)
         except ChildError as failure:
             jobs = self._waiting.items()
             self._fail([t for t, job in jobs if job.num_attempts >= MAX_ATTEMPTS], failure)
@@ -172,8 +162,8 @@ class BuildPool:
             return True
         if payload is None:
             limit = self._setup.timeout_s + SILENCE_GRACE_S
-            if self._server.is_ready and monotonic() - self._heard > limit:
-                self._server.kill()  # it should have answered long ago
+            if self.server.is_ready and monotonic() - self._heard > limit:
+                self.server.kill()  # it should have answered long ago
             return False
         self._heard = monotonic()
         result: BuildResult = decode(payload)

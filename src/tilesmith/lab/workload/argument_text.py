@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 DTYPE_ALIASES = {
     "bf16": torch.bfloat16,
@@ -107,7 +108,7 @@ def _from_json(value: Any, reader: _Reader) -> Any:
     return [_from_json(item, reader) for item in value] if isinstance(value, list) else value
 
 
-class _Reader:
+class _Reader(ast.NodeVisitor):
     """Evaluates the expressions of one call, with one random generator."""
 
     def __init__(self, device: str, seed: int) -> None:
@@ -124,8 +125,8 @@ class _Reader:
         # Brackets may span lines; in one line every place is a column.
         self._text = " ".join(text.splitlines())
         call = self._parse()
-        positional = tuple(self._value(node) for node in call.args)
-        keywords = tuple((self._keyword(k), self._value(k.value)) for k in call.keywords)
+        positional = tuple(map(self.visit, call.args))
+        keywords = tuple((self._keyword(k), self.visit(k.value)) for k in call.keywords)
         return Arguments(positional, keywords)
 
     def read_one(self, text: str) -> Any:
@@ -152,40 +153,39 @@ class _Reader:
             raise self._error("** is not understood", keyword.value)
         return keyword.arg
 
-    def _value(self, node: ast.expr) -> Any:
-        methods: dict[type[ast.expr], Callable[[Any], Any]] = {
-            ast.Constant: self._constant,
-            ast.Tuple: lambda node: tuple(map(self._value, node.elts)),
-            ast.List: lambda node: list(map(self._value, node.elts)),
-            ast.Name: self._name,
-            ast.UnaryOp: lambda node: self._operation(node, node.operand),
-            ast.BinOp: lambda node: self._operation(node, node.left, node.right),
-            ast.Attribute: self._attribute,
-            ast.Subscript: self._subscript,
-            ast.Slice: self._slice,
-            ast.Call: self._call,
-        }
-        method = methods.get(type(node))
-        if method is None:
-            raise self._error("this kind of expression is not understood", node)
-        return method(node)
+    @override
+    def generic_visit(self, node: ast.AST) -> Any:
+        raise self._error("this kind of expression is not understood", node)
 
-    def _constant(self, node: ast.Constant) -> Any:
+    @override
+    def visit_Constant(self, node: ast.Constant) -> Any:
         if node.value is None or isinstance(node.value, (bool, int, float, str)):
             return node.value
         raise self._error("this kind of value is not understood", node)
 
-    def _name(self, node: ast.Name) -> Any:
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
+        return tuple(map(self.visit, node.elts))
+
+    def visit_List(self, node: ast.List) -> Any:
+        return list(map(self.visit, node.elts))
+
+    def visit_Name(self, node: ast.Name) -> Any:
         found = NAMES.get(node.id, find_dtype(node.id))
         if found is None:
             raise self._error(_unknown("name", node.id, (*DTYPE_ALIASES, *NAMES, *FUNCTIONS)), node)
         return found
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        return self._operation(node, node.operand)
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        return self._operation(node, node.left, node.right)
+
     def _operation(self, node: ast.UnaryOp | ast.BinOp, *operands: ast.expr) -> Any:
         apply = _OPERATORS.get(type(node.op))
         if apply is None:
             raise self._error("this operator is not understood", node)
-        values = [self._value(operand) for operand in operands]
+        values = [self.visit(operand) for operand in operands]
         for operand, value in zip(operands, values):
             if not isinstance(value, (int, float)):
                 raise self._error("only numbers can be combined", operand)
@@ -193,43 +193,43 @@ class _Reader:
             raise self._error(f"exponents go up to {MAX_EXPONENT}", operands[1])
         return self._attempt(node, apply, *values)
 
-    def _attribute(self, node: ast.Attribute) -> Any:
-        if _is_torch(node.value):
-            found = find_dtype(node.attr)
-            if found is None:
-                raise self._error(_unknown("dtype", f"torch.{node.attr}", _torch_dtypes()), node)
-            return found
-        tensor = self._tensor(node.value)
-        if node.attr not in PROPERTIES:
-            raise self._error(_unknown("view", node.attr, (*PROPERTIES, *VIEWS)), node)
-        return self._attempt(node, getattr, tensor, node.attr)
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if not _is_torch(node.value):
+            return self._view(node, PROPERTIES)
+        found = find_dtype(node.attr)
+        if found is None:
+            raise self._error(_unknown("dtype", f"torch.{node.attr}", _torch_dtypes()), node)
+        return found
 
-    def _subscript(self, node: ast.Subscript) -> Any:
-        tensor, index = self._tensor(node.value), self._value(node.slice)
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        tensor, index = self._tensor(node.value), self.visit(node.slice)
         return self._attempt(node, operator.getitem, tensor, index)
 
-    def _slice(self, node: ast.Slice) -> slice:
+    def visit_Slice(self, node: ast.Slice) -> slice:
         parts = (node.lower, node.upper, node.step)
-        return slice(*(None if part is None else self._value(part) for part in parts))
+        return slice(*(None if part is None else self.visit(part) for part in parts))
 
-    def _call(self, node: ast.Call) -> Any:
+    def visit_Call(self, node: ast.Call) -> Any:
         function = self._function(node.func)
-        arguments = [self._value(argument) for argument in node.args]
-        keywords = {self._keyword(k): self._value(k.value) for k in node.keywords}
+        arguments = [self.visit(argument) for argument in node.args]
+        keywords = {self._keyword(k): self.visit(k.value) for k in node.keywords}
         return self._attempt(node, function, *arguments, **keywords)
 
     def _function(self, node: ast.expr) -> Callable[..., Any]:
         if isinstance(node, ast.Attribute) and not _is_torch(node.value):
-            tensor = self._tensor(node.value)
-            if node.attr not in VIEWS:
-                raise self._error(_unknown("view", node.attr, (*PROPERTIES, *VIEWS)), node)
-            return getattr(tensor, node.attr)
+            return self._view(node, VIEWS)
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
         if name == TRANSPOSED:
             return lambda tensor: tensor.mT
         if name not in FACTORIES:
             raise self._error(_unknown("function", name, FUNCTIONS), node)
         return lambda *sizes, **options: self._make(name, sizes, options)
+
+    def _view(self, node: ast.Attribute, allowed: tuple[str, ...]) -> Any:
+        tensor = self._tensor(node.value)
+        if node.attr not in allowed:
+            raise self._error(_unknown("view", node.attr, (*PROPERTIES, *VIEWS)), node)
+        return self._attempt(node, getattr, tensor, node.attr)
 
     def _make(self, name: str, sizes: tuple[Any, ...], options: dict[str, Any]) -> torch.Tensor:
         """A new tensor; types that torch cannot draw at random are converted to."""
@@ -257,7 +257,7 @@ class _Reader:
         return self._generators[device]
 
     def _tensor(self, node: ast.expr) -> torch.Tensor:
-        value = self._value(node)
+        value = self.visit(node)
         if not isinstance(value, torch.Tensor):
             raise self._error("only a tensor has views", node)
         return value
@@ -271,7 +271,7 @@ class _Reader:
             problem = str(error).strip().splitlines()
             raise self._error(problem[0] if problem else type(error).__name__, node) from None
 
-    def _error(self, problem: str, node: ast.expr) -> ArgumentTextError:
+    def _error(self, problem: str, node: Any) -> ArgumentTextError:
         start, end = node.col_offset, node.end_col_offset or node.col_offset + 1
         # Offsets of the parser count bytes.
         line = f"{_OPENING}{self._text})".encode()

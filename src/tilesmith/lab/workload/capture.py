@@ -9,12 +9,11 @@ theirs during a search. Another process loads them from a file: tensors and numb
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
+from tilesmith.lab.folders import temporary_folder
 from tilesmith.lab.workload.binding import ALIGNMENT, Argument, Binding, TensorRef
 from tilesmith.numerics.reference_setup import bytes_of
 from tilesmith.schedule.config import Config
@@ -84,10 +84,10 @@ class _Span(NamedTuple):
 
 
 class Memory:
-    """The regions behind some tensors, numbered from ``first``."""
+    """The regions behind some tensors, numbered after those of ``basis`` and without them."""
 
-    def __init__(self, tensors: Iterable[torch.Tensor], first: int = 0) -> None:
-        tensors = list(tensors)
+    def __init__(self, tensors: Iterable[torch.Tensor], basis: Memory | None = None) -> None:
+        tensors = [x for x in tensors if basis is None or basis.reference(x) is None]
         for tensor in tensors:
             _check(tensor)
         by_storage: dict[int, list[torch.Tensor]] = {}
@@ -98,7 +98,8 @@ class Memory:
         # Tensors without elements live in the first region, which has none either.
         self.regions = (_EMPTY, *occupied)
         self._starts = [region.start + region.pieces[0][0] for region in occupied]
-        self._first = first
+        self._basis = basis
+        self.first = 0 if basis is None else len(basis.regions)
 
     @property
     def nbytes(self) -> int:
@@ -106,7 +107,10 @@ class Memory:
         return sum(region.nbytes for region in self.regions)
 
     def reference(self, tensor: torch.Tensor) -> TensorRef | None:
-        """The tensor as a view of a region; None if it is not inside one."""
+        """The tensor as a view of a region, also of the basis; None if it is not inside one."""
+        known = None if self._basis is None else self._basis.reference(tensor)
+        if known is not None:
+            return known
         number, offset = 0, 0
         if tensor.numel():
             number = bisect_right(self._starts, tensor.data_ptr())
@@ -118,7 +122,7 @@ class Memory:
                 raise CaptureError("a tensor starts in the middle of an element")
         dtype = str(tensor.dtype).removeprefix("torch.")
         size, stride = tuple(map(int, tensor.size())), tuple(map(int, tensor.stride()))
-        return TensorRef(self._first + number, dtype, size, stride, offset)
+        return TensorRef(self.first + number, dtype, size, stride, offset)
 
 
 def span_bytes(tensor: torch.Tensor) -> int:
@@ -189,35 +193,16 @@ def _write(content: dict[str, Any], prefix: str, folder: Path) -> Path:
 
 @contextmanager
 def workload_folder(nbytes: int) -> Iterator[Path]:
-    """A folder for files of so many bytes, in memory if there is room; removed in the end.
-
-    What processes that were killed have left behind is removed too.
-    """
-    try:
-        parent, has_disk = Path(tempfile.gettempdir()), os.access(_MEMORY_DISK, os.W_OK)
-        if has_disk and shutil.disk_usage(_MEMORY_DISK).free > _HEADROOM * nbytes:
-            parent = _MEMORY_DISK
-        for left in parent.glob(f"{_PREFIX}*"):
-            owner = re.match(rf"{_PREFIX}(\d+)-", left.name)
-            if owner is not None and not _is_running(int(owner[1])):
-                shutil.rmtree(left, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
-    except OSError as error:
-        raise CaptureError(f"there is no place to write the arguments to: {error}") from error
-    try:
+    """A temporary folder for files of so many bytes, in memory if there is room."""
+    with ExitStack() as stack:
+        try:
+            has_disk = os.access(_MEMORY_DISK, os.W_OK)
+            is_roomy = has_disk and shutil.disk_usage(_MEMORY_DISK).free > _HEADROOM * nbytes
+            parent = _MEMORY_DISK if is_roomy else None
+            folder = stack.enter_context(temporary_folder(_PREFIX, parent))
+        except OSError as error:
+            raise CaptureError(f"there is no place to write the arguments to: {error}") from error
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def find_fill(region: Region) -> int | None:
@@ -243,9 +228,7 @@ class Captured:
 
     launch: CapturedLaunch
     memory: Memory
-    """All of it, or what this launch uses besides the memory of ``basis``."""
-    basis: Captured | None = None
-    """The capture of another Config, which has the memory that does not depend on Configs."""
+    """All of it, or what this launch uses besides that of the capture of another Config."""
 
     @property
     def function(self) -> Function:
@@ -266,23 +249,18 @@ class Captured:
         own = (p for p in artifact.parameters if not p.is_made_at_launch)
         return self._bind(((p.name, p.source) for p in own), extra)
 
-    def find(self, tensor: torch.Tensor) -> TensorRef | None:
-        """A tensor as a view of captured memory, if it is one."""
-        known = None if self.basis is None else self.basis.find(tensor)
-        return known or self.memory.reference(tensor)
-
     @cached_property
     def roles(self) -> tuple[Role, ...]:
         """What the kernel does with each region of ``memory``, in order."""
         read, written = set(tensors_read(self.function)), set(tensors_written(self.function))
-        touched = [(self._number(tensor), name) for name, tensor in _tensor_parameters(self.launch)]
-        return tuple(
-            Role(
-                is_read=any(n == number and name in read for n, name in touched),
-                is_written=any(n == number and name in written for n, name in touched),
-            )
-            for number in range(len(self.memory.regions))
-        )
+        names: dict[int, set[str]] = {}
+        for name, tensor in _tensor_parameters(self.launch):
+            found = self.memory.reference(tensor)
+            names.setdefault(-1 if found is None else found.storage, set()).add(name)
+        touching = [
+            names.get(n, set()) for n, _ in enumerate(self.memory.regions, self.memory.first)
+        ]
+        return tuple(Role(bool(some & read), bool(some & written)) for some in touching)
 
     def save(self, folder: Path) -> Path:
         """Write the regions that the basis lacks and give the file's name."""
@@ -292,7 +270,7 @@ class Captured:
             content = region.read() if fill is None else None
             values = {"nbytes": region.nbytes, "fill": fill, "content": content}
             saved.append({**values, **role._asdict()})
-        first = self._first_number
+        first = self.memory.first
         return _write({"first": first, "regions": saved}, f"regions-{first}-", folder)
 
     def _bind(self, parameters: Iterable[tuple[str, str]], extra: Path | None) -> Binding:
@@ -303,21 +281,11 @@ class Captured:
 
     def _argument(self, name: str, value: Any) -> Argument:
         if isinstance(value, torch.Tensor):
-            found = self.find(value)
+            found = self.memory.reference(value)
             if found is None:
                 raise CaptureError(f"`{name}` is not in captured memory")
             return found
         return _plain_number(name, value)
-
-    def _number(self, tensor: torch.Tensor) -> int:
-        """Position among the regions of this capture; -1 for memory of the basis or elsewhere."""
-        is_known = self.basis is not None and self.basis.find(tensor) is not None
-        found = None if is_known else self.memory.reference(tensor)
-        return -1 if found is None else found.storage - self._first_number
-
-    @property
-    def _first_number(self) -> int:
-        return 0 if self.basis is None else len(self.basis.memory.regions)
 
 
 def capture(
@@ -339,10 +307,7 @@ def capture(
         if tensor.device.type != launch.device.type:
             raise CaptureError(f"`{name}` is on {tensor.device}, the kernel on {launch.device}")
         tensors.append(tensor)
-    if basis is None:
-        return Captured(launch, Memory(tensors))
-    new = [tensor for tensor in tensors if basis.find(tensor) is None]
-    return Captured(launch, Memory(new, first=len(basis.memory.regions)), basis)
+    return Captured(launch, Memory(tensors, None if basis is None else basis.memory))
 
 
 def _tensor_parameters(launch: CapturedLaunch) -> Iterator[tuple[str, torch.Tensor]]:

@@ -20,9 +20,8 @@ from typing_extensions import override
 
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
 from tilesmith.schedule.config import Config
-from tilesmith.store.config_text import config_text, short_text
+from tilesmith.store.config_text import SearchLog, config_text, short_text, stored_text
 from tilesmith.store.outcome import Outcome
-from tilesmith.store.search_log import SearchLog, stored_text
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, time_in_finals
 from tilesmith.tune.result import Final, TuneResult, summarize_rejected
 

@@ -29,23 +29,11 @@ from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.judge_report import Tolerance
 from tilesmith.numerics.oracle import NoReferenceError, OracleOptions, Reference, work_out_reference
 from tilesmith.store.outcome import Verdict
-from tilesmith.tune.jobs import (
-    CheckJob,
-    CheckReply,
-    ForgetJob,
-    PrepareJob,
-    PrepareReply,
-    Program,
-    ReferenceJob,
-    ReleaseJob,
-    RunnerJob,
-    TimeJob,
-    TimeReply,
-)
+from tilesmith.tune import jobs
 from tilesmith.tune.runner.build import cache_dir, triton_dir
 from tilesmith.tune.runner.launching import Launch, LaunchPlace, TimedWork, make_launch, time_works
 
-FindFault = Callable[[CheckJob], str]
+FindFault = Callable[[jobs.CheckJob], str]
 """What is wrong with the results in the workload's memory, in one line; "" where they are right."""
 OWN_TIME_LIMIT_S = 5.0
 """For the reference of a single candidate."""
@@ -57,7 +45,7 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class Checked:
     """The reply to a check, and the launch if it may be timed."""
 
-    reply: CheckReply
+    reply: jobs.CheckReply
     launch: Launch | None = None
     is_device_lost: bool = False
 
@@ -72,20 +60,20 @@ class Checker:
     may_differ: bool = False
     """Whether bits may change from run to run, where the order of atomics decides them."""
 
-    def check(self, job: CheckJob) -> Checked:
+    def check(self, job: jobs.CheckJob) -> Checked:
         """Run a candidate; an exception is a verdict too."""
         try:
             return self._run_and_judge(job)
         except Exception as error:
             verdict, reason = classify(error, Verdict.RUN_ERROR)
             if is_device_lost(self.place):
-                reply = CheckReply(Verdict.CRASHED, f"the device is lost: {one_line(error)}")
+                reply = jobs.CheckReply(Verdict.CRASHED, f"the device is lost: {one_line(error)}")
                 return Checked(reply, is_device_lost=True)
             if verdict is Verdict.OUT_OF_MEMORY and self.place.is_asynchronous:
                 torch.cuda.empty_cache()
-            return Checked(CheckReply(verdict, reason))
+            return Checked(jobs.CheckReply(verdict, reason))
 
-    def _run_and_judge(self, job: CheckJob) -> Checked:
+    def _run_and_judge(self, job: jobs.CheckJob) -> Checked:
         binding = job.program.binding
         launch = make_launch(job.program, self.workload.arguments(binding), self.place)
         self._run(launch, job)
@@ -95,10 +83,10 @@ class Checker:
             first_ms = self._run(launch, job)
             verdict, problem = self._judge_repeat(job, first)
         if problem:
-            return Checked(CheckReply(verdict, problem, resources=launch.resources()))
-        return Checked(CheckReply(Verdict.OK, "", first_ms, launch.resources()), launch)
+            return Checked(jobs.CheckReply(verdict, problem, resources=launch.resources()))
+        return Checked(jobs.CheckReply(Verdict.OK, "", first_ms, launch.resources()), launch)
 
-    def _run(self, launch: Launch, job: CheckJob) -> float:
+    def _run(self, launch: Launch, job: jobs.CheckJob) -> float:
         """One run from the initial state; its time in milliseconds."""
         self.workload.restore(job.program.binding)
         self.place.synchronize()
@@ -107,7 +95,7 @@ class Checker:
         self.place.synchronize()
         return (time.perf_counter() - start) * 1e3
 
-    def _judge_repeat(self, job: CheckJob, first: Snapshot) -> tuple[Verdict, str]:
+    def _judge_repeat(self, job: jobs.CheckJob, first: Snapshot) -> tuple[Verdict, str]:
         """The second run must give the bits of the first, or at least be right where it may not."""
         binding = job.program.binding
         second = self.workload.snapshot(binding)
@@ -133,26 +121,26 @@ def is_device_lost(place: LaunchPlace) -> bool:
     return False
 
 
-def make_judge(job: PrepareJob, workload: Workload) -> tuple[FindFault, PrepareReply]:
+def make_judge(job: jobs.PrepareJob, workload: Workload) -> tuple[FindFault, jobs.PrepareReply]:
     """What finds faults of candidates on a workload, and a description of it."""
     if not job.is_checked:
-        return lambda _: "", PrepareReply("nothing", "results are not to be checked")
+        return lambda _: "", jobs.PrepareReply("nothing", "results are not to be checked")
     tolerance = None
     if job.atol is not None or job.rtol is not None:
         tolerance = Tolerance(job.atol or 0.0, job.rtol or 0.0)
     if job.expected is not None:
         expected = load_expected(job.expected, workload.device)
         by_expected = JudgeByResults(workload, tolerance, expected)
-        return by_expected.find_fault, PrepareReply("the baseline function")
+        return by_expected.find_fault, jobs.PrepareReply("the baseline function")
     by_first = JudgeByResults(workload, tolerance)
     if job.reference is None:
-        return by_first.find_fault, PrepareReply("first candidate", "there is no reference")
+        return by_first.find_fault, jobs.PrepareReply("first candidate", "there is no reference")
     try:
         by_reference = JudgeByReference(job.reference, by_first, job.time_limit_s)
     except NoReferenceError as error:
-        return by_first.find_fault, PrepareReply("first candidate", str(error))
+        return by_first.find_fault, jobs.PrepareReply("first candidate", str(error))
     reference = by_reference.reference
-    return by_reference.find_fault, PrepareReply(str(reference), reference.reason)
+    return by_reference.find_fault, jobs.PrepareReply(str(reference), reference.reason)
 
 
 class JudgeByReference:
@@ -161,14 +149,16 @@ class JudgeByReference:
     NoReferenceError if it cannot be worked out. ``otherwise`` judges what it does not cover.
     """
 
-    def __init__(self, job: ReferenceJob, otherwise: JudgeByResults, time_limit_s: float) -> None:
+    def __init__(
+        self, job: jobs.ReferenceJob, otherwise: JudgeByResults, time_limit_s: float
+    ) -> None:
         self._job = job
         self._otherwise = otherwise
         self._workload = otherwise.workload
         self.reference, self._judge = self._work_out(job, time_limit_s)
         self._shapes = _shapes({name: x.native for name, x in self.reference.tensors.items()})
 
-    def _work_out(self, job: ReferenceJob, time_limit_s: float) -> tuple[Reference, Judge]:
+    def _work_out(self, job: jobs.ReferenceJob, time_limit_s: float) -> tuple[Reference, Judge]:
         options = OracleOptions(job.max_programs, job.seed, time_limit_s)
         # From the state that candidates start from: what they leave alone must look the same.
         self._workload.restore(job.binding)
@@ -181,7 +171,7 @@ class JudgeByReference:
         except Exception as error:
             raise NoReferenceError(f"the reference failed: {one_line(error)}") from error
 
-    def find_fault(self, job: CheckJob) -> str:
+    def find_fault(self, job: jobs.CheckJob) -> str:
         """What is wrong with the results of a candidate."""
         outputs = self._outputs(job.program, job.reference or self._job)
         if job.reference is not None:
@@ -193,7 +183,7 @@ class JudgeByReference:
             return self._otherwise.find_fault(job)
         return self._judge.check(outputs).reason
 
-    def _outputs(self, program: Program, job: ReferenceJob) -> Outputs:
+    def _outputs(self, program: jobs.Program, job: jobs.ReferenceJob) -> Outputs:
         """What a candidate has written, by the names of the reference."""
         if program.binding.extra_storages is None:
             return self._workload.outputs(job.binding)
@@ -213,7 +203,7 @@ class JudgeByResults:
     expected: Sequence[torch.Tensor] | None = None
     _judges: dict[Shapes, Judge] = field(default_factory=dict[Shapes, Judge], init=False)
 
-    def find_fault(self, job: CheckJob) -> str:
+    def find_fault(self, job: jobs.CheckJob) -> str:
         """What is wrong with the results of a candidate; nothing, if it is the first."""
         outputs = self.workload.outputs(job.program.binding)
         shapes = _shapes(outputs)
@@ -248,13 +238,13 @@ class RunnerState:
     def __init__(self) -> None:
         self._loaded: LoadedWorkload | None = None
 
-    def handle(self, job: RunnerJob) -> Any:
+    def handle(self, job: jobs.RunnerJob) -> Any:
         """The reply to a job; a LastReply if the device is lost."""
-        if isinstance(job, PrepareJob):
+        if isinstance(job, jobs.PrepareJob):
             self._loaded = None
             self._loaded, reply = prepare(job)
             return reply
-        if isinstance(job, ReleaseJob):
+        if isinstance(job, jobs.ReleaseJob):
             self._loaded = None
             gc.collect()
             if torch.cuda.is_initialized():
@@ -275,17 +265,17 @@ class LoadedWorkload:
         self._right: dict[str, tuple[TimedWork, Binding]] = {}
         """Candidates that may be timed, by key."""
 
-    def handle(self, job: RunnerJob) -> Any:
+    def handle(self, job: jobs.RunnerJob) -> Any:
         """The reply to a job about a candidate."""
-        if isinstance(job, CheckJob):
+        if isinstance(job, jobs.CheckJob):
             return self._check(job)
-        if isinstance(job, TimeJob):
+        if isinstance(job, jobs.TimeJob):
             return self._time(job)
-        if isinstance(job, ForgetJob):
+        if isinstance(job, jobs.ForgetJob):
             return self._forget(job)
         raise TypeError(f"not a job of a runner: {type(job).__name__}")
 
-    def _check(self, job: CheckJob) -> CheckReply | LastReply:
+    def _check(self, job: jobs.CheckJob) -> jobs.CheckReply | LastReply:
         binding = job.program.binding
         checked = self._checker.check(job)
         if checked.launch is not None:
@@ -295,7 +285,7 @@ class LoadedWorkload:
             self._right[job.program.key] = (work, binding)
         return LastReply(checked.reply) if checked.is_device_lost else checked.reply
 
-    def _time(self, job: TimeJob) -> TimeReply | LastReply:
+    def _time(self, job: jobs.TimeJob) -> jobs.TimeReply | LastReply:
         unknown = [key for key in job.keys if key not in self._right]
         if unknown or not job.keys:
             raise KeyError(f"not checked in this process: {', '.join(unknown) or 'no key at all'}")
@@ -307,7 +297,7 @@ class LoadedWorkload:
                 return LastReply(describe_error(error))
             raise
 
-    def _forget(self, job: ForgetJob) -> None:
+    def _forget(self, job: jobs.ForgetJob) -> None:
         dropped = [self._right.pop(key)[1] for key in job.keys if key in self._right]
         in_use = {binding.extra_storages for _, binding in self._right.values()}
         for binding in dropped:
@@ -315,7 +305,7 @@ class LoadedWorkload:
                 self._workload.forget(binding)
 
 
-def prepare(job: PrepareJob) -> tuple[LoadedWorkload, PrepareReply]:
+def prepare(job: jobs.PrepareJob) -> tuple[LoadedWorkload, jobs.PrepareReply]:
     """Load a workload and find out what is right."""
     place = LaunchPlace(torch.device(job.device), cache_dir(), job.num_threads)
     if place.is_asynchronous:

@@ -1,23 +1,26 @@
-"""Turns wishes of a search into candidates: valid, in normal form, with the user's overrides, new.
+"""What search methods share: their interface, the space they search, and the pool of candidates.
 
-A Config leaves the pool once. Random Configs come from the search's own generator, so the order of
-candidates depends on the seed alone.
+A method is asked for candidates and told what became of them. It sees a ``SearchSpace`` and
+outcomes, never a device or a clock: given the same outcomes in the same order and the same seed it
+asks for the same candidates. The pool turns wishes into candidates: valid, in normal form, with the
+user's overrides, new. Random Configs come from its own generator; a Config leaves it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations, product
 from math import prod
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tilesmith.exc import InvalidConfig
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.keys import STRUCTURE
 from tilesmith.schedule.space.slots import Dimension
+from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.interface import SearchSpace
 
 AS_IT_IS = ""
 """The structure of Configs that name none."""
@@ -27,6 +30,50 @@ MAX_LISTED = 2000
 """Spaces with at most so many combinations are listed when random draws find nothing new."""
 TRADED_KEYS = ("block_sizes", "reduction_loops")
 """Entries that share one budget of registers and memory, so that one grows when another shrinks."""
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Where to search: the Configs of one bound kernel, and good ones to start from."""
+
+    spec: ConfigSpec
+    seeds: tuple[Candidate, ...]
+    """Ranked, best first: the user's seeds, the default, the model's, those of other shapes."""
+    overrides: tuple[tuple[str, object], ...] = ()
+    """Keys of a Config that the user has fixed; every candidate has them."""
+    predict: Callable[[Config], float | None] | None = None
+    """The device model's time in milliseconds, None where it has none; None: there is no model."""
+
+
+class Search(Protocol):
+    """One search. ``ask`` and ``tell`` may be interleaved: outcomes come back in any order."""
+
+    name: str
+    """As in the registry and the log, e.g. "DifferentialEvolutionSearch"."""
+
+    def ask(self, count: int) -> Sequence[Candidate]:
+        """Up to ``count`` new candidates; none when it must first be told more, or has ended.
+
+        A Config is asked for once: no two candidates of one search are equal.
+        """
+        ...
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of candidates asked for before."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more will be asked for, whatever is told."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The number of the generation (or round) that candidates asked for now belong to."""
+        ...
+
+
+SearchMethod = Callable[[SearchSpace, int], Search]
+"""Begins a search of one method in a space, with a seed."""
 
 
 class CandidatePool:

@@ -14,8 +14,12 @@ from tilesmith.exc import InvalidConfig, NotEnoughConfigs
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.slots import Dimension
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import CandidatePool, neighbours, structure_of
-from tilesmith.tune.search.interface import SearchSpace
+from tilesmith.tune.search.candidate_pool import (
+    CandidatePool,
+    SearchSpace,
+    neighbours,
+    structure_of,
+)
 
 MAX_ATTEMPTS = 8
 """Mutants of one parent that may be known already before a random Config takes their place."""

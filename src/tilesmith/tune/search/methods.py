@@ -18,14 +18,20 @@ from typing import Any
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours
+from tilesmith.tune.search.candidate_pool import (
+    CandidatePool,
+    Search,
+    SearchMethod,
+    SearchSpace,
+    jump,
+    neighbours,
+)
 from tilesmith.tune.search.classic_searches import (
     DifferentialEvolutionSearch,
     FiniteSearch,
     PatternSearch,
     RandomSearch,
 )
-from tilesmith.tune.search.interface import Search, SearchMethod, SearchSpace
 from tilesmith.tune.search.time_model import StructuredTimeModel
 
 NUM_CENTRES = 3
