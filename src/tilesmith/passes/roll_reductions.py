@@ -25,15 +25,6 @@ from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import ONE, Dim, Shape, TileType, Type, Value, scalar
 
-_COMBINE = {
-    ReduceKind.SUM: "add",
-    ReduceKind.PROD: "mul",
-    ReduceKind.MAX: "maximum",
-    ReduceKind.MIN: "minimum",
-    ReduceKind.ANY: "or",
-    ReduceKind.ALL: "and",
-}
-
 
 class ChunkAccumulator:
     """The accumulators of one reduction. ``shape`` is the operand's with the chunk for the axis."""
@@ -62,7 +53,7 @@ class ChunkAccumulator:
         """The next values, from those carried, a chunk of the operand and its positions."""
         chunk = self._prepare(write, x)
         if not self.op.reduction.is_arg:
-            return [write.apply(_COMBINE[self.op.reduction], carried[0], chunk)]
+            return [write.apply(self.op.reduction.function, carried[0], chunk)]
         best, where = carried
         place = self.along_axis(write, write.cast(position, where.tile.dtype))
         is_better = self._is_better(write, chunk, best)

@@ -59,6 +59,17 @@ class ReduceKind(str, Enum):
         """Whether the result is a position rather than a value."""
         return self in (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 
+    @property
+    def function(self) -> str:
+        """The scalar function that combines two elements; arg forms have none."""
+        return _FUNCTIONS[self]
+
+
+_FUNCTIONS = {
+    ReduceKind.SUM: "add", ReduceKind.PROD: "mul", ReduceKind.MAX: "maximum",
+    ReduceKind.MIN: "minimum", ReduceKind.ANY: "or", ReduceKind.ALL: "and",
+}  # fmt: skip
+
 
 @op("reduce", Trait.PURE, axes=Combined("axis"))
 class Reduce(Operation):

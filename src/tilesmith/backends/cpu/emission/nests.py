@@ -18,7 +18,7 @@ from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index, lane_numbers
 from tilesmith.backends.cpu.loop_ir import nests as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import LEAVES, Element, ReadVariable, Variable
-from tilesmith.backends.cpu.math.reductions import Accumulation, State
+from tilesmith.backends.cpu.math.scalar_functions import Accumulation, State
 
 
 @dataclass(frozen=True)
