@@ -14,9 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilesmith.backends.cpu.emission.context import NULL, Context
-from tilesmith.backends.cpu.emission.elements import constant, register, tile_position, write_tile
+from tilesmith.backends.cpu.emission.elements import (
+    Results,
+    constant,
+    register,
+    tile_position,
+    write_tile,
+)
 from tilesmith.backends.cpu.emission.nests import is_known_multiple
-from tilesmith.backends.cpu.emission.writes import Results
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided

@@ -16,7 +16,7 @@ from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_i
 from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, compute_dtype, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
-from tilesmith.backends.cpu.loop_ir.nests import Form
+from tilesmith.backends.cpu.loop_ir.statements import Form
 from tilesmith.backends.cpu.loop_ir.whole_tiles import (
     LEAST_PROGRAMS,
     MOST_BYTES,

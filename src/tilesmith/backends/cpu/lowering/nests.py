@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.loop_ir import nests, whole_tiles
+from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.coordinates import (
@@ -63,7 +63,7 @@ class ElementLowering:
         value, operands = op.result, tuple(map(self.get, operands_at(op, coords)))
         # A tile kept in memory counts as changing with all its own axes, computed here or not.
         if value in self._computed or isinstance(op.form, (Numbered, Joined)):
-            axes = axes_of_coords(coords)
+            axes = coordinates.axes_of(coords)
         else:
             axes = NOWHERE.union(*(operand.axes for operand in operands))
         common = self.scope.label(value), value.tile.dtype, axes, operands
@@ -85,6 +85,11 @@ class ElementLowering:
     def place(self, value: Value, coords: Coords) -> ir.TilePlace:
         """An element of a tile in scratch memory."""
         return ir.TilePlace(self.scope.tile(value), self.positions(coords))
+
+    def kept_place(self, value: Value, coords: Coords) -> ir.TilePlace | ir.Access:
+        """Where an element of a tile in memory lies: scratch memory, or that of a later store."""
+        store = self.scope.program.spilled.get(value)
+        return self.place(value, coords) if store is None else self.access(store, coords)
 
     def target(self, result: Value, coords: Coords) -> ir.Variable | ir.TilePlace:
         """Where an element of a result goes."""
@@ -111,16 +116,9 @@ class ElementLowering:
         if not value.tile.rank:
             return ir.ReadVariable(label, dtype, NOWHERE, (), self.scope.variable(value))
         if value not in self._computed and self.scope.tiles.is_stored(value):
-            axes, store = axes_of_coords(coords), self.scope.program.spilled.get(value)
-            if store is not None:
-                return ir.ReadResult(label, dtype, axes, (), self.access(store, coords))
-            return ir.ReadTile(label, dtype, axes, (), self.place(value, coords))
+            kept = self.kept_place(value, coords)
+            return ir.ReadTile(label, dtype, coordinates.axes_of(coords), (), kept)
         return self.compute(self.scope.tiles.definitions[value], coords)
-
-
-def axes_of_coords(coords: Coords) -> frozenset[int]:
-    """The loops that coordinates move with."""
-    return NOWHERE.union(*map(coordinates.axes_of, coords))
 
 
 ElementRule = Callable[[ElementLowering, Any, Coords, Common], ir.Element]
@@ -145,15 +143,17 @@ ELEMENT_RULES: dict[type[Operation], ElementRule] = {
 """The record of each op whose elements are computed on demand, from what all elements have."""
 
 
-def lower_nest(scope: GridScope, nest: Nest, ahead: Mapping[Load, tuple[int, ...]]) -> nests.Nest:
+def lower_nest(
+    scope: GridScope, nest: Nest, ahead: Mapping[Load, tuple[int, ...]]
+) -> statements.Nest:
     """A nest with all its writes."""
     own = [root.place[0] for root in nest.roots if root.is_own_keep]
     elements = ElementLowering(scope, own, ahead)
     layout, options = nest.layout, scope.schedule.cpu
-    is_plain = layout.form is nests.Form.ONE_BY_ONE or layout.vector_axis < 0
+    is_plain = layout.form is statements.Form.ONE_BY_ONE or layout.vector_axis < 0
     writes = tuple(_write(elements, nest, root) for root in nest.roots)
-    has_sums = any(isinstance(write, nests.ReduceElement) for write in writes)
-    return nests.Nest(
+    has_sums = any(isinstance(write, statements.ReduceElement) for write in writes)
+    return statements.Nest(
         layout=layout,
         writes=writes,
         lanes=1 if is_plain else scope.schedule.target.vector_lanes,
@@ -162,46 +162,44 @@ def lower_nest(scope: GridScope, nest: Nest, ahead: Mapping[Load, tuple[int, ...
     )
 
 
-def _write(elements: ElementLowering, nest: Nest, root: Root) -> nests.Write:
+def _write(elements: ElementLowering, nest: Nest, root: Root) -> statements.Write:
     op, coords = root.op, root.place[1]
     if root.target is not None:
         return _keep(elements, nest, root, root.target)
     if isinstance(op, (Store, Atomic)):
         return lower_access(elements, op, coords)
     assert isinstance(op, Reduce)
-    target = elements.target(op.result, without(coords, op.axis))
+    target = elements.target(op.result, _without(coords, op.axis))
     value = elements.get(root.place)
-    return nests.ReduceElement(value, op.reduction, op.result.tile.dtype, target, op.loc)
+    return statements.ReduceElement(value, op.reduction, op.result.tile.dtype, target, op.loc)
 
 
-def without(coords: Coords, axis: int) -> Coords:
-    """The coordinates along all other axes."""
+def _without(coords: Coords, axis: int) -> Coords:
     return coords[:axis] + coords[axis + 1 :]
 
 
-def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> nests.KeepElement:
-    value, coords = elements.get(root.place), root.place[1]
+def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> statements.KeepElement:
+    value, target = elements.get(root.place), elements.kept_place(kept, root.place[1])
     store = elements.scope.program.spilled.get(kept)
-    target = elements.place(kept, coords) if store is None else elements.access(store, coords)
     # Where the store itself is in this nest and stores this very tile, it does the work.
     is_stored = store is not None and store.value is kept
     is_stored_too = is_stored and any(other.op is store for other in nest.roots)
-    return nests.KeepElement(value, target, root.is_own_keep, is_stored_too)
+    return statements.KeepElement(value, target, root.is_own_keep, is_stored_too)
 
 
 def lower_access(
     elements: ElementLowering, op: Store | Atomic, coords: Coords
-) -> nests.StoreElement | nests.UpdateElement:
+) -> statements.StoreElement | statements.UpdateElement:
     """A store or an atomic update of one element."""
     value, access = elements.get((op.value, coords)), elements.access(op, coords)
     if isinstance(op, Store):
-        return nests.StoreElement(value, access, op.loc)
+        return statements.StoreElement(value, access, op.loc)
     expected = None
     if op.expected is not None:
         places = coordinates.access_places(op, op.value.tile.shape, coords)
         expected = elements.get(places[len(op.indices)])
     result = elements.target(op.result, coords) if op.result in elements.scope.users else None
-    return nests.UpdateElement(value, access, op.kind, op.order, expected, result, op.loc)
+    return statements.UpdateElement(value, access, op.kind, op.order, expected, result, op.loc)
 
 
 def lower_product(
@@ -299,7 +297,7 @@ def _result(
         return ir.Unread(elements.scope.label(result))
     coords = own_coords(op.xs[0].tile.shape)
     return elements.target(
-        result, without(coords, op.axis) if isinstance(op, ReduceWith) else coords
+        result, _without(coords, op.axis) if isinstance(op, ReduceWith) else coords
     )
 
 

@@ -140,10 +140,12 @@ def _of_reshape(source: Shape, result: Shape, coords: Coords) -> Coords:
     )
 
 
-def axes_of(coord: Coord) -> frozenset[int]:
-    """The loops a coordinate moves with."""
-    if isinstance(coord, LoopIndex):
-        return frozenset((coord.axis,))
-    if isinstance(coord, (Digit, Indirect)):
-        return frozenset().union(*map(axes_of, coord.coords))
-    return frozenset()
+def axes_of(coords: Coords) -> frozenset[int]:
+    """The loops that coordinates move with."""
+    found: set[int] = set()
+    for coord in coords:
+        if isinstance(coord, LoopIndex):
+            found.add(coord.axis)
+        elif isinstance(coord, (Digit, Indirect)):
+            found |= axes_of(coord.coords)
+    return frozenset(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.loop_ir import nests as loop_ir
+from tilesmith.backends.cpu.loop_ir import statements as loop_ir
 from tilesmith.backends.cpu.loop_ir import whole_tiles
 from tilesmith.backends.cpu.printing.elements import ElementText, resolve
 from tilesmith.backends.cpu.printing.listing import Expr, Listing, call, element, function, number
