@@ -14,12 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilesmith.backends.cpu.loop_ir import elements, nests, statements, whole_tiles
+from tilesmith.backends.cpu.loop_ir import elements, statements, whole_tiles
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "loop_ir.md"
 MODULES = {
-    "Kernels, loops and branches": statements,
-    "Nests and what they write": nests,
+    "Statements": statements,
     "Whole tiles": whole_tiles,
     "Elements and positions": elements,
 }

@@ -14,8 +14,14 @@ from tests.backends.cpu.test_print_nests import CASES, Case, find, lower
 from tilesmith import exc
 from tilesmith.backends.cpu import backend
 from tilesmith.backends.cpu.loop_ir.elements import LoopIndex, TilePlace
-from tilesmith.backends.cpu.loop_ir.nests import Nest, ReduceElement, StoreElement
-from tilesmith.backends.cpu.loop_ir.statements import Assign, Kernel, Statement
+from tilesmith.backends.cpu.loop_ir.statements import (
+    Assign,
+    Kernel,
+    Nest,
+    ReduceElement,
+    Statement,
+    StoreElement,
+)
 from tilesmith.backends.cpu.loop_ir.verifier import verify_kernel
 from tilesmith.dtypes import I64
 

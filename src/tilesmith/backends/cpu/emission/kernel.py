@@ -14,10 +14,9 @@ from typing import Any
 from tilesmith.backends.cpu.emission import products
 from tilesmith.backends.cpu.emission import whole_tiles as lines
 from tilesmith.backends.cpu.emission.context import Buffer, Context, begin_function, pad
-from tilesmith.backends.cpu.emission.elements import register
+from tilesmith.backends.cpu.emission.elements import emit_store, emit_update, register
 from tilesmith.backends.cpu.emission.nests import emit_nest
 from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, emit_parallel
-from tilesmith.backends.cpu.emission.writes import emit_store, emit_update
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import (
@@ -29,7 +28,6 @@ from tilesmith.backends.cpu.llvm.registers import (
 )
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import Tile, Variable
-from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
 from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
 from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS
 
@@ -51,7 +49,7 @@ def _assign(context: Context, item: statements.Assign) -> Context:
     return context.with_scalars({item.variable: register(context.nest(1), item.value)})
 
 
-def _update(context: Context, item: UpdateElement) -> Context:
+def _update(context: Context, item: statements.UpdateElement) -> Context:
     inside = context.nest(1)
     old = emit_update(inside, item, register(inside, item.value))
     return context.with_scalars({item.result: old} if isinstance(item.result, Variable) else {})
@@ -129,13 +127,13 @@ STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = 
     whole_tiles.Combine: lambda at, item: at.with_scalars(lines.emit_combination(at, item)),
     statements.For: _for,
     statements.If: _if,
-    Nest: lambda at, item: at.with_scalars(emit_nest(at, item)),
+    statements.Nest: lambda at, item: at.with_scalars(emit_nest(at, item)),
     whole_tiles.Print: lines.emit_print,
     whole_tiles.Product: products.emit_product,
     whole_tiles.Scan: lines.emit_scan,
     whole_tiles.SortLines: lines.emit_sort,
-    StoreElement: lambda at, item: emit_store(at.nest(1), item),
-    UpdateElement: _update,
+    statements.StoreElement: lambda at, item: emit_store(at.nest(1), item),
+    statements.UpdateElement: _update,
     statements.While: _while,
 }
 """None from those that only write memory: nothing new is known behind them."""

@@ -11,14 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.emission.context import Context
-from tilesmith.backends.cpu.emission.elements import address_of, evaluate, register
-from tilesmith.backends.cpu.emission.writes import Results, emit_result, emit_writes
+from tilesmith.backends.cpu.emission.elements import (
+    Results,
+    address_of,
+    emit_result,
+    emit_writes,
+    evaluate,
+    register,
+)
 from tilesmith.backends.cpu.llvm.builder import Body, Builder
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index, lane_numbers
-from tilesmith.backends.cpu.loop_ir import nests as loop_ir
+from tilesmith.backends.cpu.loop_ir import statements as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import LEAVES, Element, ReadVariable, Variable
-from tilesmith.backends.cpu.math.reductions import Accumulation, State
+from tilesmith.backends.cpu.math.scalar_functions import Accumulation, State
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,13 @@ from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir import whole_tiles as loop_ir
-from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor, Product
+from tilesmith.backends.cpu.loop_ir.whole_tiles import (
+    LEAST_PROGRAMS,
+    MOST_BYTES,
+    PackedTensor,
+    Product,
+)
 from tilesmith.backends.cpu.math.casts import round_to
-from tilesmith.backends.cpu.planning.ahead import LEAST_PROGRAMS, MOST_BYTES
 from tilesmith.dtypes import DType
 
 _ALIGNMENT = 64

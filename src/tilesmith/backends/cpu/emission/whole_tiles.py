@@ -14,9 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilesmith.backends.cpu.emission.context import NULL, Context
-from tilesmith.backends.cpu.emission.elements import constant, register, tile_position, write_tile
+from tilesmith.backends.cpu.emission.elements import (
+    Results,
+    constant,
+    register,
+    tile_position,
+    write_tile,
+)
 from tilesmith.backends.cpu.emission.nests import is_known_multiple
-from tilesmith.backends.cpu.emission.writes import Results
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
@@ -24,7 +29,7 @@ from tilesmith.backends.cpu.llvm.registers import LType, Register, index, parame
 from tilesmith.backends.cpu.loop_ir.elements import Element, TilePlace, Variable
 from tilesmith.backends.cpu.loop_ir.whole_tiles import Combine, Print, Scan, SortLines
 from tilesmith.backends.cpu.math.casts import cast, round_to
-from tilesmith.backends.cpu.math.reductions import Accumulation
+from tilesmith.backends.cpu.math.scalar_functions import Accumulation
 from tilesmith.dtypes import F64, I64, DType, ElementKind
 from tilesmith.ir.types import Shape
 

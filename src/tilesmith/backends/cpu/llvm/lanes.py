@@ -167,22 +167,24 @@ def read(
     explicit: Register | None = None,
 ) -> Lane:
     """The elements at a position; 0 where ``explicit`` does not hold."""
-    element = memory.element
     given = [memory.pointer] if explicit is None else [memory.pointer, explicit]
     has_scalars = not any(register.type.is_vector for register in given)
     if has_scalars and _is_single(position, lanes.width):
         return Uniform(_read_one(builder, memory, _single(builder, position), explicit))
-    kind = LType(element, lanes.width)
     mask = lanes.mask(builder, explicit)
-    if isinstance(position, Strided) and memory.has_neighbours(position):
-        pointer = builder.offset(memory.pointer, position.base, element)
-        if mask is None:
-            return Vector(builder.load(pointer, kind))
-        return Vector(builder.masked_load(pointer, mask, number(element, 0, lanes.width)))
-    positions = to_vector(builder, position, INDEX, lanes.width)
-    pointers = builder.offset(memory.pointer, positions, element)
+    pointer = _address(builder, memory, position, lanes.width)
+    if mask is None and not pointer.type.is_vector:
+        return Vector(builder.load(pointer, LType(memory.element, lanes.width)))
     mask = mask or number("i1", 1, lanes.width)
-    return Vector(builder.masked_load(pointers, mask, number(element, 0, lanes.width)))
+    return Vector(builder.masked_load(pointer, mask, number(memory.element, 0, lanes.width)))
+
+
+def _address(builder: Builder, memory: Elements, position: Lane, width: int) -> Register:
+    """Of the first of neighbours, or of the element of each lane."""
+    if isinstance(position, Strided) and memory.has_neighbours(position):
+        return builder.offset(memory.pointer, position.base, memory.element)
+    positions = to_vector(builder, position, INDEX, width)
+    return builder.offset(memory.pointer, positions, memory.element)
 
 
 def write(
@@ -194,9 +196,8 @@ def write(
     explicit: Register | None = None,
 ) -> None:
     """Replace the elements at a position where ``explicit`` holds."""
-    element = memory.element
     if lanes.width == 1:
-        pointer = builder.offset(memory.pointer, _single(builder, position), element)
+        pointer = builder.offset(memory.pointer, _single(builder, position), memory.element)
         if explicit is None:
             builder.store(x, pointer)
         else:
@@ -204,17 +205,11 @@ def write(
         return
     x = builder.splat(x, lanes.width)
     mask = lanes.mask(builder, explicit)
-    if isinstance(position, Strided) and memory.has_neighbours(position):
-        pointer = builder.offset(memory.pointer, position.base, element)
-        if mask is None:
-            builder.store(x, pointer)
-        else:
-            builder.masked_store(x, pointer, mask)
-        return
-    positions = to_vector(builder, position, INDEX, lanes.width)
-    pointers = builder.offset(memory.pointer, positions, element)
-    pointers = builder.splat(pointers, lanes.width)
-    builder.masked_store(x, pointers, mask or number("i1", 1, lanes.width))
+    pointer = _address(builder, memory, position, lanes.width)
+    if mask is None and not pointer.type.is_vector:
+        builder.store(x, pointer)
+    else:
+        builder.masked_store(x, pointer, mask or number("i1", 1, lanes.width))
 
 
 def _is_single(position: Lane, width: int) -> bool:

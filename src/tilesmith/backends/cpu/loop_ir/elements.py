@@ -215,19 +215,12 @@ class ReadVariable(Element):
 
 @dataclass(frozen=True, eq=False)
 class ReadTile(Element):
-    """An element of a tile in scratch memory."""
+    """An element of a tile in memory: scratch memory, or where a later store puts its result."""
 
-    place: TilePlace
-
-
-@dataclass(frozen=True, eq=False)
-class ReadResult(Element):
-    """An element of a tile that lies where a later store puts its result."""
-
-    access: Access
+    place: TilePlace | Access
 
 
-LEAVES = (ReadVariable, ReadTile, ReadResult)
+LEAVES = (ReadVariable, ReadTile)
 """Elements that were computed before, by another statement."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.loop_ir import nests, statements, whole_tiles
+from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 
@@ -84,44 +84,44 @@ class _Scope:
                 self.read(element.variable)
             elif isinstance(element, ir.ReadTile):
                 self.place(element.place, element, loops)
-            elif isinstance(element, (ir.Read, ir.ReadResult)):
+            elif isinstance(element, ir.Read):
                 self.access(element.access, element)
 
 
 def _verify_block(scope: _Scope, block: statements.Block) -> _Scope:
     for item in block:
-        at = item.writes[0].value.label if isinstance(item, nests.Nest) else item
+        at = item.writes[0].value.label if isinstance(item, statements.Nest) else item
         scope = replace(scope, loc=at.loc)
         if isinstance(item, (statements.For, statements.While, statements.If)):
             scope = _verify_control_flow(scope, item)
-        elif isinstance(item, nests.Nest):
+        elif isinstance(item, statements.Nest):
             scope = _verify_nest(scope, item)
         elif isinstance(item, statements.Assign):
             scope.elements([item.value], 0)
             scope.require(item.value.dtype == item.variable.dtype, "a scalar of another type")
             scope = scope.with_items([item.variable])
-        elif isinstance(item, (nests.StoreElement, nests.UpdateElement)):
+        elif isinstance(item, (statements.StoreElement, statements.UpdateElement)):
             scope = _verify_write(scope, item, 0)
         else:
             scope = _verify_whole_tile(scope, item)
     return scope
 
 
-def _verify_nest(scope: _Scope, nest: nests.Nest) -> _Scope:
+def _verify_nest(scope: _Scope, nest: statements.Nest) -> _Scope:
     layout, loops = nest.layout, len(nest.layout.space)
     scope.require(max(layout.vector_axis, layout.reduced_axis) < loops, "lanes along no loop")
     scope.require(nest.lanes == 1 or layout.vector_axis >= 0, "lanes without a loop")
-    is_columns = layout.form is nests.Form.COLUMNS
+    is_columns = layout.form is statements.Form.COLUMNS
     scope.require(is_columns == (layout.reduced_axis >= 0), "a reduced loop without columns")
     along = ir.LoopIndex(layout.reduced_axis if is_columns else layout.vector_axis)
     for write in nest.writes:
         scope = _verify_write(scope, write, loops)
-        if isinstance(write, nests.ReduceElement) and isinstance(write.target, ir.TilePlace):
+        if isinstance(write, statements.ReduceElement) and isinstance(write.target, ir.TilePlace):
             scope.require(along not in write.target.positions, "a result along the reduced loop")
     return scope
 
 
-def _verify_write(scope: _Scope, write: nests.Write, loops: int) -> _Scope:
+def _verify_write(scope: _Scope, write: statements.Write, loops: int) -> _Scope:
     scope.elements(write.operands, loops)
     places = [getattr(write, name, None) for name in ("access", "target", "result")]
     for place in places:

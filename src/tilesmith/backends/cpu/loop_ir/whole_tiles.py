@@ -19,6 +19,9 @@ from tilesmith.dtypes import DType
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Extent, Shape
 
+LEAST_PROGRAMS, MOST_BYTES = 4, 256 << 20
+"""Where packing pays: each program packs in its cache, at less than half the cost in memory."""
+
 
 @dataclass(frozen=True)
 class PackedTensor:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.backends.cpu.loop_ir import statements
-from tilesmith.backends.cpu.loop_ir.nests import StoreElement
 from tilesmith.backends.cpu.loop_ir.statements import Block, LoopAxis, Readers, Statement
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
 from tilesmith.backends.cpu.lowering import nests
+from tilesmith.backends.cpu.lowering.ahead import find_packed_operands, find_prefetches
 from tilesmith.backends.cpu.lowering.nests import ElementLowering
 from tilesmith.backends.cpu.lowering.scopes import GridScope, KernelScope
-from tilesmith.backends.cpu.planning.ahead import find_packed_operands, find_prefetches
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles
@@ -23,16 +20,11 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops import control_flow
 from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, While, Yield
-from tilesmith.ir.ops.foreign import Print
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.ops.rearrangement import Sort
-from tilesmith.ir.ops.reduction import ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Shape, TensorType, Value
 from tilesmith.schedule.schedule import Schedule
-
-PartialAxes = Mapping[Operation, tuple[bool, ...]]
 
 
 @dataclass(frozen=True)
@@ -40,8 +32,6 @@ class _StatementLowering:
     """Lowers the steps of one grid, or the scalars outside of grids."""
 
     _scope: GridScope
-    _schedule: Schedule
-    _partial: PartialAxes
     _packed: Mapping[Dot, PackedOperand]
     _ahead: Mapping[Nest, Mapping[Load, tuple[int, ...]]]
 
@@ -52,12 +42,11 @@ class _StatementLowering:
 
     def _statement(self, step: Step, region: Region) -> Statement | None:
         if isinstance(step, Nest):
-            ahead = self._ahead.get(step, {})
-            return nests.lower_nest(self._scope, self._schedule, step, ahead)
+            return nests.lower_nest(self._scope, step, self._ahead.get(step, {}))
         if isinstance(step, DotStep):
-            return nests.lower_product(self._scope, self._schedule, step, self._packed.get(step.op))
+            return nests.lower_product(self._scope, step, self._packed.get(step.op))
         op = step.op
-        rule = _WHOLE_TILES.get(type(op))
+        rule = nests.WHOLE_TILES.get(type(op))
         if rule is not None:
             return rule(self._scope, op)
         if isinstance(op, Loop):
@@ -69,12 +58,8 @@ class _StatementLowering:
     def scalar(self, op: Operation, region: Region) -> Statement | None:
         """An op on scalars; None for one that does nothing here."""
         elements = ElementLowering(self._scope)
-        if isinstance(op, Store):
-            value = elements.get((op.value, ()))
-            return StoreElement(value, elements.access(op, ()), op.loc)
-        if isinstance(op, Atomic):
-            result = self._scope.variable(op.result) if op.result in self._scope.users else None
-            return nests.lower_atomic(elements, op, (), result)
+        if isinstance(op, (Store, Atomic)):
+            return nests.lower_access(elements, op, ())
         if isinstance(op, (ProgramBarrier, GridBarrier)):
             return None
         value = elements.compute(op, ())
@@ -109,7 +94,7 @@ class _StatementLowering:
                     end=variable(op.ends[axis]),
                     step=variable(next(steps)) if has_step else None,
                     block=block,
-                    is_partial=bool(block) and self._partial[op][axis],
+                    is_partial=bool(block) and self._scope.kernel.partial_axes[op][axis],
                 )
             )
         return tuple(found)
@@ -160,27 +145,15 @@ class _StatementLowering:
         )
 
 
-_WHOLE_TILES: dict[type[Operation], Callable[[GridScope, Any], Statement | None]] = {
-    Print: nests.lower_print,
-    ReduceWith: nests.lower_combination,
-    Scan: nests.lower_scan,
-    ScanWith: nests.lower_combination,
-    Sort: nests.lower_sort,
-}
-"""Ops that go through whole tiles by themselves."""
-
-
 def lower_kernel(function: Function, schedule: Schedule) -> statements.Kernel:
     """Plan all grids of a function, and say what they do."""
-    blocks = {block.name: schedule.symbols[block.name] for block in function.blocks}
-    kernel, partial = KernelScope(function, blocks), find_partial_axes(function, schedule.symbols)
+    kernel = KernelScope(function, schedule)
     everything = VirtualTiles(definitions(function.body))
-    scope = GridScope(kernel, everything, Program([]), schedule.target)
-    outside = _StatementLowering(scope, schedule, partial, {}, {})
+    outside = _StatementLowering(GridScope(kernel, everything, Program([])), {}, {})
     body: list[Statement | statements.Grid] = []
     for op in function.body.ops:
         if isinstance(op, control_flow.Grid):
-            body.append(_lower_grid(function, op, schedule, kernel, partial))
+            body.append(_lower_grid(function, op, kernel))
         else:
             statement = outside.scalar(op, function.body)
             body.extend(() if statement is None else (statement,))
@@ -191,7 +164,7 @@ def lower_kernel(function: Function, schedule: Schedule) -> statements.Kernel:
             kernel.tensor(value) if isinstance(value.type, TensorType) else kernel.variable(value)
             for value in values
         ),
-        block_sizes=blocks,
+        block_sizes=kernel.block_sizes,
         target=schedule.target,
         options=schedule.cpu,
         body=tuple(body),
@@ -199,19 +172,12 @@ def lower_kernel(function: Function, schedule: Schedule) -> statements.Kernel:
     )
 
 
-def _lower_grid(
-    function: Function,
-    op: control_flow.Grid,
-    schedule: Schedule,
-    kernel: KernelScope,
-    partial: PartialAxes,
-) -> statements.Grid:
+def _lower_grid(function: Function, op: control_flow.Grid, kernel: KernelScope) -> statements.Grid:
+    schedule = kernel.schedule
     program, tiles = plan_grid(function, op.body, schedule)
-    records = kernel.tensor, kernel.variable
-    packed = find_packed_operands(function, op, tiles, schedule, records)
-    ahead = find_prefetches(op, program, tiles, schedule)
-    scope = GridScope(kernel, tiles, program, schedule.target)
-    lowering = _StatementLowering(scope, schedule, partial, packed, ahead)
+    scope = GridScope(kernel, tiles, program)
+    packed = find_packed_operands(scope, op)
+    lowering = _StatementLowering(scope, packed, find_prefetches(scope, op))
     options = schedule.grids.get(op.slot)
     default = tuple(reversed(range(len(op.blocks))))
     return statements.Grid(
@@ -247,12 +213,8 @@ def _work(step: Step, schedule: Schedule) -> int:
     if isinstance(op, Dot):
         contracted = schedule.physical(op.lhs.tile.shape[-1])
         return _numel(op.result.tile.shape, schedule) * contracted // _FLOPS_PER_ELEMENT
-    if isinstance(op, Print):
-        return sum(_numel(value.tile.shape, schedule) for value in op.values)
-    if isinstance(op, (ReduceWith, ScanWith)):
-        return _numel(op.xs[0].tile.shape, schedule) * len(op.xs)
-    if isinstance(op, (Scan, Sort)):
-        return _numel(op.result.tile.shape, schedule)
+    if type(op) in nests.WHOLE_TILES:
+        return sum(_numel(value.tile.shape, schedule) for value in op.operand_values())
     if not isinstance(step, OpStep) or not step.bodies:
         return 1
     repeated = isinstance(op, (Loop, While))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Any
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.loop_ir import nests, whole_tiles
+from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.coordinates import Coords, find_bound, own_coords, space_of
+from tilesmith.backends.cpu.planning.coordinates import (
+    Coords,
+    operands_at,
+    own_coords,
+    space_of,
+)
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
 from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored, multiplies_tiles
 from tilesmith.dtypes import DType
+from tilesmith.ir.axis_roles import Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.foreign import Print
@@ -22,7 +27,6 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Join, Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.types import Shape, Value
-from tilesmith.schedule.schedule import Schedule
 
 NOWHERE: frozenset[int] = frozenset()
 Common = tuple[ir.Label, DType, frozenset[int], tuple[ir.Element, ...]]
@@ -56,7 +60,14 @@ class ElementLowering:
 
     def compute(self, op: Operation, coords: Coords) -> ir.Element:
         """The element of an op's result from its operands."""
-        return ELEMENT_RULES[type(op)](self, op, coords)
+        value, operands = op.result, tuple(map(self.get, operands_at(op, coords)))
+        # A tile kept in memory counts as changing with all its own axes, computed here or not.
+        if value in self._computed or isinstance(op.form, (Numbered, Joined)):
+            axes = coordinates.axes_of(coords)
+        else:
+            axes = NOWHERE.union(*(operand.axes for operand in operands))
+        common = self.scope.label(value), value.tile.dtype, axes, operands
+        return ELEMENT_RULES[type(op)](self, op, coords, common)
 
     def access(self, op: Load | Store | Atomic, coords: Coords) -> ir.Access:
         """The element of a tensor that an op touches."""
@@ -74,6 +85,16 @@ class ElementLowering:
     def place(self, value: Value, coords: Coords) -> ir.TilePlace:
         """An element of a tile in scratch memory."""
         return ir.TilePlace(self.scope.tile(value), self.positions(coords))
+
+    def kept_place(self, value: Value, coords: Coords) -> ir.TilePlace | ir.Access:
+        """Where an element of a tile in memory lies: scratch memory, or that of a later store."""
+        store = self.scope.program.spilled.get(value)
+        return self.place(value, coords) if store is None else self.access(store, coords)
+
+    def target(self, result: Value, coords: Coords) -> ir.Variable | ir.TilePlace:
+        """Where an element of a result goes."""
+        is_tile = result.tile.rank > 0
+        return self.place(result, coords) if is_tile else self.scope.variable(result)
 
     def positions(self, coords: Coords) -> ir.Positions:
         """Coordinates as positions."""
@@ -95,161 +116,98 @@ class ElementLowering:
         if not value.tile.rank:
             return ir.ReadVariable(label, dtype, NOWHERE, (), self.scope.variable(value))
         if value not in self._computed and self.scope.tiles.is_stored(value):
-            axes, store = axes_of_coords(coords), self.scope.program.spilled.get(value)
-            if store is not None:
-                return ir.ReadResult(label, dtype, axes, (), self.access(store, coords))
-            return ir.ReadTile(label, dtype, axes, (), self.place(value, coords))
-        op = self.scope.tiles.definitions[value]
-        return ELEMENT_RULES[type(op)](self, op, coords)
-
-    def common(self, op: Operation, coords: Coords, operands: tuple[ir.Element, ...]) -> Common:
-        """What an op's element has: it changes with all that its operands change with."""
-        value = op.result
-        # A tile kept in memory counts as changing with all its own axes, computed here or not.
-        if value in self._computed or not operands:
-            axes = axes_of_coords(coords) if value in self._computed else NOWHERE
-        elif len(operands) == 1:
-            axes = operands[0].axes
-        else:
-            axes = NOWHERE.union(*(operand.axes for operand in operands))
-        return self.scope.label(value), value.tile.dtype, axes, operands
-
-    def positional(self, op: Operation, coords: Coords, *operands: ir.Element) -> Common:
-        """The same for an element that its own position decides."""
-        axes = axes_of_coords(coords)
-        return self.scope.label(op.result), op.result.tile.dtype, axes, operands
+            kept = self.kept_place(value, coords)
+            return ir.ReadTile(label, dtype, coordinates.axes_of(coords), (), kept)
+        return self.compute(self.scope.tiles.definitions[value], coords)
 
 
-def axes_of_coords(coords: Coords) -> frozenset[int]:
-    """The loops that coordinates move with."""
-    return NOWHERE.union(*map(coordinates.axes_of, coords))
+ElementRule = Callable[[ElementLowering, Any, Coords, Common], ir.Element]
 
 
-def _load(lowering: ElementLowering, op: Load, coords: Coords) -> ir.Element:
-    access = lowering.access(op, coords)
-    return ir.Read(
-        *lowering.common(op, coords, access.operands), access, lowering.ahead.get(op, ())
-    )
+def _number_positions(at: ElementLowering, _: Operation, coords: Coords, it: Common) -> ir.Element:
+    return ir.PositionOf(*it, at.position(coords[0]))
 
 
-def _elementwise(lowering: ElementLowering, op: Elementwise, coords: Coords) -> ir.Element:
-    args = tuple(lowering.get((arg, coords)) for arg in op.args)
-    return ir.Apply(*lowering.common(op, coords, args), op.fn)
-
-
-def _tile_index(lowering: ElementLowering, op: TileIndex, coords: Coords) -> ir.Element:
-    begin = lowering.get((op.begin, ()))
-    return ir.PositionOf(*lowering.positional(op, coords, begin), lowering.position(coords[0]))
-
-
-def _view(lowering: ElementLowering, op: Operation, coords: Coords) -> ir.Element:
-    (place,) = coordinates.operands_at(op, coords)
-    return ir.View(*lowering.common(op, coords, (lowering.get(place),)))
-
-
-def _join(lowering: ElementLowering, op: Join, coords: Coords) -> ir.Element:
-    sides = map(lowering.get, coordinates.operands_at(op, coords))
-    return ir.Joined(*lowering.positional(op, coords, *sides), lowering.position(coords[-1]))
-
-
-ELEMENT_RULES: dict[type[Operation], Callable[[ElementLowering, Any, Coords], ir.Element]] = {
-    Elementwise: _elementwise,
-    Cast: lambda at, op, coords: ir.Convert(
-        *at.common(op, coords, (at.get((op.x, coords)),)), op.bitcast
-    ),
-    Load: _load,
-    Full: lambda at, op, coords: ir.Number(*at.common(op, coords, ()), op.value),
-    TileIndex: _tile_index,
-    Arange: lambda at, op, coords: ir.PositionOf(
-        *at.positional(op, coords), at.position(coords[0])
-    ),
-    BlockSize: lambda at, op, coords: ir.BlockLength(*at.common(op, coords, ()), op.block),
-    Join: _join,
-    Gather: lambda at, op, coords: ir.Gathered(
-        *at.common(op, coords, tuple(map(at.get, coordinates.operands_at(op, coords))))
-    ),
-    **dict.fromkeys(VIEWS, _view),
+ELEMENT_RULES: dict[type[Operation], ElementRule] = {
+    Elementwise: lambda _at, op, _coords, it: ir.Apply(*it, op.fn),
+    Cast: lambda _at, op, _coords, it: ir.Convert(*it, op.bitcast),
+    Load: lambda at, op, coords, it: ir.Read(*it, at.access(op, coords), at.ahead.get(op, ())),
+    Full: lambda _at, op, _coords, it: ir.Number(*it, op.value),
+    TileIndex: _number_positions,
+    Arange: _number_positions,
+    BlockSize: lambda _at, op, _coords, it: ir.BlockLength(*it, op.block),
+    Join: lambda at, _op, coords, it: ir.Joined(*it, at.position(coords[-1])),
+    Gather: lambda _at, _op, _coords, it: ir.Gathered(*it),
+    **dict.fromkeys(VIEWS, lambda _at, _op, _coords, it: ir.View(*it)),
 }
+"""The record of each op whose elements are computed on demand, from what all elements have."""
 
 
 def lower_nest(
-    scope: GridScope, schedule: Schedule, nest: Nest, ahead: Mapping[Load, tuple[int, ...]]
-) -> nests.Nest:
+    scope: GridScope, nest: Nest, ahead: Mapping[Load, tuple[int, ...]]
+) -> statements.Nest:
     """A nest with all its writes."""
     own = [root.place[0] for root in nest.roots if root.is_own_keep]
     elements = ElementLowering(scope, own, ahead)
-    layout, options = nest.layout, schedule.cpu
-    is_plain = layout.form is nests.Form.ONE_BY_ONE or layout.vector_axis < 0
+    layout, options = nest.layout, scope.schedule.cpu
+    is_plain = layout.form is statements.Form.ONE_BY_ONE or layout.vector_axis < 0
     writes = tuple(_write(elements, nest, root) for root in nest.roots)
-    has_sums = any(isinstance(write, nests.ReduceElement) for write in writes)
-    return nests.Nest(
+    has_sums = any(isinstance(write, statements.ReduceElement) for write in writes)
+    return statements.Nest(
         layout=layout,
         writes=writes,
-        lanes=1 if is_plain else schedule.target.vector_lanes,
+        lanes=1 if is_plain else scope.schedule.target.vector_lanes,
         unroll=options.unroll if has_sums else 1,
         may_stream=options.streaming_stores and not has_sums,
     )
 
 
-def _write(elements: ElementLowering, nest: Nest, root: Root) -> nests.Write:
-    op, coords, scope = root.op, root.place[1], elements.scope
+def _write(elements: ElementLowering, nest: Nest, root: Root) -> statements.Write:
+    op, coords = root.op, root.place[1]
     if root.target is not None:
         return _keep(elements, nest, root, root.target)
-    if isinstance(op, Store):
-        value = elements.get(root.place)
-        return nests.StoreElement(value, elements.access(op, coords), op.loc)
-    if isinstance(op, Atomic):
-        has_memory = scope.has_memory(op.result)
-        result = elements.place(op.result, coords) if has_memory else None
-        return lower_atomic(elements, op, coords, result)
+    if isinstance(op, (Store, Atomic)):
+        return lower_access(elements, op, coords)
     assert isinstance(op, Reduce)
-    if op.result.tile.rank:
-        target = elements.place(op.result, coords[: op.axis] + coords[op.axis + 1 :])
-    else:
-        target = scope.variable(op.result)
+    target = elements.target(op.result, _without(coords, op.axis))
     value = elements.get(root.place)
-    return nests.ReduceElement(value, op.reduction, op.result.tile.dtype, target, op.loc)
+    return statements.ReduceElement(value, op.reduction, op.result.tile.dtype, target, op.loc)
 
 
-def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> nests.KeepElement:
-    value, coords = elements.get(root.place), root.place[1]
+def _without(coords: Coords, axis: int) -> Coords:
+    return coords[:axis] + coords[axis + 1 :]
+
+
+def _keep(elements: ElementLowering, nest: Nest, root: Root, kept: Value) -> statements.KeepElement:
+    value, target = elements.get(root.place), elements.kept_place(kept, root.place[1])
     store = elements.scope.program.spilled.get(kept)
-    target = elements.place(kept, coords) if store is None else elements.access(store, coords)
     # Where the store itself is in this nest and stores this very tile, it does the work.
     is_stored = store is not None and store.value is kept
     is_stored_too = is_stored and any(other.op is store for other in nest.roots)
-    return nests.KeepElement(value, target, root.is_own_keep, is_stored_too)
+    return statements.KeepElement(value, target, root.is_own_keep, is_stored_too)
 
 
-def lower_atomic(
-    elements: ElementLowering,
-    op: Atomic,
-    coords: Coords,
-    result: ir.Variable | ir.TilePlace | None,
-) -> nests.UpdateElement:
-    """An atomic update of one element."""
+def lower_access(
+    elements: ElementLowering, op: Store | Atomic, coords: Coords
+) -> statements.StoreElement | statements.UpdateElement:
+    """A store or an atomic update of one element."""
+    value, access = elements.get((op.value, coords)), elements.access(op, coords)
+    if isinstance(op, Store):
+        return statements.StoreElement(value, access, op.loc)
     expected = None
     if op.expected is not None:
         places = coordinates.access_places(op, op.value.tile.shape, coords)
         expected = elements.get(places[len(op.indices)])
-    return nests.UpdateElement(
-        value=elements.get((op.value, coords)),
-        access=elements.access(op, coords),
-        kind=op.kind,
-        order=op.order,
-        expected=expected,
-        result=result,
-        loc=op.loc,
-    )
+    result = elements.target(op.result, coords) if op.result in elements.scope.users else None
+    return statements.UpdateElement(value, access, op.kind, op.order, expected, result, op.loc)
 
 
 def lower_product(
-    scope: GridScope, schedule: Schedule, step: DotStep, packed: whole_tiles.PackedOperand | None
+    scope: GridScope, step: DotStep, packed: whole_tiles.PackedOperand | None
 ) -> whole_tiles.Product:
     """A product into the scratch memory of its result."""
     op, elements = step.op, ElementLowering(scope)
     (*batch, m, k), n = op.lhs.tile.shape, op.rhs.tile.shape[-1]
-    bound = partial(find_bound, schedule, scope.kernel.block_sizes)
     addend = None if op.acc is None else elements.get((op.acc, own_coords(op.acc.tile.shape)))
     starts_at: tuple[tuple[ir.Variable, ir.Variable], ...] = ()
     if step.starts_in is not None:
@@ -261,11 +219,11 @@ def lower_product(
         rhs=_matrix(elements, op.rhs),
         addend=addend,
         shape=(*batch, m, n, k),
-        bounds=(bound(m), bound(n), bound(k)),
+        bounds=(scope.find_bound(m), scope.find_bound(n), scope.find_bound(k)),
         dtype=op.result.tile.dtype,
         accumulates=step.accumulates,
         starts_at=starts_at,
-        uses_matrix_tiles=multiplies_tiles(op, schedule.target),
+        uses_matrix_tiles=multiplies_tiles(op, scope.schedule.target),
         packed=packed,
         loc=op.loc,
     )
@@ -283,22 +241,20 @@ def _matrix(elements: ElementLowering, value: Value) -> whole_tiles.Matrix:
     return whole_tiles.LoadedMatrix(element, access, axes, found.steps)
 
 
-def lower_print(scope: GridScope, op: Print) -> whole_tiles.Print:
-    """A device print."""
+def _lower_print(scope: GridScope, op: Print) -> whole_tiles.Print:
     elements = ElementLowering(scope)
     places = [(value, own_coords(value.tile.shape)) for value in op.values]
     pairs = tuple((elements.get(place), place[0].tile.shape) for place in places)
     return whole_tiles.Print(op.prefix, pairs, op.loc)
 
 
-def lower_sort(scope: GridScope, op: Sort) -> whole_tiles.SortLines | None:
-    """A sort; a line of one element is in order."""
+def _lower_sort(scope: GridScope, op: Sort) -> whole_tiles.SortLines | None:
+    """A line of one element is in order."""
     is_single = op.x.tile.shape[op.axis].is_one
     return None if is_single else whole_tiles.SortLines(scope.tile(op.result), op.axis, op.loc)
 
 
-def lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:
-    """A scan of one of the usual kinds."""
+def _lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:
     elements, shape = ElementLowering(scope), op.x.tile.shape
     coords = own_coords(shape)
     return whole_tiles.Scan(
@@ -313,8 +269,7 @@ def lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:
     )
 
 
-def lower_combination(scope: GridScope, op: ReduceWith | ScanWith) -> whole_tiles.Combine:
-    """A combination of the user's own."""
+def _lower_combination(scope: GridScope, op: ReduceWith | ScanWith) -> whole_tiles.Combine:
     elements, shape, variable = ElementLowering(scope), op.xs[0].tile.shape, scope.variable
     coords, inner = own_coords(shape), op.combine.ops[:-1]
     others = op.others if isinstance(op, ReduceWith) else None
@@ -338,17 +293,24 @@ def lower_combination(scope: GridScope, op: ReduceWith | ScanWith) -> whole_tile
 def _result(
     elements: ElementLowering, op: ReduceWith | ScanWith, result: Value
 ) -> ir.Variable | ir.TilePlace | ir.Unread:
-    scope = elements.scope
-    if not result.tile.rank:
-        return scope.variable(result)
-    if not scope.has_memory(result):
-        return ir.Unread(scope.label(result))
+    if result.tile.rank and result not in elements.scope.users:
+        return ir.Unread(elements.scope.label(result))
     coords = own_coords(op.xs[0].tile.shape)
-    if isinstance(op, ReduceWith):
-        coords = coords[: op.axis] + coords[op.axis + 1 :]
-    return elements.place(result, coords)
+    return elements.target(
+        result, _without(coords, op.axis) if isinstance(op, ReduceWith) else coords
+    )
 
 
 def _loop_of(shape: Shape, axis: int) -> int | None:
     """The loop that goes along a dimension; None where that has one element."""
     return None if shape[axis].is_one else len(space_of(shape[:axis]))
+
+
+WHOLE_TILES: dict[type[Operation], Callable[[GridScope, Any], whole_tiles.WholeTile | None]] = {
+    Print: _lower_print,
+    ReduceWith: _lower_combination,
+    Scan: _lower_scan,
+    ScanWith: _lower_combination,
+    Sort: _lower_sort,
+}
+"""Ops that go through whole tiles by themselves."""

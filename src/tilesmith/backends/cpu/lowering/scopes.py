@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
 
+from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.backends.cpu.dots.shapes import compute_dtype
 from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
 from tilesmith.backends.cpu.planning.steps import Program
@@ -24,37 +25,36 @@ from tilesmith.ir.ops.rearrangement import Select
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Value
-from tilesmith.targets import Target
+from tilesmith.ir.types import Dim, Value
+from tilesmith.schedule.schedule import Schedule
 
 
 class KernelScope:
     """The scalars and tensors of one kernel, and what the user calls its values."""
 
-    def __init__(self, function: Function, block_sizes: Mapping[str, int]) -> None:
-        self.block_sizes = block_sizes
+    def __init__(self, function: Function, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.block_sizes = {block.name: schedule.symbols[block.name] for block in function.blocks}
+        self.partial_axes = find_partial_axes(function, schedule.symbols)
         self._definitions = definitions(function.body)
         self._hints = _borrowed_hints(function)
-        self._labels: dict[Value, Label] = {}
-        self._variables: dict[Value, Variable] = {}
-        self._tensors: dict[Value, Tensor] = {}
         self.users: dict[Value, list[Operation]] = {}
         for op in walk_function(function):
             for value in op.operand_values():
                 self.users.setdefault(value, []).append(op)
+        # One record for each value: identity is the record.
+        self.label = cache(self._label)
+        self.variable = cache(self._variable)
+        self.tensor = cache(self._tensor)
 
-    def label(self, value: Value) -> Label:
-        """What the user calls a value."""
-        found = self._labels.get(value)
-        if found is None:
-            op = made_by = self._definitions.get(value)
-            seen = value
-            while not seen.name and seen not in self._hints and isinstance(op, VIEWS):
-                seen, op = op.x, self._definitions.get(op.x)
-            hint = seen.name or self._hints.get(seen, "")
-            loc = value.loc if made_by is None else made_by.loc
-            found = self._labels[value] = Label(hint, hint or self._invented(value), loc)
-        return found
+    def _label(self, value: Value) -> Label:
+        op = made_by = self._definitions.get(value)
+        seen = value
+        while not seen.name and seen not in self._hints and isinstance(op, VIEWS):
+            seen, op = op.x, self._definitions.get(op.x)
+        hint = seen.name or self._hints.get(seen, "")
+        loc = value.loc if made_by is None else made_by.loc
+        return Label(hint, hint or self._invented(value), loc)
 
     def _invented(self, value: Value) -> str:
         op = self._definitions.get(value)
@@ -68,45 +68,41 @@ class KernelScope:
             return f"{op.fn}_value" if len(op.args) == 1 else "t"
         return "carried" if op is None else _RESULTS.get(op.name, "t")
 
-    def variable(self, value: Value) -> Variable:
-        """The variable of a scalar."""
-        if value not in self._variables:
-            self._variables[value] = Variable(self.label(value), value.tile.dtype)
-        return self._variables[value]
+    def _variable(self, value: Value) -> Variable:
+        return Variable(self.label(value), value.tile.dtype)
 
-    def tensor(self, value: Value) -> Tensor:
-        """The record of a tensor parameter."""
-        if value not in self._tensors:
-            self._tensors[value] = Tensor(self.label(value), value.tensor)
-        return self._tensors[value]
+    def _tensor(self, value: Value) -> Tensor:
+        return Tensor(self.label(value), value.tensor)
 
 
 class GridScope:
     """The values of one grid, or of what is outside all grids."""
 
-    def __init__(
-        self, kernel: KernelScope, tiles: VirtualTiles, program: Program, target: Target
-    ) -> None:
+    def __init__(self, kernel: KernelScope, tiles: VirtualTiles, program: Program) -> None:
         self.kernel = kernel
         self.tiles = tiles
         self.program = program
-        self._target = target
-        self._stored: dict[Value, Tile] = {}
+        self.schedule = kernel.schedule
         self.users = kernel.users
         self.label = kernel.label
         self.variable = kernel.variable
         self.tensor = kernel.tensor
+        self._buffer = cache(self._describe_buffer)
 
     def tile(self, value: Value) -> Tile:
         """The memory that a stored tile lies in."""
-        value = self.program.buffer_of(value)
-        found = self._stored.get(value)
-        if found is None:
-            tile, is_product = value.tile, self._is_product(value)
-            held_as = self._held_as(value, is_product)
-            found = Tile(self.label(value), tile.dtype, tile.shape, held_as, is_product)
-            self._stored[value] = found
-        return found
+        return self._buffer(self.program.buffer_of(value))
+
+    def _describe_buffer(self, value: Value) -> Tile:
+        tile, is_product = value.tile, self._is_product(value)
+        held_as = self._held_as(value, is_product)
+        return Tile(self.label(value), tile.dtype, tile.shape, held_as, is_product)
+
+    def find_bound(self, dim: Dim) -> int | None:
+        """How long a dimension is at most; None where that depends on a runtime size."""
+        blocks = self.kernel.block_sizes
+        is_known = all(isinstance(factor, int) or factor in blocks for factor in dim.factors)
+        return self.schedule.physical(dim) if is_known else None
 
     def _is_product(self, value: Value) -> bool:
         """Whether a product writes the tile's buffer, directly or as a carried tile."""
@@ -122,13 +118,9 @@ class GridScope:
         """
         dots = [op for op in self.tiles.definitions.values() if isinstance(op, Dot)]
         stored = ((op, find_stored(x, self.tiles)) for op in dots for x in (op.lhs, op.rhs))
-        users = [op for op, found in stored if found is value]
-        is_widened = is_product or any(not multiplies_tiles(op, self._target) for op in users)
+        users, target = [op for op, found in stored if found is value], self.schedule.target
+        is_widened = is_product or any(not multiplies_tiles(op, target) for op in users)
         return compute_dtype(value.tile.dtype) if is_widened else value.tile.dtype
-
-    def has_memory(self, value: Value) -> bool:
-        """Whether a result has scratch memory; nobody looks at one that has none."""
-        return self.program.buffer_of(value) in self.program.buffers
 
 
 VIEWS = (Mask, ExpandDims, Broadcast, Reshape, Permute, Select)

@@ -1,20 +1,24 @@
-"""The IR's scalar functions as LLVM instructions, one row for each.
+"""The IR's scalar functions as LLVM instructions, one row for each, and sums of many elements.
 
 ``apply`` takes registers, computes in register form and rounds what an element type of low
 precision cannot hold. Quotients and remainders are rounded towards zero or towards -inf; division
 of integers by zero gives 0, as does its remainder; the smallest integer by -1 wraps.
+An accumulator of a reduction is a list of registers: the value, for arg reductions also its place.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.registers import Register, number, register_element
+from tilesmith.backends.cpu.llvm.registers import INDEX, Register, number, register_element
 from tilesmith.backends.cpu.math import elementary, exponentials
-from tilesmith.backends.cpu.math.casts import round_to
+from tilesmith.backends.cpu.math.casts import cast, round_to
 from tilesmith.backends.cpu.math.term import Term, call_libm, unless
-from tilesmith.dtypes import F32, F64, DType, ElementKind
+from tilesmith.dtypes import BOOL, F32, F64, I64, DType, ElementKind
+from tilesmith.ir.ops.reduction import ReduceKind
 
 ScalarEmitter = Callable[..., Term]
 """Takes the operands' element type (that of the values for ``where``), then the operands."""
@@ -33,37 +37,24 @@ _EXACT = frozenset(
 )  # a float type holds what these make of its numbers
 
 
-def _by_kind(of_floats: str, of_integers: str, of_booleans: str = "") -> ScalarEmitter:
-    """Instructions for floats, integers and booleans."""
-
-    def emit(dtype: DType, x: Term, y: Term) -> Term:
-        operation = of_booleans if dtype.is_bool and of_booleans else of_integers
-        if dtype.is_float:
-            operation = of_floats
-        return Term(x.builder, x.builder.binary(operation, x.register, y.register))
-
-    return emit
+def _sign(dtype: DType) -> str:
+    """How LLVM's comparisons of integers begin."""
+    return "s" if dtype.kind is ElementKind.SIGNED else "u"
 
 
-def _compare(of_floats: str, of_signed: str, of_others: str) -> ScalarEmitter:
-    def emit(dtype: DType, x: Term, y: Term) -> Term:
-        predicate = of_signed if dtype.kind is ElementKind.SIGNED else of_others
-        if dtype.is_float:
-            predicate = of_floats
-        return Term(x.builder, x.builder.compare(predicate, x.register, y.register))
-
-    return emit
+def _compare(predicate: str) -> ScalarEmitter:
+    return lambda dtype, x, y: x.compare(("o" if dtype.is_float else _sign(dtype)) + predicate, y)
 
 
-def _extremum(of_floats: str, of_signed: str, of_unsigned: str, of_booleans: str) -> ScalarEmitter:
+def _extremum(name: str, of_floats: str, of_booleans: str) -> ScalarEmitter:
     def emit(dtype: DType, x: Term, y: Term) -> Term:
         if dtype.is_bool:
-            return Term(x.builder, x.builder.binary(of_booleans, x.register, y.register))
+            return x.combine(of_booleans, y)
         if dtype.is_integer:
-            return x.intrinsic(of_signed if dtype.kind is ElementKind.SIGNED else of_unsigned, y)
+            return x.intrinsic(_sign(dtype) + name, y)
         # Half the instructions of llvm.maximum, which also tells the zeros apart. The first
         # operand, the accumulator of a reduction, waits for one comparison only.
-        wins = Term(x.builder, x.builder.compare(of_floats, y.register, x.register))
+        wins = y.compare(of_floats, x)
         return y.is_nan().where(y, wins.where(y, x))
 
     return emit
@@ -74,7 +65,8 @@ def _rounding(intrinsic: str) -> ScalarEmitter:
     return lambda dtype, x: x.intrinsic(intrinsic) if dtype.is_float else x
 
 
-def _of_floats(function: Callable[..., Term]) -> ScalarEmitter:
+def _plain(function: Callable[..., Term]) -> ScalarEmitter:
+    """The same formula whatever the element type."""
     return lambda _, *args: function(*args)
 
 
@@ -112,8 +104,7 @@ def _shift_right(dtype: DType, x: Term, count: Term) -> Term:
 
 
 def _is_within(dtype: DType, count: Term) -> Term:
-    limit = count.number(dtype.bits)
-    return Term(count.builder, count.builder.compare("ult", count.register, limit.register))
+    return count.compare("ult", dtype.bits)
 
 
 def _multiply_high(dtype: DType, x: Term, y: Term) -> Term:
@@ -171,7 +162,7 @@ def _integer_quotient(dtype: DType, x: Term, y: Term) -> Term:
         # LLVM multiplies instead; only the two divisors that would trap are looked for.
         if int(text) == 0:
             return y
-        return -x if int(text) == -1 and is_signed else _divide(x, y, is_signed=is_signed)
+        return -x if int(text) == -1 and is_signed else x.combine(_sign(dtype) + "div", y)
     zero = y == 0
     minus_one = (y == -1) if is_signed else zero
     divisor = (zero | minus_one).where(1, y)
@@ -181,21 +172,15 @@ def _integer_quotient(dtype: DType, x: Term, y: Term) -> Term:
     return zero.where(0, quotient)
 
 
-def _divide(x: Term, y: Term, *, is_signed: bool) -> Term:
-    operation = "sdiv" if is_signed else "udiv"
-    return Term(x.builder, x.builder.binary(operation, x.register, y.register))
-
-
 def _safe_quotient(dtype: DType, x: Term, divisor: Term) -> Term:
-    is_signed = dtype.kind is ElementKind.SIGNED
+    sign = _sign(dtype)
     if not x.register.type.is_vector or dtype.bits == 64:
-        return _divide(x, divisor, is_signed=is_signed)
+        return x.combine(f"{sign}div", divisor)
     # No vector unit divides integers. Floats with more than twice the bits get every quotient
     # right: it is at least 1/divisor away from the next whole number.
     element = register_element(F32 if dtype.bits <= 16 else F64)
-    to_float, to_integer = ("sitofp", "fptosi") if is_signed else ("uitofp", "fptoui")
-    ratio = x.convert(to_float, element) / divisor.convert(to_float, element)
-    return ratio.convert(to_integer, x.register.type.element)
+    ratio = x.convert(f"{sign}itofp", element) / divisor.convert(f"{sign}itofp", element)
+    return ratio.convert(f"fpto{sign}i", x.register.type.element)
 
 
 def _float_remainder(x: Term, y: Term) -> Term:
@@ -224,7 +209,19 @@ def _float_floordiv(x: Term, y: Term) -> Term:
     return (y == 0.0).where(ratio, whole)
 
 
+_OF_FLOATS = (
+    exponentials.exp, exponentials.exp2, exponentials.expm1, elementary.log, elementary.tanh,
+    exponentials.sigmoid,
+)  # fmt: skip
+_OF_SINGLES = (
+    elementary.log2, elementary.log10, elementary.log1p, elementary.sin, elementary.cos,
+    elementary.tan, elementary.asin, elementary.acos, elementary.atan, elementary.sinh,
+    elementary.cosh, elementary.asinh, elementary.acosh, elementary.atanh, exponentials.erf,
+    exponentials.erfc, elementary.atan2,
+)  # fmt: skip
 SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
+    **{function.__name__: _plain(function) for function in _OF_FLOATS},
+    **{function.__name__: _single(function) for function in _OF_SINGLES},
     "neg": lambda _, x: -x,
     "abs": _absolute,
     "floor": _rounding("floor"),
@@ -234,40 +231,18 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "sqrt": lambda _, x: x.intrinsic("sqrt"),
     "rsqrt": lambda _, x: 1.0 / x.intrinsic("sqrt"),
     "not": lambda _, x: ~x,
-    "exp": _of_floats(exponentials.exp),
-    "exp2": _of_floats(exponentials.exp2),
-    "expm1": _of_floats(exponentials.expm1),
-    "log": _of_floats(elementary.log),
-    "log2": _single(elementary.log2),
-    "log10": _single(elementary.log10),
-    "log1p": _single(elementary.log1p),
-    "sin": _single(elementary.sin),
-    "cos": _single(elementary.cos),
-    "tan": _single(elementary.tan),
-    "asin": _single(elementary.asin),
-    "acos": _single(elementary.acos),
-    "atan": _single(elementary.atan),
-    "sinh": _single(elementary.sinh),
-    "cosh": _single(elementary.cosh),
-    "tanh": _of_floats(elementary.tanh),
-    "asinh": _single(elementary.asinh),
-    "acosh": _single(elementary.acosh),
-    "atanh": _single(elementary.atanh),
-    "erf": _single(exponentials.erf),
-    "erfc": _single(exponentials.erfc),
-    "sigmoid": _of_floats(exponentials.sigmoid),
     "isnan": lambda dtype, x: x.is_nan() if dtype.is_float else _never(x),
     "isinf": lambda dtype, x: abs(x) == float("inf") if dtype.is_float else _never(x),
-    "add": _by_kind("fadd", "add", "or"),
-    "mul": _by_kind("fmul", "mul", "and"),
+    "add": lambda dtype, x, y: x | y if dtype.is_bool else x + y,
+    "mul": lambda dtype, x, y: x & y if dtype.is_bool else x * y,
     "mulhi": _multiply_high,
-    "maximum": _extremum("ogt", "smax", "umax", "or"),
-    "minimum": _extremum("olt", "smin", "umin", "and"),
-    "and": _by_kind("and", "and"),
-    "or": _by_kind("or", "or"),
-    "xor": _by_kind("xor", "xor"),
-    "sub": _by_kind("fsub", "sub", "xor"),
-    "div": lambda _, x, y: x / y,
+    "maximum": _extremum("max", "ogt", "or"),
+    "minimum": _extremum("min", "olt", "and"),
+    "and": _plain(operator.and_),
+    "or": _plain(operator.or_),
+    "xor": _plain(operator.xor),
+    "sub": lambda dtype, x, y: x ^ y if dtype.is_bool else x - y,
+    "div": _plain(operator.truediv),
     "floordiv": _floordiv,
     "truncdiv": _truncdiv,
     "mod": _mod,
@@ -275,13 +250,103 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "shl": _shift_left,
     "shr": _shift_right,
     "pow": elementary.power,
-    "atan2": _single(elementary.atan2),
-    "eq": _compare("oeq", "eq", "eq"),
-    "ne": _compare("une", "ne", "ne"),
-    "lt": _compare("olt", "slt", "ult"),
-    "le": _compare("ole", "sle", "ule"),
-    "gt": _compare("ogt", "sgt", "ugt"),
-    "ge": _compare("oge", "sge", "uge"),
+    "eq": _plain(operator.eq),
+    "ne": _plain(operator.ne),
+    "lt": _compare("lt"),
+    "le": _compare("le"),
+    "gt": _compare("gt"),
+    "ge": _compare("ge"),
     "fma": lambda dtype, x, y, z: x.intrinsic("fma", y, z) if dtype.is_float else x * y + z,
-    "where": lambda _, condition, x, y: condition.where(x, y),
+    "where": _plain(Term.where),
 }
+
+State = list[Register]
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """One kind of reduction from one element type to another."""
+
+    kind: ReduceKind
+    source: DType
+    result: DType
+
+    @property
+    def dtype(self) -> DType:
+        """The type accumulated in: sums of half types in fp32."""
+        if self.kind in (ReduceKind.ANY, ReduceKind.ALL):
+            return BOOL
+        if self.kind in (ReduceKind.SUM, ReduceKind.PROD):
+            return F32 if self.result.is_low_precision_float else self.result
+        return self.source
+
+    def start(self, lanes: int) -> State:
+        """Nothing taken in yet."""
+        identity = self.kind.identity(self.dtype)
+        state = [number(register_element(self.dtype), identity, lanes)]
+        return [*state, number(INDEX, 0, lanes)] if self.kind.is_arg else state
+
+    def take(
+        self, builder: Builder, state: State, x: Register, position: Register, mask: Register | None
+    ) -> State:
+        """With one more element per lane, where the mask holds."""
+        lanes = state[0].lanes
+        x = builder.splat(cast(builder, self.source, self.dtype, x), lanes)
+        if self.kind.is_arg:
+            position, better = builder.splat(position, lanes), self._is_better(builder, x, state[0])
+            if mask is not None:
+                better = builder.binary("and", better, mask)
+            return [builder.select(better, x, state[0]), builder.select(better, position, state[1])]
+        if mask is not None:
+            x = builder.select(mask, x, self.start(lanes)[0])
+        return [self._combine(builder, state[0], x)]
+
+    def _combine(self, builder: Builder, x: Register, y: Register) -> Register:
+        dtype = F32 if self.dtype.is_low_precision_float else self.dtype
+        return apply(builder, self.kind.scalar_function, dtype, [x, y])
+
+    def _is_better(self, builder: Builder, x: Register, y: Register) -> Register:
+        """Whether ``x`` beats ``y``; NaN beats numbers."""
+        function = "gt" if self.kind is ReduceKind.ARGMAX else "lt"
+        better = apply(builder, function, self.dtype, [x, y])
+        if not self.dtype.is_float:
+            return better
+        is_new = builder.binary("and", builder.compare("uno", x, x), builder.compare("ord", y, y))
+        return builder.binary("or", better, is_new)
+
+    def merge(self, builder: Builder, x: State, y: State) -> State:
+        """Two accumulators as one."""
+        if not self.kind.is_arg:
+            return [self._combine(builder, x[0], y[0])]
+        better = self._is_better(builder, y[0], x[0])
+        worse = self._is_better(builder, x[0], y[0])
+        tie = builder.binary("and", _negated(builder, better), _negated(builder, worse))
+        earlier = builder.binary("and", tie, builder.compare("slt", y[1], x[1]))
+        wins = builder.binary("or", better, earlier)
+        return [builder.select(wins, y[0], x[0]), builder.select(wins, y[1], x[1])]
+
+    def across(self, builder: Builder, state: State) -> State:
+        """The lanes of an accumulator combined into one."""
+        lanes = state[0].lanes
+        while lanes > 1:
+            lanes //= 2
+            halves = range(lanes), range(lanes, 2 * lanes)
+            low, high = ([_pick(builder, x, half) for x in state] for half in halves)
+            state = self.merge(builder, low, high)
+        return state
+
+    def finish(self, builder: Builder, state: State) -> Register:
+        """The result in its own type."""
+        if self.kind.is_arg:
+            return cast(builder, I64, self.result, state[1])
+        if self.result.is_low_precision_float and self.result == self.source:
+            return round_to(builder, self.result, state[0])
+        return cast(builder, self.dtype, self.result, state[0])
+
+
+def _negated(builder: Builder, x: Register) -> Register:
+    return builder.binary("xor", x, number("i1", 1, x.lanes))
+
+
+def _pick(builder: Builder, x: Register, lanes: range) -> Register:
+    return builder.extract(x, lanes[0]) if len(lanes) == 1 else builder.shuffle(x, x, lanes)

@@ -17,17 +17,15 @@ from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number
 
 def _operator(of_floats: str, of_integers: str = "") -> Callable[[Term, Term | float], Term]:
     def emit(x: Term, y: Term | float) -> Term:
-        op = of_floats if not of_integers or x.register.type.is_float else of_integers
-        return Term(x.builder, x.builder.binary(op, x.register, x.of_this_type(y).register))
+        is_float = not of_integers or x.register.type.is_float
+        return x.combine(of_floats if is_float else of_integers, y)
 
     return emit
 
 
 def _comparison(of_floats: str, of_integers: str) -> Callable[[Term, Term | float], Term]:
     def emit(x: Term, y: Term | float) -> Term:
-        predicate = of_floats if x.register.type.is_float else of_integers
-        other = x.of_this_type(y).register
-        return Term(x.builder, x.builder.compare(predicate, x.register, other))
+        return x.compare(of_floats if x.register.type.is_float else of_integers, y)
 
     return emit
 
@@ -46,6 +44,16 @@ class Term:
         """A constant of this type."""
         kind = self.register.type
         return Term(self.builder, number(kind.element, value, kind.lanes))
+
+    def combine(self, op: str, other: Term | float) -> Term:
+        """The result of an instruction of two operands of this type."""
+        y = self.of_this_type(other).register
+        return Term(self.builder, self.builder.binary(op, self.register, y))
+
+    def compare(self, predicate: str, other: Term | float) -> Term:
+        """Where LLVM's predicate holds."""
+        y = self.of_this_type(other).register
+        return Term(self.builder, self.builder.compare(predicate, self.register, y))
 
     __add__ = _operator("fadd", "add")
     __sub__ = _operator("fsub", "sub")
@@ -87,7 +95,7 @@ class Term:
 
     def is_nan(self) -> Term:
         """Where this is not a number."""
-        return Term(self.builder, self.builder.compare("uno", self.register, self.register))
+        return self.compare("uno", self)
 
     def where(self, x: Term | float, y: Term) -> Term:
         """``x`` where this condition holds, else ``y``."""

@@ -7,7 +7,6 @@ reinterpreted position (behind a reshape), a fixed position, or one that a tile 
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,8 +17,7 @@ from tilesmith.ir.axis_roles import OperandRoles, Role
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Select
-from tilesmith.ir.types import Dim, Shape, Value
-from tilesmith.schedule.schedule import Schedule
+from tilesmith.ir.types import Shape, Value
 
 
 @dataclass(frozen=True)
@@ -142,16 +140,12 @@ def _of_reshape(source: Shape, result: Shape, coords: Coords) -> Coords:
     )
 
 
-def axes_of(coord: Coord) -> frozenset[int]:
-    """The loops a coordinate moves with."""
-    if isinstance(coord, LoopIndex):
-        return frozenset((coord.axis,))
-    if isinstance(coord, (Digit, Indirect)):
-        return frozenset().union(*map(axes_of, coord.coords))
-    return frozenset()
-
-
-def find_bound(schedule: Schedule, blocks: Container[str], dim: Dim) -> int | None:
-    """How long a dimension is at most; None where that depends on a runtime size."""
-    is_known = all(isinstance(factor, int) or factor in blocks for factor in dim.factors)
-    return schedule.physical(dim) if is_known else None
+def axes_of(coords: Coords) -> frozenset[int]:
+    """The loops that coordinates move with."""
+    found: set[int] = set()
+    for coord in coords:
+        if isinstance(coord, LoopIndex):
+            found.add(coord.axis)
+        elif isinstance(coord, (Digit, Indirect)):
+            found |= axes_of(coord.coords)
+    return frozenset(found)

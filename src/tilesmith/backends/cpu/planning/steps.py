@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place, may_conflict
-from tilesmith.backends.cpu.loop_ir.nests import Form, Layout
+from tilesmith.backends.cpu.loop_ir.statements import Form, Layout
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     Closure,

@@ -80,12 +80,12 @@ class VirtualTiles:
     def axes(self, place: coordinates.Place) -> frozenset[int]:
         """The loops an element changes with."""
         if self.is_stored(place[0]):
-            return _axes_of_coords(place)
+            return coordinates.axes_of(place[1])
         found = self._axes.get(place)
         if found is None:
             op = self.definitions[place[0]]
             if isinstance(op.form, (Numbered, Joined)):
-                found = _axes_of_coords(place)
+                found = coordinates.axes_of(place[1])
             else:
                 parts = [self.axes(operand) for operand in coordinates.operands_at(op, place[1])]
                 found = frozenset().union(*parts)
@@ -167,10 +167,6 @@ class VirtualTiles:
             for index in op.indices
             for value in _ancestors(index, self.definitions)
         )
-
-
-def _axes_of_coords(place: coordinates.Place) -> frozenset[int]:
-    return frozenset().union(*map(coordinates.axes_of, place[1]))
 
 
 def _ancestors(value: Value, definitions: Mapping[Value, Operation]) -> list[Value]:

@@ -203,7 +203,6 @@ ELEMENT_TEXTS: dict[type[ir.Element], Callable[[ElementText, Any], Expr]] = {
     ir.Number: lambda _, item: number(item.value, item.dtype),
     ir.PositionOf: _position,
     ir.Read: _read,
-    ir.ReadResult: lambda text, item: text.stored(item.access),
     ir.ReadTile: lambda text, item: text.stored(item.place),
     ir.ReadVariable: lambda text, item: text.listing.scalar(item.variable),
     ir.View: lambda text, item: text.get(item.x),

@@ -11,7 +11,6 @@ from typing import Any
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import BlockLength, Number, Tensor, Tile, Variable
-from tilesmith.backends.cpu.loop_ir.nests import Nest, StoreElement, UpdateElement
 from tilesmith.backends.cpu.printing import nests
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.listing import (
@@ -64,10 +63,12 @@ def _is_part_of_reader(item: statements.Assign, made: Expr) -> bool:
     return item.readers is statements.Readers.SCALAR
 
 
-def _print_access(listing: Listing, item: StoreElement | UpdateElement) -> None:
+def _print_access(
+    listing: Listing, item: statements.StoreElement | statements.UpdateElement
+) -> None:
     listing.lines.quote([*listing.behind(item.operands), item.loc])
     text = ElementText(listing, (), ())
-    if isinstance(item, StoreElement):
+    if isinstance(item, statements.StoreElement):
         nests.print_store(text, item)
     else:
         result = item.result
@@ -191,13 +192,13 @@ STATEMENT_TEXTS: dict[type[Any], Callable[[Listing, Any], None]] = {
     whole_tiles.Combine: nests.print_combination,
     statements.For: _print_for,
     statements.If: _print_if,
-    Nest: nests.print_nest,
+    statements.Nest: nests.print_nest,
     whole_tiles.Print: nests.print_print,
     whole_tiles.Product: nests.print_product,
     whole_tiles.Scan: nests.print_scan,
     whole_tiles.SortLines: nests.print_sort,
-    StoreElement: _print_access,
-    UpdateElement: _print_access,
+    statements.StoreElement: _print_access,
+    statements.UpdateElement: _print_access,
     statements.While: _print_while,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
-from tilesmith.backends.cpu.loop_ir import nests as loop_ir
+from tilesmith.backends.cpu.loop_ir import statements as loop_ir
 from tilesmith.backends.cpu.loop_ir import whole_tiles
 from tilesmith.backends.cpu.printing.elements import ElementText, resolve
 from tilesmith.backends.cpu.printing.listing import Expr, Listing, call, element, function, number
@@ -14,10 +14,6 @@ from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Shape
 
 _UPDATES = {ReduceKind.SUM: "+=", ReduceKind.PROD: "*=", ReduceKind.ANY: "|=", ReduceKind.ALL: "&="}
-_COMBINATIONS = {
-    ReduceKind.SUM: "add", ReduceKind.PROD: "mul", ReduceKind.MAX: "maximum",
-    ReduceKind.MIN: "minimum",
-}  # fmt: skip
 _MAX_INLINE = 40
 _Along = whole_tiles.Scan | whole_tiles.Combine
 _Rows = list[tuple[Expr, Expr]]
@@ -214,7 +210,7 @@ def print_scan(listing: Listing, scan: whole_tiles.Scan) -> None:
         x = text.get(scan.value)
         if scan.along is not None:
             before = _one_before(text, scan, scan.target)
-            x = function(_COMBINATIONS[scan.kind], [before, x])
+            x = function(scan.kind.scalar_function, [before, x])
         first = "last" if scan.is_reversed else "first"
         text.put(f"{text.stored(scan.target)} = {x}", f"the {first} one stays as it is")
         text.write([_loop_header(text, scan, axis) for axis in order])

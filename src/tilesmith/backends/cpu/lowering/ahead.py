@@ -8,7 +8,7 @@ the row of the program that comes next is fetched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
 from tilesmith.analysis.affine import find_affine
@@ -16,11 +16,16 @@ from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_i
 from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, compute_dtype, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
-from tilesmith.backends.cpu.loop_ir.elements import Tensor, Variable
-from tilesmith.backends.cpu.loop_ir.nests import Form
-from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand, PackedTensor
+from tilesmith.backends.cpu.loop_ir.statements import Form
+from tilesmith.backends.cpu.loop_ir.whole_tiles import (
+    LEAST_PROGRAMS,
+    MOST_BYTES,
+    PackedOperand,
+    PackedTensor,
+)
+from tilesmith.backends.cpu.lowering.scopes import GridScope
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.steps import Nest, Program
+from tilesmith.backends.cpu.planning.steps import Nest
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     LoadedMatrix,
     VirtualTiles,
@@ -29,51 +34,31 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     multiplies_tiles,
 )
 from tilesmith.ir.axis_roles import Numbered
-from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import Dim, Extent, Value
-from tilesmith.schedule.schedule import Schedule
+from tilesmith.ir.types import Extent, Value
 
-MOST_BYTES = 256 << 20
-LEAST_PROGRAMS = 4
-"""Each program packs in its cache, which costs less than half of packing into memory."""
 _NEAR_BYTES = 512
 """Rows so close are better read where they are, though nobody would have to pack them."""
 
 
-Records = tuple[Callable[[Value], Tensor], Callable[[Value], Variable]]
-"""What stands for tensors and scalars in the loop IR."""
-
-
-def find_packed_operands(
-    function: Function, grid: Grid, tiles: VirtualTiles, schedule: Schedule, records: Records
-) -> dict[Dot, PackedOperand]:
+def find_packed_operands(scope: GridScope, grid: Grid) -> dict[Dot, PackedOperand]:
     """The right operands of a grid's products that are packed before its programs run."""
     written = groups_written_in(grid.body)
-    if written is None:
-        return {}
-    return _Finder(function, grid, tiles, schedule, records).find(written)
+    return {} if written is None else _Finder(scope, grid).find(written)
 
 
 class _Finder:
-    def __init__(
-        self,
-        function: Function,
-        grid: Grid,
-        tiles: VirtualTiles,
-        schedule: Schedule,
-        records: Records,
-    ) -> None:
+    def __init__(self, scope: GridScope, grid: Grid) -> None:
+        self._scope = scope
         self._grid = grid
-        self._tiles = tiles
-        self._schedule = schedule
-        self._records = records
-        self._blocks = {block.name for block in function.blocks}
+        self._tiles = scope.tiles
+        self._schedule = scope.schedule
+        self._bound = scope.find_bound
         self._ranges: dict[Value, tuple[Value, Value, str]] = {}
         """Where the tiles of a loop begin and end, and their block."""
         for op in (grid, *walk(grid.body)):
@@ -116,8 +101,8 @@ class _Finder:
         is_certain = self._pays(dot, load.tensor, packing, (axes, shared))
         if is_certain is False:
             return None
-        tensor, variable = self._records
-        source = PackedTensor(tensor(load.tensor), axes, packing, shared, bool(is_certain))
+        tensor, variable = self._scope.tensor(load.tensor), self._scope.variable
+        source = PackedTensor(tensor, axes, packing, shared, bool(is_certain))
         k, n = (None if begin is None else variable(begin) for begin in begins)
         return PackedOperand(source, (k, n))
 
@@ -151,9 +136,6 @@ class _Finder:
         if None in counts or len(sizes) < tensor.tensor.rank:
             return False if reads_in_place(view, product, block) else None
         return prod(count or 0 for count in counts) >= LEAST_PROGRAMS
-
-    def _bound(self, dim: Dim) -> int | None:
-        return coordinates.find_bound(self._schedule, self._blocks, dim)
 
     def _origin(self, place: coordinates.Place) -> Operation | None:
         """The tile's or tensor's positions that an index is a view of."""
@@ -204,25 +186,19 @@ def _dots(region: Region) -> Iterator[Dot]:
             yield from _dots(op.body)
 
 
-Distances = dict[Load, tuple[int, ...]]
-"""How far each index of a load moves from one program to the next."""
-
-
-def find_prefetches(
-    grid: Grid, program: Program, tiles: VirtualTiles, schedule: Schedule
-) -> dict[Nest, Distances]:
-    """Which loads of which nests are to fetch ahead, and how far each index moves for that."""
-    options = schedule.grids.get(grid.slot)
+def find_prefetches(scope: GridScope, grid: Grid) -> dict[Nest, dict[Load, tuple[int, ...]]]:
+    """Which loads of which nests fetch ahead, and how far each index moves to the next program."""
+    options, tiles = scope.schedule.grids.get(grid.slot), scope.tiles
     axis = options.order[0] if options is not None else len(grid.blocks) - 1
     seen: set[Load] = set()
     done: set[Load] = set()
-    found: dict[Nest, Distances] = {}
-    for step in program.steps:
+    found: dict[Nest, dict[Load, tuple[int, ...]]] = {}
+    for step in scope.program.steps:
         if not isinstance(step, Nest):
             continue
         loads = list(_contiguous_loads(step, tiles))
         for op in loads:
-            distance = _to_next_program(op, (grid, axis), tiles, schedule)
+            distance = _to_next_program(scope, op, grid, axis)
             if op in seen and op not in done and any(distance):
                 found.setdefault(step, {})[op] = distance
                 done.add(op)
@@ -243,11 +219,8 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
                 yield op
 
 
-def _to_next_program(
-    op: Load, along: tuple[Grid, int], tiles: VirtualTiles, schedule: Schedule
-) -> tuple[int, ...]:
-    grid, axis = along
+def _to_next_program(scope: GridScope, op: Load, grid: Grid, axis: int) -> tuple[int, ...]:
     begin, block = grid.body.args[axis], grid.blocks[axis]
-    size = schedule.symbols[block] if block else 1
-    forms = [find_affine(moving, tiles.definitions) for moving in op.indices]
+    size = scope.schedule.symbols[block] if block else 1
+    forms = [find_affine(moving, scope.tiles.definitions) for moving in op.indices]
     return tuple(0 if form is None else dict(form.base).get(begin, 0) * size for form in forms)
