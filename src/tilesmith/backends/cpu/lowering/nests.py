@@ -12,7 +12,12 @@ from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.coordinates import Coords, find_bound, own_coords, space_of
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
-from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored, multiplies_tiles
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    find_matrix,
+    find_stored,
+    multiplies_bytes,
+    multiplies_tiles,
+)
 from tilesmith.dtypes import DType
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -266,6 +271,7 @@ def lower_product(
         accumulates=step.accumulates,
         starts_at=starts_at,
         uses_matrix_tiles=multiplies_tiles(op, schedule.target),
+        uses_bytes=multiplies_bytes(op, schedule.target),
         packed=packed,
         loc=op.loc,
     )
