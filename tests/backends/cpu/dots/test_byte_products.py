@@ -81,7 +81,7 @@ def products(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @helion.kernel
 def products_of_computed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    (m, k), n = x.size(), y.size(1)
+    m, n = x.size(0), y.size(1)
     out = torch.empty([m, n], dtype=torch.int32)
     for tile_m, tile_n in hl.tile([m, n]):
         lhs = torch.bitwise_xor(x[tile_m, :], -1)
