@@ -39,6 +39,7 @@ class Product:
         accumulate: whether to add to what the output holds.
         decides_late: whether that is only known at run time.
         has_matrix_tiles: whether tile registers may be used.
+        has_byte_products: whether four products of bytes may be added up at once.
     """
 
     machine: Machine
@@ -50,6 +51,7 @@ class Product:
     accumulate: bool = False
     decides_late: bool = False
     has_matrix_tiles: bool = False
+    has_byte_products: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def compile_product(product: Product) -> NativeProduct:
         accumulate=late if product.decides_late else product.accumulate,
         scratch=scratch,
         has_matrix_tiles=product.has_matrix_tiles,
+        has_byte_products=product.has_byte_products,
     )
     lhs, rhs = (
         _strides(layout, shape, (given[f"{side}0"], given[f"{side}1"]))

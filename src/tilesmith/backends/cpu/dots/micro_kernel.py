@@ -21,6 +21,7 @@ class MicroKernel:
             distance given at run time.
         operand: LLVM element that distances in the left operand count.
         uses_tiles: whether operands are pairs of bf16 that go through tile registers.
+        uses_bytes: whether operands are four bytes, those of the left one shifted by 128.
         fetches_ahead: whether the next right panel is brought to the second cache meanwhile.
     """
 
@@ -29,6 +30,7 @@ class MicroKernel:
     is_packed: bool
     operand: str
     uses_tiles: bool = False
+    uses_bytes: bool = False
     fetches_ahead: bool = False
 
     @property
@@ -37,7 +39,8 @@ class MicroKernel:
         shape = f"{self.block.rows}x{self.block.columns}"
         place = "packed" if self.is_packed else "rows"
         ahead = "_ahead" if self.fetches_ahead else ""
-        return f"dot_{self.operand}_{self.element}_{shape}_{place}{ahead}"
+        operand = "bytes" if self.uses_bytes else self.operand
+        return f"dot_{operand}_{self.element}_{shape}_{place}{ahead}"
 
 
 class BlockColumn(NamedTuple):
@@ -60,6 +63,8 @@ class BlockColumn(NamedTuple):
     ahead_step: Register
 
 
+_SHIFTS = -0x7F7F7F80
+"""Four bytes of 128 each, as a number of 32 bits."""
 _ROW_BYTES = 64
 _FIRST_LEFT = 4
 _FIRST_RIGHT = 6
@@ -102,13 +107,14 @@ class _Emitter:
     def emit(self) -> None:
         builder, kernel, column = self.builder, self.kernel, self.column
         down = builder.multiply(column.out_stride, index(kernel.block.rows))
+        starts = self._starts()
 
         def block(number: Register, state: tuple[Register, ...]) -> list[Register]:
             lhs, out = state
             if kernel.uses_tiles:
                 self._multiply_tiles(lhs, out)
             else:
-                self._write_block(out, self._sum_products(lhs, number))
+                self._write_block(out, self._sum_products(lhs, number, starts))
             lhs = builder.offset(lhs, column.lhs_panel, kernel.operand)
             return [lhs, builder.offset(out, down, kernel.element)]
 
@@ -158,27 +164,51 @@ class _Emitter:
         start = [lhs, self.column.rhs]
         builder.loop(index(0), self.column.depth, index(TILE_ROWS), step, start)
 
-    def _sum_products(self, lhs: Register, number_of_panel: Register) -> tuple[Register, ...]:
+    def _starts(self) -> list[Register]:
+        """What the sums of a row begin with: zero, or what shifted bytes will add too much."""
+        builder, block, element = self.builder, self.kernel.block, self.kernel.element
+        zeros = [number(element, 0, block.lanes)] * block.vectors
+        if not self.kernel.uses_bytes:
+            return zeros
+
+        def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
+            right, *sums = state
+            shift = number(element, _SHIFTS, block.lanes)
+            vectors = self._load_vectors(right)
+            sums = [_add_byte_products(builder, shift, y, x) for y, x in zip(vectors, sums)]
+            return [builder.offset(right, self.column.rhs_step, self.kernel.operand), *sums]
+
+        start = [self.column.rhs, *zeros]
+        sums = builder.loop(index(0), self.column.depth, index(1), step, start)[1:]
+        return [builder.binary("sub", zero, total) for zero, total in zip(zeros, sums)]
+
+    def _load_vectors(self, right: Register) -> list[Register]:
+        builder, block, operand = self.builder, self.kernel.block, self.kernel.operand
+        kind = LType(operand, block.lanes)
+        places = [
+            builder.offset(right, index(v * block.lanes), operand) for v in range(block.vectors)
+        ]
+        return [builder.load(place, kind) for place in places]
+
+    def _sum_products(
+        self, lhs: Register, number_of_panel: Register, starts: list[Register]
+    ) -> tuple[Register, ...]:
         builder, kernel, column = self.builder, self.kernel, self.column
         block, operand = kernel.block, kernel.operand
-        kind = LType(operand, block.lanes)
         row = index(1) if kernel.is_packed else column.lhs_row
         forward = index(block.packed_rows if kernel.is_packed else 1)
         places = [builder.multiply(row, index(r)) for r in range(block.rows)]
-        zeros = [number(kernel.element, 0, block.lanes)] * (block.rows * block.vectors)
+        multiply_add = _add_byte_products if kernel.uses_bytes else _multiply_add
 
         def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
             left, right, ahead, *sums = state
-            vectors = [
-                builder.load(builder.offset(right, index(v * block.lanes), operand), kind)
-                for v in range(block.vectors)
-            ]
+            vectors = self._load_vectors(right)
             for r in range(block.rows):
                 place = builder.offset(left, places[r], operand)
                 x = builder.splat(builder.load(place, LType(operand)), block.lanes)
                 for v, y in enumerate(vectors):
                     at = r * block.vectors + v
-                    sums[at] = _multiply_add(builder, x, y, sums[at])
+                    sums[at] = multiply_add(builder, x, y, sums[at])
             left = builder.offset(left, forward, operand)
             right = builder.offset(right, column.rhs_step, operand)
             if kernel.fetches_ahead:
@@ -188,7 +218,8 @@ class _Emitter:
 
         steps = builder.multiply(number_of_panel, column.depth)
         skipped = builder.multiply(steps, column.ahead_step)
-        start = [lhs, column.rhs, builder.offset(column.ahead, skipped, "i8"), *zeros]
+        start = [lhs, column.rhs, builder.offset(column.ahead, skipped, "i8")]
+        start += starts * block.rows
         return builder.loop(index(0), column.depth, index(1), step, start)[3:]
 
     def _write_block(self, out: Register, sums: Sequence[Register]) -> None:
@@ -220,6 +251,12 @@ def _move_tile(
     down = builder.multiply(row_bytes, index(r * TILE_ROWS))
     place = builder.offset(start, builder.add(down, index(v * _ROW_BYTES)), "i8")
     builder.call_void(f"llvm.x86.{intrinsic}", number("i8", tile), place, row_bytes)
+
+
+def _add_byte_products(builder: Builder, x: Register, y: Register, total: Register) -> Register:
+    """Adds four products of bytes to each lane; those of ``x`` have no sign."""
+    assert total.lanes == 16
+    return builder.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, x, y)
 
 
 def _multiply_add(builder: Builder, x: Register, y: Register, total: Register) -> Register:

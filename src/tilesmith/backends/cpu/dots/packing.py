@@ -19,6 +19,8 @@ from tilesmith.backends.cpu.math.casts import to_register
 from tilesmith.dtypes import ElementKind
 
 _POINTERS = ("source", "target")
+_SIGNS = -0x7F7F7F80
+"""The sign bits of four bytes, as a number of 32 bits."""
 
 
 def pack(builder: Builder, packing: Packing, order: Order | None, panels: Panels) -> None:
@@ -118,7 +120,7 @@ class _Packer:
         x = self.builder.load(pointer, LType(packing.loaded, packing.lanes * packing.group))
         if packing.group == 1:
             return self._computed(x)
-        return bitcast(self.builder, x, LType(packing.element, packing.lanes))
+        return self._shifted(bitcast(self.builder, x, LType(packing.element, packing.lanes)))
 
     def _load_element(self, k: Register, i: Register) -> Register:
         """One element as it lies in memory, zero past the end."""
@@ -137,9 +139,18 @@ class _Packer:
         builder, element = self.builder, self.packing.element
         if self.packing.group == 1:
             return self._computed(parts[0])
-        low, high = (builder.convert("zext", part, element) for part in parts)
-        shifted = builder.binary("shl", high, number(element, 16, high.lanes))
-        return builder.binary("or", low, shifted)
+        bits = 32 // self.packing.group
+        joined, *others = (builder.convert("zext", part, element) for part in parts)
+        for place, part in enumerate(others, 1):
+            moved = builder.binary("shl", part, number(element, place * bits, part.lanes))
+            joined = builder.binary("or", joined, moved)
+        return self._shifted(joined)
+
+    def _shifted(self, x: Register) -> Register:
+        """Bytes greater by 128, where packed ones have no sign."""
+        if not self.packing.is_shifted:
+            return x
+        return self.builder.binary("xor", x, number(self.packing.element, _SIGNS, x.lanes))
 
     def _computed(self, x: Register) -> Register:
         source, dtype, element = self.packing.source, self.packing.dtype, self.packing.element

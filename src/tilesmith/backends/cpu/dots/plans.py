@@ -1,7 +1,7 @@
 """Decides how a product is carried out: register block, blocking, and what is packed into what.
 
-Packed are numbers of the computing type, or pairs of bf16: two neighbours along k in 32 bits, as
-tile registers want them.
+Packed are numbers of the computing type, or neighbours along k in 32 bits: pairs of bf16 as tile
+registers want them, four int8 as byte products do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilesmith.backends.cpu.dots import shapes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import Register, index, memory_element, register_element
-from tilesmith.dtypes import BF16, F32, DType
+from tilesmith.dtypes import BF16, F32, I8, I32, DType
 
 _DEPTH_BYTES = 1024
 _LHS_BYTES = 512 * 1024
@@ -23,6 +23,9 @@ _TILE_LANES = 16
 _TILE_DEPTH = 32
 _MOST_TILE_DEPTH = 512
 _TILE_LHS_BYTES = 1024 * 1024
+_MOST_BYTE_DEPTH = 1024
+BYTES = 4
+"""Steps along k that a packed element of a byte product holds."""
 
 
 class Order(Enum):
@@ -57,9 +60,10 @@ class Packing:
         width: elements of a panel along the major axis.
         used: how many of them matter.
         lanes: elements of a vector of ``dtype``.
-        group: neighbours along k in one packed element: 1, or 2 for pairs of bf16.
+        group: neighbours along k in one packed element: 1, 2 for pairs of bf16, or ``BYTES``.
         keeps_rows: whether panels are ``[k / lanes][width][lanes]``, each row a piece of a row of
             the operand, instead of ``[k][width]``.
+        is_shifted: whether int8 are packed as bytes without sign, greater by 128.
     """
 
     source: DType
@@ -69,6 +73,7 @@ class Packing:
     lanes: int
     group: int = 1
     keeps_rows: bool = False
+    is_shifted: bool = False
 
     @property
     def loaded(self) -> str:
@@ -83,12 +88,14 @@ class Packing:
     @property
     def stem(self) -> str:
         """Part of function names."""
-        kinds = f"{self.source}_{self.dtype}" if self.group == 1 else "pairs"
-        rows = "_rows" if self.keeps_rows else ""
-        return f"{kinds}_{self.used}in{self.width}x{self.lanes}{rows}"
+        kinds = f"{self.source}_{self.dtype}" if self.group == 1 else f"{self.source}x{self.group}"
+        form = "_rows" if self.keeps_rows else "_shifted" if self.is_shifted else ""
+        return f"{kinds}_{self.used}in{self.width}x{self.lanes}{form}"
 
     def steps(self, builder: Builder, depth: Register) -> Register:
         """Packed elements along k; tile registers take whole vectors of pairs."""
+        if self.group == BYTES:
+            return builder.ceiling_quotient(depth, index(self.group))
         return depth if self.group == 1 else self.whole_vectors(builder, depth)
 
     def panel_size(self, builder: Builder, depth: Register) -> Register:
@@ -135,6 +142,11 @@ class DotPlan:
         return self.lhs.keeps_rows
 
     @property
+    def uses_bytes(self) -> bool:
+        """Whether lanes add up four products of bytes at once."""
+        return self.lhs.group == BYTES
+
+    @property
     def element(self) -> str:
         """LLVM element computed in."""
         return register_element(self.lhs.dtype)
@@ -153,6 +165,8 @@ def plan_dot(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> 
     is_possible = problem.lanes == _TILE_LANES and problem.dtype == F32
     if problem.has_matrix_tiles and is_possible and lhs.dtype == rhs.dtype == BF16:
         return _plan_tiles(lhs, rhs, problem)
+    if problem.has_byte_products and problem.dtype == I32 and lhs.dtype == I8:
+        return _plan_bytes(lhs, rhs, problem)
     m, n, k = problem.bounds
     dtype = problem.dtype
     reads_lhs = _is_near(lhs, dtype)
@@ -192,6 +206,27 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
         depth,
         _whole_blocks(m, rows, block),
         _count_panels(n, block),
+        _partial(problem, block),
+    )
+
+
+def _plan_bytes(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
+    """Left bytes without sign times right ones with it, as the instruction wants them."""
+    m, n, k = problem.bounds
+    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel)
+    depth = min(_MOST_BYTE_DEPTH, max(k or _MOST_BYTE_DEPTH, 1))
+    rows = _LHS_BYTES // (shapes.round_up(depth, BYTES) * block.packed_rows)
+    width, used = block.packed_rows, block.rows
+    return DotPlan(
+        block,
+        Packing(lhs.dtype, I32, width, used, block.lanes, group=BYTES, is_shifted=True),
+        Packing(rhs.dtype, I32, block.columns, block.columns, block.lanes, group=BYTES),
+        _orders(lhs, rhs),
+        False,
+        rhs.panel > 0,
+        depth,
+        _whole_blocks(m, rows, block),
+        0 if rhs.panel else _count_panels(n, block),
         _partial(problem, block),
     )
 

@@ -125,7 +125,7 @@ class _Product:
 
         def panel(first: Register, _: tuple[Register, ...]) -> None:
             part = self._columns_from(call, first)
-            self._multiply(part, runs, part.rhs, part.rhs_row)
+            self._multiply(part, runs, part.rhs, width if is_packed else part.rhs_row)
 
         builder.loop(index(0), whole, width, panel)
         if plan.partial[1] and not is_packed:
@@ -147,7 +147,8 @@ class _Product:
         count = builder.ceiling_quotient(left, index(plan.block.rows))
         panels = Panels(start, call.lhs_row, call.lhs_column, target, left, call.depth, count)
         pack(builder, plan.lhs, plan.orders[0], panels)
-        kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element, plan.uses_tiles)
+        form = plan.uses_tiles, plan.uses_bytes
+        kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element, *form)
         return _Run(kernel, target, plan.lhs.panel_size(builder, call.depth), count, row)
 
     def _read_lhs(self, call: _Call, target: Register) -> list[_Run]:

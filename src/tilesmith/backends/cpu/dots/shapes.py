@@ -17,7 +17,8 @@ class View:
         strides: from one row and from one column to the next, in elements.
         dtype: what lies there, in memory form.
         panel: columns of a panel where the matrix was packed before; from one panel to the next it
-            is that many times the second stride. 0 where it was not.
+            is that many times the second stride. 0 where it was not. Where each packed element
+            holds several steps along k, the first stride is that of one of these steps.
     """
 
     pointer: Register
@@ -40,6 +41,8 @@ class DotProblem:
         scratch: gives that many bytes of 64-byte aligned memory, valid during the product.
         has_matrix_tiles: the target multiplies bf16 matrices in tile registers (AMX); used where
             both operands lie as bf16 and products are F32. Denormal numbers of bf16 count as zero.
+        has_byte_products: the target adds up four products of bytes in a lane (VNNI); used where
+            both operands lie as int8 and products are I32.
     """
 
     extents: tuple[Register, Register, Register]
@@ -49,6 +52,7 @@ class DotProblem:
     accumulate: bool | Register
     scratch: Callable[[int], Register]
     has_matrix_tiles: bool = False
+    has_byte_products: bool = False
 
 
 MAX_ROWS = 16

@@ -139,7 +139,7 @@ def _count_panels(context: Context, source: PackedTensor) -> Register:
 def _packed_view(context: Context, operand: loop_ir.PackedOperand, pointer: Register) -> View:
     builder, packing = context.builder, operand.source.packing
     depth = context.extent(operand.source.extents[0])
-    strides = index(packing.width), packing.whole_vectors(builder, depth)
+    strides = index(packing.width // packing.group), packing.whole_vectors(builder, depth)
     for begin, stride in zip(operand.begins, strides, strict=True):
         if begin is not None:
             moved = builder.multiply(context.index_of(begin), stride)
@@ -169,6 +169,7 @@ def _emit_one(context: Context, product: Product, number: Register | None) -> No
         accumulate=_accumulates(context, product),
         scratch=context.function.scratch.take,
         has_matrix_tiles=product.uses_matrix_tiles,
+        has_byte_products=product.uses_bytes,
     )
     _with_rhs(context, product, number, lambda rhs: emit_dot(builder, lhs, rhs, out, problem))
     if product.dtype.is_low_precision_float:

@@ -115,6 +115,7 @@ class Product:
         starts_at: an index and where it begins, for each loop in whose first iteration it holds
             nothing; empty if that is no question.
         uses_matrix_tiles: whether operands are bf16 in tile registers.
+        uses_bytes: whether operands are int8, four steps along k at once.
         packed: the right operand, packed before the programs run.
     """
 
@@ -128,6 +129,7 @@ class Product:
     accumulates: bool
     starts_at: tuple[tuple[Variable, Variable], ...]
     uses_matrix_tiles: bool
+    uses_bytes: bool
     packed: PackedOperand | None
     loc: SourceLocation
 

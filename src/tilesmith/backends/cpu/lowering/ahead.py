@@ -13,7 +13,7 @@ from math import prod
 
 from tilesmith.analysis.affine import find_affine
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
-from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
+from tilesmith.backends.cpu.dots.plans import BYTES, Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, compute_dtype, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.statements import Form
@@ -31,6 +31,7 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     VirtualTiles,
     find_matrix,
     find_stored,
+    multiplies_bytes,
     multiplies_tiles,
 )
 from tilesmith.ir.axis_roles import Numbered
@@ -93,9 +94,10 @@ class _Finder:
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
         dtypes = load.tensor.tensor.dtype, compute_dtype(dot.result.tile.dtype)
-        packing = Packing(*dtypes, block.columns, block.columns, block.lanes)
+        group = BYTES if multiplies_bytes(dot, self._schedule.target) else 1
+        packing = Packing(*dtypes, block.columns, block.columns, block.lanes, group)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
-        if not all(map(self._is_whole, origins, limits, (1, packing.width))):
+        if not all(map(self._is_whole, origins, limits, (group, packing.width))):
             return None
         shared = tuple(axis for axis, arg in enumerate(self._grid.body.args) if arg not in begins)
         is_certain = self._pays(dot, load.tensor, packing, (axes, shared))

@@ -16,7 +16,12 @@ from tilesmith.backends.cpu.planning.coordinates import (
     space_of,
 )
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
-from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored, multiplies_tiles
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    find_matrix,
+    find_stored,
+    multiplies_bytes,
+    multiplies_tiles,
+)
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Joined, Numbered
 from tilesmith.ir.operation import Operation
@@ -224,6 +229,7 @@ def lower_product(
         accumulates=step.accumulates,
         starts_at=starts_at,
         uses_matrix_tiles=multiplies_tiles(op, scope.schedule.target),
+        uses_bytes=multiplies_bytes(op, scope.schedule.target),
         packed=packed,
         loc=op.loc,
     )

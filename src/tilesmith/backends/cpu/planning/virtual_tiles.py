@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.memory_conflicts import Access, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.dtypes import BF16, DType, ElementKind
+from tilesmith.dtypes import BF16, I8, I32, DType, ElementKind
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -242,6 +242,12 @@ def _is_exact(source: DType, target: DType) -> bool:
 def multiplies_tiles(op: Dot, target: Target) -> bool:
     """Whether a product reads its operands as bf16: it does so in tile registers only."""
     return target.has_matrix_tiles and op.lhs.tile.dtype == op.rhs.tile.dtype == BF16
+
+
+def multiplies_bytes(op: Dot, target: Target) -> bool:
+    """Whether a product is one of int8 that takes four steps along k at once."""
+    is_of_bytes = op.lhs.tile.dtype == op.rhs.tile.dtype == I8 and op.result.tile.dtype == I32
+    return target.has_byte_products and is_of_bytes
 
 
 def is_injective(op: Store, tiles: VirtualTiles) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.backends.cpu.schedule.heuristics import PROGRAMS_PER_CORE, CpuSeed, longest
-from tilesmith.dtypes import BF16
+from tilesmith.dtypes import BF16, I8
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact
 from tilesmith.schedule.facts.products import MatmulFact
@@ -29,9 +29,11 @@ ACCUMULATOR_PART = 16
 
 def _panel_sides(kernel: TargetedKernel, fact: MatmulFact) -> tuple[int, int]:
     """K by what of B stays in the first cache, M by what of A stays in the second."""
-    target, itemsize = kernel.target, max(4, fact.acc_dtype.itemsize)
+    target, itemsize, most = kernel.target, max(4, fact.acc_dtype.itemsize), MAX_K
+    if target.has_byte_products and fact.lhs_dtype == fact.rhs_dtype == I8:
+        itemsize, most = 1, 4 * MAX_K
     columns = 2 * target.vector_lanes
-    k = min(MAX_K, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
+    k = min(most, power_of_2_floor(target.l1_bytes * 2 / 3 / (columns * itemsize)))
     m = power_of_2_floor(target.l2_bytes / (8 * k * itemsize))
     # Twice a panel in one go costs less than adding to the accumulator once more.
     whole = next_power_of_2(fact.k.extent_or(2 * k + 1))

@@ -47,10 +47,11 @@ def device_of(target: Target) -> Device:
     flops = cores * lanes * 4 * ghz / 1e3
     # 16 x 32 x 16 multiply-adds in 16 clocks, where there are tile registers.
     f16 = cores * 1024 * ghz / 1e3 if target.has_matrix_tiles else flops
+    int8 = 4 * flops if target.has_byte_products else flops
     return Device(
         target.arch or "cpu", cores, 1, ghz, 0, 0, 0, 1, 1,
         dram_rate=_CORE_DRAM_RATE * cores, l2_rate=_CORE_L2_RATE * cores, l2_bytes=target.l2_bytes,
-        matrix_rates=matrix_rates(flops / 2, flops, flops, f16, flops, flops),
+        matrix_rates=matrix_rates(flops / 2, flops, flops, f16, flops, int8),
         vector_rate=cores * lanes * 2 * ghz, special_rate=cores * lanes * ghz / 12,
         launch_ns=3000.0, dram_latency_ns=90.0, l2_latency_ns=10.0,
     )  # fmt: skip

@@ -6,6 +6,7 @@ registers where they fit, long chunks where not.
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
@@ -24,7 +25,11 @@ chunks of 16384 0.194 (32 warps: 0.230), of 8192 0.189; of 128256: 0.516 in chun
 CHUNK, LONG_CHUNK = 8192, 16384
 LONG_ROW = 65536
 TILE_ELEMENTS = 2048
+HELD_ELEMENTS = 8192
+"""Of a tile with axes that no block cuts: half the registers of four warps."""
 LOOP_TILE_ELEMENTS = 4096
+WARP_ELEMENTS = 64
+"""Two for each lane: fewer are not worth another warp."""
 
 
 def _warps(elements: int) -> int:
@@ -48,6 +53,45 @@ def _num_rows(kernel: TargetedKernel, blocks: list[str], width: int) -> int:
     return max(1, min(TILE_ELEMENTS // width, share))
 
 
+def _row_tiles(kernel: TargetedKernel, fact: ReductionFact, width: int) -> dict[str, int]:
+    """Rows of that length: of a program, and of each step of the loops that walk them.
+
+    Steps of a loop make no programs, so they take as many rows as fill a tile; where a tile has
+    rows of the program too, both have as many.
+    """
+    names = _rows_blocks(kernel, fact)
+    walked = [name for name in _walking_loops(kernel) if name in names]
+    own = [name for name in names if name not in walked]
+    held = width * _slab(kernel, fact)
+    rows = max(1, min(_num_rows(kernel, own, width), HELD_ELEMENTS // held))
+    room = max(1, LOOP_TILE_ELEMENTS // width)
+    if own and walked:
+        rows = min(rows, power_of_2_floor(room**0.5))
+    left = max(1, room // rows)
+    tiles = {name: min(kernel.whole(name), left) for name in walked}
+    return {**dict.fromkeys(own[-1:], rows), **tiles}
+
+
+def _slab(kernel: TargetedKernel, fact: ReductionFact) -> int:
+    """Elements beside one of the row that no block cuts, in the largest tile along the row."""
+    dim, blocks = fact.axis.dim, set(kernel.entries.blocks)
+    shapes = {v.tile.shape for v in kernel.outline.tile_values if dim in v.tile.shape}
+    others = [[d for d in shape if d != dim and blocks.isdisjoint(d.symbols)] for shape in shapes]
+    extent = kernel.outline.extent
+    return max((prod(max(1, extent(d) or 1) for d in dims) for dims in others), default=1)
+
+
+def is_serial(kernel: TargetedKernel) -> bool:
+    """Whether programs count through indices, one step after the other."""
+    return any(not any(loop.blocks) for loop in kernel.outline.loops)
+
+
+def _walking_loops(kernel: TargetedKernel) -> list[str]:
+    """Blocks of loops that do not walk a tile of their own program."""
+    bounded = kernel.outline.outer_bounds
+    return [name for name in kernel.loop_blocks if not isinstance(bounded.get(name), str)]
+
+
 def _shares(kernel: TargetedKernel, num_warps: int) -> dict[str, int]:
     """Tiles of programs that walk them in smaller ones: sixteen warps for each multiprocessor.
 
@@ -68,9 +112,7 @@ def _is_stored(kernel: TargetedKernel, fact: ReductionFact) -> bool:
 
 def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | None) -> GpuSeed:
     width = chunk or next_power_of_2(fact.axis.extent_or(1024))
-    rows_blocks = _rows_blocks(kernel, fact)
-    rows = _num_rows(kernel, rows_blocks, width)
-    blocks = {**_shares(kernel, _warps(width)), **dict.fromkeys(rows_blocks[-1:], rows)}
+    blocks = {**_shares(kernel, _warps(width)), **_row_tiles(kernel, fact, width)}
     for name in kernel.loop_blocks:
         blocks.setdefault(name, min(kernel.whole(name), max(1, LOOP_TILE_ELEMENTS // width)))
     is_read_once = not fact.is_reread and len(kernel.entries.evictable) == 1
@@ -79,6 +121,10 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
     # Chunks of rows that are stored follow one another: more warps have more loads in flight.
     is_long = chunk is not None and _is_stored(kernel, fact)
     warps = min(32, 2 * _warps(width)) if is_long else _warps(width)
+    if is_serial(kernel):
+        # Each step waits for the one before: other warps of a small tile would only wait, too.
+        rows = prod(blocks.get(name, 1) for name in _rows_blocks(kernel, fact))
+        warps = min(warps, max(1, rows * width * _slab(kernel, fact) // WARP_ELEMENTS))
     return GpuSeed(blocks, warps, 1, 1, chunks, options)
 
 
@@ -140,7 +186,9 @@ def whole_columns_seeds(kernel: TargetedKernel, fact: ReductionFact) -> list[Gpu
     """A seed for columns of a tensor's whole axis, where loads run across it; else nothing."""
     dim = fact.axis.dim
     loads = [a for a in kernel.facts.accesses if a.kind == "load" and dim in a.shape]
-    names = {_column_block(kernel, access) for access in loads}
+    # Weights of the rows are short beside what they weigh.
+    most = max((_num_axes(access) for access in loads), default=0)
+    names = {_column_block(kernel, access) for access in loads if _num_axes(access) == most}
     name = next(iter(names)) if len(names) == 1 else None
     if name is None:
         return []
@@ -155,6 +203,10 @@ def whole_columns_seeds(kernel: TargetedKernel, fact: ReductionFact) -> list[Gpu
     return [GpuSeed(blocks, warps, chunks={dim: rows} if is_chunked else {})]
 
 
+def _num_axes(fact: AccessFact) -> int:
+    return sum(not dim.is_one for dim in fact.shape)
+
+
 def _column_block(kernel: TargetedKernel, fact: AccessFact) -> str | None:
     """The tunable block along memory."""
     name = fact.contiguous_block
@@ -163,7 +215,7 @@ def _column_block(kernel: TargetedKernel, fact: AccessFact) -> str | None:
 
 def _walked_blocks(kernel: TargetedKernel, fact: AccessFact) -> list[str]:
     """Blocks of loops in an accessed tile of several axes, besides the one along memory."""
-    if sum(not dim.is_one for dim in fact.shape) < 2:
+    if _num_axes(fact) < 2:
         return []
     symbols = {symbol for dim in fact.shape for symbol in dim.symbols}
     own = fact.contiguous_block
@@ -202,7 +254,14 @@ def _target_elements(kernel: TargetedKernel, fact: PointwiseFact) -> int:
     wanted = min(MOVED_BYTES / (slab * max(1, fact.storage_bytes)), most)
     if fact.total is not None:
         wanted = min(wanted, fact.total / (kernel.target.num_sms * PROGRAMS_PER_SM))
-    floor = min(LEAST_ELEMENTS // min(LEAST_ELEMENTS, slab), most)
+    least = LEAST_ELEMENTS
+    if is_serial(kernel):
+        # A program takes long however few elements it has: one for each multiprocessor first.
+        elements = fact.total * slab if fact.total is not None else math.inf
+        share = power_of_2_floor(min(elements / kernel.target.num_sms, least))
+        least = max(kernel.target.warp_size, share)
+        wanted = min(wanted, least)
+    floor = min(least // min(least, slab), most)
     return power_of_2_floor(max(wanted, floor))
 
 
@@ -223,7 +282,7 @@ def _square(kernel: TargetedKernel, names: list[str], elements: int) -> dict[str
 
 def _pointwise_warps(fact: PointwiseFact, elements: int) -> int:
     wanted = 16 if fact.num_transcendentals >= 9 else 8 if fact.num_transcendentals >= 3 else 4
-    return max(4, min(wanted, power_of_2_floor(elements / 64)))
+    return max(1, min(4, elements // 32), min(wanted, power_of_2_floor(elements / 64)))
 
 
 def pointwise_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -250,7 +309,7 @@ def _largest(kernel: TargetedKernel) -> list[AccessFact]:
     """Accesses of tiles with the most axes; lookups and factors of rows move little."""
     by_rank: dict[int, list[AccessFact]] = {}
     for fact in kernel.facts.accesses:
-        by_rank.setdefault(sum(not dim.is_one for dim in fact.shape), []).append(fact)
+        by_rank.setdefault(_num_axes(fact), []).append(fact)
     return by_rank[max(by_rank)] if by_rank else []
 
 

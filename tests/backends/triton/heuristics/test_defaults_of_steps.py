@@ -1,0 +1,109 @@
+"""Defaults of kernels whose programs take many steps: rows of a step, of a program, and warps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from examples.ports.cholesky import cholesky
+from examples.ports.split_kv_decode import attend_parts, join_parts
+
+
+def default(kernel: Any, *arguments: Any, static_shapes: bool = True) -> Any:
+    bound = helion.kernel(kernel, static_shapes=static_shapes).bind(arguments, target="cuda:90")
+    return bound.default_config()
+
+
+def decode(q, k, v, splits: int):
+    (rows, d), length = q.size(), k.size(1)
+    d = hl.specialize(d)
+    out = torch.empty([rows, splits, d], dtype=torch.float32, device=q.device)
+    share = helion.cdiv(length, splits)
+    for row, split in hl.grid([rows, splits]):
+        query = q[row, :].to(torch.float32)
+        peak = hl.full([], float("-inf"), dtype=torch.float32)
+        total = hl.zeros([], dtype=torch.float32)
+        acc = hl.zeros([d], dtype=torch.float32)
+        for keys in hl.tile(split * share, min((split + 1) * share, length)):
+            scores = (k[row, keys, :].to(torch.float32) * query[None, :]).sum(-1)
+            new_peak = torch.maximum(peak, scores.amax(-1))
+            weights, shrink = torch.exp(scores - new_peak), torch.exp(peak - new_peak)
+            total = total * shrink + weights.sum(-1)
+            acc = acc * shrink + (weights[:, None] * v[row, keys, :].to(torch.float32)).sum(0)
+            peak = new_peak
+        out[row, split, :] = acc / total
+    return out
+
+
+@pytest.mark.parametrize("static_shapes", [True, False])
+@pytest.mark.parametrize("rows", [1, 128])
+def test_a_step_along_the_keys_takes_as_many_as_fill_a_tile(rows: int, static_shapes: bool):
+    """Steps of a loop make no programs: it was one or two keys, for the sake of programs."""
+    q, k = torch.empty(rows, 128).bfloat16(), torch.empty(rows, 512, 128).bfloat16()
+    config = default(decode, q, k, k, 4, static_shapes=static_shapes)
+    assert config.block_sizes == [32]
+
+
+def test_split_kv_decode_with_products():
+    q, k = torch.empty(4, 32, 128).bfloat16(), torch.empty(4, 8192, 8, 128).bfloat16()
+    assert default(attend_parts.fn, q, k, k, 16).block_sizes[0] >= 32
+
+
+def test_parts_are_joined_along_memory():
+    """Their weights lie along the splits, which must not keep a program from going along d."""
+    parts, sums = torch.empty(4, 32, 16, 128), torch.empty(4, 32, 16)
+    assert default(join_parts.fn, parts, sums, torch.bfloat16).block_sizes[0] >= 32
+
+
+def nearest(x, centres):
+    n, k = x.size(0), centres.size(0)
+    out = torch.empty([n], dtype=torch.int64, device=x.device)
+    for t in hl.tile(n):
+        best = hl.full([t], float("inf"), dtype=torch.float32)
+        which = hl.zeros([t], dtype=torch.int64)
+        for u in hl.tile(k):
+            offsets = x[t, :][:, None, :] - centres[u, :][None, :, :]
+            distances = (offsets * offsets).sum(-1)
+            least, place = distances.amin(-1), distances.argmin(-1) + u.begin
+            which = torch.where(least < best, place, which)
+            best = torch.minimum(best, least)
+        out[t] = which
+    return out
+
+
+def test_rows_and_centres_share_a_tile():
+    """One row for each program would read all centres again for each row."""
+    rows, centres = default(nearest, torch.empty(65536, 16), torch.empty(256, 16)).block_sizes
+    assert rows >= 8
+    assert centres >= 8
+
+
+def solve_columns(lower, b):
+    n, m = b.size()
+    out = torch.empty_like(b)
+    for t in hl.tile(m):
+        for j in range(n):
+            acc = b[j, t]
+            for i in range(j):
+                acc = acc - lower[j, i] * out[i, t]
+            out[j, t] = acc / lower[j, j]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("columns", "blocks", "warps"), [(64, 32, 1), (4096, 32, 1), (1 << 20, 256, 4)]
+)
+def test_long_programs_are_spread_over_the_device(columns: int, blocks: int, warps: int):
+    config = default(solve_columns, torch.empty(64, 64), torch.empty(64, columns))
+    assert (config.block_sizes, config.num_warps) == ([blocks], warps)
+
+
+@pytest.mark.parametrize(("batch", "n"), [(4096, 32), (1 << 20, 32), (1 << 20, 8)])
+def test_matrices_of_a_program_fit_its_registers(batch: int, n: int):
+    config = default(cholesky.fn, torch.empty(1, n, n).expand(batch, n, n))
+    assert config.block_sizes[0] * n * n <= 8192
+    assert config.num_warps <= 4
