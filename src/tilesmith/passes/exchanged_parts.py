@@ -21,7 +21,7 @@ from tilesmith.analysis.row_exchange import (
 )
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.dtypes import I32, DType
-from tilesmith.ir.function import Block, Builder, Function, Parameter
+from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, GroupBarrier, Yield
 from tilesmith.ir.ops.indexing import Arange
@@ -85,16 +85,16 @@ class _Exchange(RowSplit):
         self.counts = self.memory("row_counts", I32, (site.num_rows + 1,))
 
     @override
-    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+    def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
         grid = self.site.grid
         column, row = self.new_column(), self.site.row_begin.like()
-        builder.open_region()
-        _Program(self, builder, column, row).write()
-        builder.effect(Yield)
-        body = builder.close_region((column, row))
+        write.open_region()
+        _Program(self, write, column, row).write()
+        write.effect(Yield)
+        body = write.close_region((column, row))
         begins, ends = (zero, *grid.begins), (width, *grid.ends)
         blocks = (self.column_block, self.site.row_block)
-        builder.insert(replace(grid, begins=begins, ends=ends, blocks=blocks, body=body))
+        write.insert(replace(grid, begins=begins, ends=ends, blocks=blocks, body=body))
 
     @override
     def _new_blocks(self, slot: int) -> tuple[Block, ...]:
@@ -111,21 +111,20 @@ class _Exchange(RowSplit):
 class _Program:
     """Writes the body of the grid: what one program does with its tile."""
 
-    def __init__(self, form: _Exchange, builder: Builder, column: Value, row: Value) -> None:
+    def __init__(self, form: _Exchange, write: TileWriter, column: Value, row: Value) -> None:
         self._form = form
         self._plan = form.plan
-        self._builder = builder
         self._column = column
         self._row = row
-        self._copy: CopiedOps = form.copy_columns(builder, row, column)
-        self._write = TileWriter(builder)
+        self._copy: CopiedOps = form.copy_columns(write, row, column)
+        self._write = write
         self._all_parts: dict[Reduce, Value] = {}
 
     def write(self) -> None:
         """All of it but the end."""
         site = self._form.site
         self._insert((*self._plan.before, site.loop))
-        rows = self._form.tile_index(self._builder, self._row, site.row_block)
+        rows = self._write.tile_index(self._row, site.row_block)
         parts = PanelParts(self._write, self._form, self._column, rows)
         for number, stage in enumerate(self._plan.stages):
             for op in stage:
@@ -135,7 +134,7 @@ class _Program:
 
     def _insert(self, ops: tuple[Operation, ...]) -> None:
         for op in self._copy.write(ops):
-            self._builder.insert(op)
+            self._write.insert(op)
 
     def _write_op(self, op: Operation, parts: PanelParts) -> None:
         derived = self._plan.derived.get(op) if isinstance(op, Reduce) else None
@@ -145,7 +144,7 @@ class _Program:
             total = parts.together_around(derived, mine, bases, anchor)
             self._copy.values[derived.op.result] = total
         elif isinstance(op, Store) and op.value not in self._plan.columns:
-            self._builder.insert(self._stored_once(op))
+            self._write.insert(self._stored_once(op))
         else:
             self._insert((op,))
 
@@ -181,7 +180,7 @@ class _Program:
         write, counts, arrivals = self._write, self._form.counts, num_parts
         if number:
             arrivals = write.apply("mul", num_parts, write.full(num_parts.tile, number + 1))
-        self._builder.effect(GroupBarrier, counts=counts, place=self._row, arrivals=arrivals)
+        self._write.effect(GroupBarrier, counts=counts, place=self._row, arrivals=arrivals)
 
 
 class PanelParts:
@@ -223,13 +222,13 @@ class PanelParts:
     def leave(self, memory: Value, part: Value) -> None:
         """Store a part where the other programs look for it."""
         indices = (self._number, self._rows)
-        self._write.builder.effect(Store, tensor=memory, value=part, indices=indices)
+        self._write.effect(Store, tensor=memory, value=part, indices=indices)
 
     def collect(self, memory: Value) -> Value:
         """All programs' parts; lanes of none hold 0."""
         indices = self._write.place(self._numbers(), self._rows)
         kind, mask = TileType(memory.tensor.dtype, self._shape), self._are_parts()
-        return self._write.builder.create(Load, kind, tensor=memory, mask=mask, indices=indices)
+        return self._write.create(Load, kind, tensor=memory, mask=mask, indices=indices)
 
     def together(self, kind: str, all_parts: Value) -> Value:
         """The reduction of whole rows."""
@@ -253,7 +252,7 @@ class PanelParts:
         return write.reduce(self._held(sums, 0.0), 0, "sum")
 
     def _numbers(self) -> Value:
-        return self._write.builder.create(Arange, self._number.tile.with_shape(self._line))
+        return self._write.create(Arange, self._number.tile.with_shape(self._line))
 
     def _are_parts(self) -> Value:
         write, numbers = self._write, self._numbers()

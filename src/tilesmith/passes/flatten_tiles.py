@@ -9,7 +9,7 @@ from math import prod
 from tilesmith.analysis.flattenable import BlockUse, block_use_of, find_flattenable, find_run
 from tilesmith.dtypes import I32, I64, DType
 from tilesmith.ir.axis_roles import Accessed
-from tilesmith.ir.function import Block, Builder, Function
+from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.indexing import Full, TileIndex
@@ -87,23 +87,22 @@ class _Flattening:
         self._flat = Dim.of(block)
         self._defined_by = definitions(function.body)
         self._values: dict[Value, Value] = {}
-        self._builder = Builder()
-        self._write = TileWriter(self._builder)
+        self._write = TileWriter()
         self._coordinates: list[Value] = []
 
     def run(self) -> tuple[Operation, ...]:
         """The ops that take the grid's place, it included."""
         grid, dtype = self._grid, self._index_dtype()
         total, *widths = reversed(list(self._emit_widths(dtype)))
-        zero = self._builder.create(Full, scalar(dtype), value=0)
+        zero = self._write.create(Full, scalar(dtype), value=0)
         begin = Value(scalar(dtype), self._block)
-        self._builder.open_region()
+        self._write.open_region()
         self._emit_coordinates(begin, widths)
         for op in grid.body.ops:
             self._visit(op)
-        body, blocks = self._builder.close_region((begin,)), (self._block,)
-        self._builder.insert(replace(grid, begins=(zero,), ends=(total,), blocks=blocks, body=body))
-        return self._builder.close_region().ops
+        body, blocks = self._write.close_region((begin,)), (self._block,)
+        self._write.insert(replace(grid, begins=(zero,), ends=(total,), blocks=blocks, body=body))
+        return self._write.close_region().ops
 
     def _index_dtype(self) -> DType:
         """64 bits where the number of elements may need them."""
@@ -129,7 +128,7 @@ class _Flattening:
 
     def _emit_coordinates(self, begin: Value, widths: list[Value]) -> None:
         write, line = self._write, TileType(begin.tile.dtype, (self._flat,))
-        rest = self._builder.create(TileIndex, line, begin=begin, block=self._block)
+        rest = write.tile_index(begin, self._block)
         for width in widths:
             parts = (rest, write.spread(width, 0, line.shape))
             self._coordinates.append(write.apply("floordiv", *parts))
@@ -160,10 +159,10 @@ class _Flattening:
 
     def _visit_region(self, region: Region) -> Region:
         args = tuple(map(self._define, region.args))
-        self._builder.open_region()
+        self._write.open_region()
         for op in region.ops:
             self._visit(op)
-        return self._builder.close_region(args)
+        return self._write.close_region(args)
 
     def _visit(self, op: Operation) -> None:
         if isinstance(op, TileIndex) and op.block in self._blocks:
@@ -185,7 +184,7 @@ class _Flattening:
             axes = {self._new_axis(tile.tile.shape, axis) for axis in form.numbers(op)}
             copy = copy.with_axis_numbers(tuple(sorted(axes)))
         copy = copy.with_regions(tuple(map(self._visit_region, op.regions())))
-        self._builder.insert(replace(copy, results=tuple(map(self._define, op.results))))
+        self._write.insert(replace(copy, results=tuple(map(self._define, op.results))))
 
     def _visit_broadcast(self, op: Broadcast) -> None:
         if self._use(op.result) is BlockUse.JOINT:
@@ -196,7 +195,7 @@ class _Flattening:
             # Broadcast to a line along one block: all axes of the operand are 1.
             x = self._reshaped(op.x, (ONE,))
         result = self._define(op.result)
-        self._builder.insert(replace(op, x=x, results=(result,)))
+        self._write.insert(replace(op, x=x, results=(result,)))
 
     def _visit_access(self, op: Load | Store | Atomic) -> None:
         accessed = Accessed.tile(op)
@@ -208,7 +207,7 @@ class _Flattening:
         mask = None if op.mask is None else self._lift(op.mask, shape)
         copy = op.with_operands(lambda value: self._values.get(value, value))
         results = tuple(map(self._define, op.results))
-        self._builder.insert(replace(copy, indices=indices, mask=mask, results=results))
+        self._write.insert(replace(copy, indices=indices, mask=mask, results=results))
 
     def _lift(self, value: Value, shape: Shape) -> Value:
         """The flat form of a value that broadcasts to the joint ``shape``, aligned to its axes."""
@@ -223,7 +222,7 @@ class _Flattening:
             new_shape = tuple(self._flat if axis == run else ONE for axis in range(rank))
             axes = tuple(axis for axis in range(rank) if axis != run)
             target = line.tile.with_shape(new_shape)
-            return self._builder.create(ExpandDims, target, x=line, axes=axes) if axes else line
+            return self._write.create(ExpandDims, target, x=line, axes=axes) if axes else line
         # A plain value has ones where the blocks are, or does not reach them.
         full = (ONE,) * (len(shape) - value.tile.rank) + value.tile.shape
         return self._reshaped(value, (*full[:run], ONE, *full[run + len(self._blocks) :]))
@@ -231,4 +230,4 @@ class _Flattening:
     def _reshaped(self, value: Value, shape: Shape) -> Value:
         if value.tile.rank == 0 or value.tile.shape == shape:
             return value
-        return self._builder.create(Reshape, value.tile.with_shape(shape), x=value)
+        return self._write.create(Reshape, value.tile.with_shape(shape), x=value)

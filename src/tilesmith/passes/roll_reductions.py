@@ -13,7 +13,7 @@ from tilesmith.analysis.masked_lanes import Lanes, find_masked_lanes
 from tilesmith.analysis.rollable import RowPlan, has_dim, is_anchor, plan_rolling, row_closure
 from tilesmith.analysis.scalar_arithmetic import convert
 from tilesmith.dtypes import BOOL, F32, I32, DType
-from tilesmith.ir.function import Block, Builder, Function
+from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast
@@ -44,7 +44,7 @@ class ChunkAccumulator:
         values = [write.full(TileType(self._dtype, self.shape), self._identity)]
         if self.op.reduction.is_arg:
             line = TileType(self.op.result.tile.dtype, (self.shape[self.op.axis],))
-            values.append(self.along_axis(write, write.builder.create(Arange, line)))
+            values.append(self.along_axis(write, write.create(Arange, line)))
         return values
 
     def accumulate(
@@ -70,16 +70,16 @@ class ChunkAccumulator:
             return
         partial = Value(target.tile.with_dtype(dtype), target.name, target.loc)
         self._reduce_into(write, total, kind, partial)
-        write.builder.insert(Cast(x=partial, results=(target,), loc=self.op.loc))
+        write.insert(Cast(x=partial, results=(target,), loc=self.op.loc))
 
     def along_axis(self, write: TileWriter, line: Value) -> Value:
         """A tile along the reduced axis, repeated over the others."""
         axes = tuple(axis for axis in range(len(self.shape)) if axis != self.op.axis)
         ones = tuple(ONE if axis in axes else dim for axis, dim in enumerate(self.shape))
         if axes:
-            line = write.builder.create(ExpandDims, line.tile.with_shape(ones), x=line, axes=axes)
+            line = write.create(ExpandDims, line.tile.with_shape(ones), x=line, axes=axes)
         if ones != self.shape:
-            line = write.builder.create(Broadcast, line.tile.with_shape(self.shape), x=line)
+            line = write.create(Broadcast, line.tile.with_shape(self.shape), x=line)
         return line
 
     def _prepare(self, write: TileWriter, x: Value) -> Value:
@@ -90,7 +90,7 @@ class ChunkAccumulator:
         x = write.cast(x, self._dtype)
         if self._is_neutral:
             return x
-        return write.builder.create(Mask, x.tile, x=x, fill=self._identity, axes=(self.op.axis,))
+        return write.create(Mask, x.tile, x=x, fill=self._identity, axes=(self.op.axis,))
 
     def _is_better(self, write: TileWriter, new: Value, best: Value) -> Value:
         """Strictly better, so that the first of equals stays; NaN is better than any number."""
@@ -116,7 +116,7 @@ class ChunkAccumulator:
 
     def _reduce_into(self, write: TileWriter, x: Value, kind: str, target: Value) -> None:
         axis, loc = self.op.axis, self.op.loc
-        write.builder.insert(Reduce(x=x, axis=axis, kind=kind, results=(target,), loc=loc))
+        write.insert(Reduce(x=x, axis=axis, kind=kind, results=(target,), loc=loc))
 
 
 def _accumulator_dtype(op: Reduce) -> DType:
@@ -196,56 +196,56 @@ class _Rolling:
         plan = self._plans.get(region)
         if plan is None:
             return Region(region.args, tuple(map(self._roll_inside, region.ops)))
-        builder = Builder()
+        write = TileWriter()
         end = [op for op in region.ops if Trait.TERMINATOR in op.traits]
         # Barriers are put in again where the loops need them.
         replaced = {*plan.rows, *end, *(op for op in region.ops if isinstance(op, ProgramBarrier))}
         for phase in range(plan.num_phases):
             for op in region.ops:
                 if plan.phases[op] == phase and op not in replaced:
-                    builder.insert(self._roll_inside(op))
+                    write.insert(self._roll_inside(op))
             anchors = plan.anchors(self._dim, phase)
             if anchors:
-                self._emit_loop(builder, anchors)
-        return Region(region.args, (*builder.close_region().ops, *end))
+                self._emit_loop(write, anchors)
+        return Region(region.args, (*write.close_region().ops, *end))
 
     def _roll_inside(self, op: Operation) -> Operation:
         return op.with_regions(tuple(map(self._roll_region, op.regions())))
 
-    def _emit_loop(self, builder: Builder, anchors: list[Operation]) -> None:
+    def _emit_loop(self, write: TileWriter, anchors: list[Operation]) -> None:
         sums = [
             ChunkAccumulator(op, self._chunk_type(op.x.tile).shape, self._lanes[op][op.x])
             for op in anchors
             if isinstance(op, Reduce)
         ]
-        starts = [item.start(TileWriter(builder)) for item in sums]
+        starts = [item.start(write) for item in sums]
         init = tuple(value for values in starts for value in values)
         begin = Value(scalar(self._index_dtype), self._block)
         carried = tuple(value.like() for value in init)
-        zero = builder.create(Full, begin.tile, value=0)
-        end = self._extent(builder)
-        builder.open_region()
+        zero = write.create(Full, begin.tile, value=0)
+        end = self._extent(write)
+        write.open_region()
         groups = _split_like(starts, carried)
-        self._emit_chunk(builder, anchors, begin, list(zip(sums, groups)))
-        body = builder.close_region((begin, *carried))
+        self._emit_chunk(write, anchors, begin, list(zip(sums, groups)))
+        body = write.close_region((begin, *carried))
         loop = Loop(
             begins=(zero,), ends=(end,), steps=(), init=init, blocks=(self._block,), body=body,
             results=tuple(value.like() for value in init), loc=anchors[0].loc,
         )  # fmt: skip
-        builder.insert(loop)
+        write.insert(loop)
         for item, values in zip(sums, _split_like(starts, loop.results)):
-            item.finish(TileWriter(builder), values)
+            item.finish(write, values)
 
-    def _extent(self, builder: Builder) -> Value:
+    def _extent(self, write: TileWriter) -> Value:
         if self._dim.constant is not None:
-            return builder.create(Full, scalar(self._index_dtype), value=self._dim.constant)
+            return write.create(Full, scalar(self._index_dtype), value=self._dim.constant)
         size = self._function.find_parameter(self._dim.symbol or "")
         assert size is not None
-        return TileWriter(builder).cast(size, self._index_dtype)
+        return write.cast(size, self._index_dtype)
 
     def _emit_chunk(
         self,
-        builder: Builder,
+        write: TileWriter,
         anchors: list[Operation],
         begin: Value,
         accumulators: list[tuple[ChunkAccumulator, list[Value]]],
@@ -256,19 +256,19 @@ class _Rolling:
         needed.update(op for op in anchors if not isinstance(op, Reduce))
         copies: dict[Value, Value] = {}
         line = TileType(self._index_dtype, (self._chunk,))
-        position = builder.create(TileIndex, line, begin=begin, block=self._block)
+        position = write.create(TileIndex, line, begin=begin, block=self._block)
         for op in sorted(needed, key=self._order.__getitem__):
             assert not isinstance(op, Reduce) or not is_anchor(op, self._dim)
-            self._emit_copy(builder, op, copies, position)
+            self._emit_copy(write, op, copies, position)
         new = [
             value
             for item, old in accumulators
-            for value in item.accumulate(TileWriter(builder), old, copies[item.op.x], position)
+            for value in item.accumulate(write, old, copies[item.op.x], position)
         ]
-        builder.insert(Yield(values=tuple(new)))
+        write.insert(Yield(values=tuple(new)))
 
     def _emit_copy(
-        self, builder: Builder, op: Operation, copies: dict[Value, Value], position: Value
+        self, write: TileWriter, op: Operation, copies: dict[Value, Value], position: Value
     ) -> None:
         """The op over a chunk instead of the whole dimension; a slice's index becomes a tile's."""
         if isinstance(op, Arange) and op.result.tile.dtype == self._index_dtype:
@@ -277,10 +277,10 @@ class _Rolling:
         results = tuple(value.like(self._chunk_type(value.type)) for value in op.results)
         copies.update(zip(op.results, results))
         if isinstance(op, Arange):
-            builder.insert(Cast(x=position, results=results, loc=op.loc))
+            write.insert(Cast(x=position, results=results, loc=op.loc))
             return
         copy = op.with_operands(lambda value: copies.get(value, value))
-        builder.insert(replace(copy, results=results))
+        write.insert(replace(copy, results=results))
 
     def _chunk_type(self, old: Type) -> TileType:
         assert isinstance(old, TileType)

@@ -9,7 +9,7 @@ from math import prod
 from tilesmith.analysis.row_products import RowProduct
 from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.ir.function import Block, Builder, Function, Parameter
+from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.tile_writer import TileWriter
@@ -72,22 +72,21 @@ class RowSplit:
     def run(self) -> Function:
         """The function in this form."""
         loc = self.site.loop.loc
-        builder = Builder(lambda: loc)
+        write = TileWriter(lambda: loc)
         for op in self._function.body.ops[:-1]:
-            builder.insert(op)
-        write = TileWriter(builder)
+            write.insert(op)
         zero = write.full(self.column_index, 0)
-        self._emit(builder, zero, write.full(self.column_index, self.site.num_columns))
+        self._emit(write, zero, write.full(self.column_index, self.site.num_columns))
         old = self._function.blocks
         slot = max((block.slot for block in old if block.slot is not None), default=-1) + 1
         return replace(
             self._function,
             parameters=self._parameters(),
             blocks=(*old, *self._new_blocks(slot)),
-            body=builder.close_region(self._function.body.args),
+            body=write.close_region(self._function.body.args),
         )
 
-    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+    def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
         """All grids; columns go from zero to width."""
         raise NotImplementedError
 
@@ -112,9 +111,9 @@ class RowSplit:
         kind = TensorType(dtype, shape, strides, alias=-1, wide=prod(shape) > I32.highest)
         return Value(kind, self.fresh(name), self.site.loop.loc)
 
-    def copy_columns(self, builder: Builder, row: Value, column: Value) -> CopiedOps:
+    def copy_columns(self, write: TileWriter, row: Value, column: Value) -> CopiedOps:
         """A writer of ops over the tile that begins at a row and a column."""
-        write, block = TileWriter(builder), self.column_block
+        block = self.column_block
         begins = {dtype: write.cast(column, dtype) for dtype in self._index_dtypes}
 
         def adapt(op: Operation) -> Operation:
@@ -135,11 +134,6 @@ class RowSplit:
     def new_column(self) -> Value:
         """The first column of a tile."""
         return Value(self.column_index, f"{self.column_block}_begin", self.site.loop.loc)
-
-    def tile_index(self, builder: Builder, begin: Value, block: str) -> Value:
-        """The numbers in a tile of a block."""
-        line = begin.tile.with_shape((Dim.of(block),))
-        return builder.create(TileIndex, line, begin=begin, block=block)
 
     def _parameters(self) -> tuple[Parameter, ...]:
         old = self._function.parameters

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from tilesmith.analysis.row_products import RowProduct, find_row_product
 from tilesmith.dtypes import I32
-from tilesmith.ir.function import Block, Builder, Function, Parameter
+from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, Yield
 from tilesmith.ir.ops.indexing import Arange, TileIndex
@@ -95,40 +95,37 @@ class _ThroughMemory(RowSplit):
         self._scratch = self.memory("row_scratch", site.acc.tile.dtype, shape)
 
     @override
-    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
+    def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
         """A grid over tiles of rows and columns: the loop over one tile, its result stored."""
         site = self.site
         row, column = site.row_begin.like(), self.new_column()
-        builder.open_region()
-        copy = self.copy_columns(builder, row, column)
+        write.open_region()
+        copy = self.copy_columns(write, row, column)
         for op in copy.write((*site.before, site.loop)):
-            builder.insert(op)
-        place = TileWriter(builder).place(
-            self.tile_index(builder, row, site.row_block),
-            self.tile_index(builder, column, self.column_block),
+            write.insert(op)
+        place = write.place(
+            write.tile_index(row, site.row_block), write.tile_index(column, self.column_block)
         )
-        builder.effect(Store, tensor=self._scratch, value=copy.values[site.acc], indices=place)
-        self._finish(builder, row)
-        builder.effect(Yield)
-        body = builder.close_region((row, column))
+        write.effect(Store, tensor=self._scratch, value=copy.values[site.acc], indices=place)
+        self._finish(write, row)
+        write.effect(Yield)
+        body = write.close_region((row, column))
         begins, ends = (*site.grid.begins, zero), (*site.grid.ends, width)
         blocks = (site.row_block, self.column_block)
-        builder.insert(replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body))
+        write.insert(replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body))
 
-    def _finish(self, builder: Builder, row: Value) -> None:
+    def _finish(self, write: TileWriter, row: Value) -> None:
         """What a program does after it has stored a tile."""
 
-    def _rows(self, builder: Builder) -> Region:
+    def _rows(self, write: TileWriter) -> Region:
         """The accumulator loaded, and what came after the loop; of the first row."""
         site = self.site
         row = Value(self.row_index, f"{self.row_block}_begin", site.row_begin.loc)
-        builder.open_region()
+        write.open_region()
         line = self.column_index.with_shape((site.acc.tile.shape[1],))
-        place = TileWriter(builder).place(
-            self.tile_index(builder, row, self.row_block), builder.create(Arange, line)
-        )
+        place = write.place(write.tile_index(row, self.row_block), write.create(Arange, line))
         whole = self._in_rows(site.acc)
-        acc = builder.create(Load, whole, tensor=self._scratch, indices=place)
+        acc = write.create(Load, whole, tensor=self._scratch, indices=place)
         acc.name = site.acc.name
 
         def adapt(op: Operation) -> Operation:
@@ -137,9 +134,9 @@ class _ThroughMemory(RowSplit):
 
         copy = CopiedOps({site.row_begin: row, site.acc: acc}, self._in_rows, adapt)
         for op in copy.write(site.after):
-            builder.insert(op)
-        builder.effect(Yield)
-        return builder.close_region((row,))
+            write.insert(op)
+        write.effect(Yield)
+        return write.close_region((row,))
 
     def _in_rows(self, value: Value) -> Type:
         new = {self.site.row_block: Dim.of(self.row_block)}
@@ -162,11 +159,11 @@ class _InPhases(_ThroughMemory):
     covers_all_rows = True
 
     @override
-    def _emit(self, builder: Builder, zero: Value, width: Value) -> None:
-        super()._emit(builder, zero, width)
-        builder.effect(GridBarrier)
-        body = self._rows(builder)
-        builder.insert(replace(self.site.grid, blocks=(self.row_block,), body=body))
+    def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
+        super()._emit(write, zero, width)
+        write.effect(GridBarrier)
+        body = self._rows(write)
+        write.insert(replace(self.site.grid, blocks=(self.row_block,), body=body))
 
 
 class _ByLast(_ThroughMemory):
@@ -177,30 +174,30 @@ class _ByLast(_ThroughMemory):
         self._counts = self.memory("row_counts", I32, (site.num_rows,))
 
     @override
-    def _finish(self, builder: Builder, row: Value) -> None:
-        write, count = TileWriter(builder), scalar(I32)
+    def _finish(self, write: TileWriter, row: Value) -> None:
+        count = scalar(I32)
         update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
-        before = builder.create(Atomic, count, tensor=self._counts, indices=(row,), **update)
+        before = write.create(Atomic, count, tensor=self._counts, indices=(row,), **update)
         before.name = "before"
         end = write.full(count, self.site.num_columns - 1)
         others = write.apply("floordiv", end, write.size_of(count, self.column_block))
         is_last = write.apply("eq", before, others)
-        builder.open_region()
-        self._emit_panel_rows(builder, row)
-        builder.effect(Yield)
-        then = builder.close_region()
-        builder.open_region()
-        builder.effect(Yield)
-        builder.effect(If, condition=is_last, then=then, otherwise=builder.close_region())
+        write.open_region()
+        self._emit_panel_rows(write, row)
+        write.effect(Yield)
+        then = write.close_region()
+        write.open_region()
+        write.effect(Yield)
+        write.effect(If, condition=is_last, then=then, otherwise=write.close_region())
 
-    def _emit_panel_rows(self, builder: Builder, row: Value) -> None:
+    def _emit_panel_rows(self, write: TileWriter, row: Value) -> None:
         """The second step for the rows of a tile that begins at one."""
-        site, write = self.site, TileWriter(builder)
+        site = self.site
         end = write.apply("add", row, write.size_of(self.row_index, site.row_block))
         last = write.apply("minimum", end, site.grid.ends[0])
-        body, blocks = self._rows(builder), (self.row_block,)
+        body, blocks = self._rows(write), (self.row_block,)
         ranges = {"begins": (row,), "ends": (last,), "steps": (), "blocks": blocks}
-        builder.effect(Loop, **ranges, init=(), body=body)
+        write.effect(Loop, **ranges, init=(), body=body)
 
     @override
     def _made(self, device: str) -> tuple[Parameter, ...]:
