@@ -1,4 +1,4 @@
-"""IR to text. ``tests/ir/parser.py`` reads it back exactly (but for locations, which are comments).
+"""IR to text. ``parser.py`` reads it back exactly (locations are comments and are not kept).
 
 Attributes equal to their default are left out; variadic operands stand in brackets unless they are
 the only operands.

@@ -1,4 +1,4 @@
-"""Every op of the IR, by name. Interpreter and backends are checked against this list."""
+"""Every op of the IR, by name. Parser, interpreter and backends are checked against this list."""
 
 from __future__ import annotations
 
