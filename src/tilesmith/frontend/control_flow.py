@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -134,7 +135,7 @@ def _check_is_one_element(condition: TileValue) -> None:
         block = next((block for block in tracer.blocks if block.name == dim.symbol), None)
         is_tuned = block is not None and block.fixed is None and block.low == 1
         if block and is_tuned and _is_of_an_atomic(tracer, condition.value):
-            tracer.limit_block(block, 1)
+            tracer.blocks[tracer.blocks.index(block)] = replace(block, high=1)
         elif not dim.is_one:
             raise errors.MultiElementCondition(shape=str(condition.tile))
 

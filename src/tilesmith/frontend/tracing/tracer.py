@@ -10,7 +10,7 @@ import os.path
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -187,10 +187,6 @@ class Tracer:
         block = Block(self.fresh_name(hint), loc=locate(), **fields)
         self.blocks.append(block)
         return block
-
-    def limit_block(self, block: Block, high: int) -> None:
-        """Allow a tuned block no more than that."""
-        self.blocks[self.blocks.index(block)] = replace(block, high=high)
 
     def block_of_slot(self, slot: int) -> Block | None:
         """The block that takes its size from that config slot, if declared already."""
