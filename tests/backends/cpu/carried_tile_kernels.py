@@ -91,6 +91,21 @@ def loop_in_a_loop(x, y, steps: int):
 
 
 @helion.kernel
+def loops_that_cross(x, y, steps: int):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        a, b = x[t], y[t]
+        for step in range(steps):
+            for _ in range(2):
+                a = a + 1
+            for _ in range(step):
+                b = b - 2
+            a, b = b, a
+        out[t] = a * 1000 + b
+    return out
+
+
+@helion.kernel
 def chosen_per_step(x, y, steps: int):
     out = torch.empty_like(x)
     for t in hl.tile(x.size(0)):
@@ -113,6 +128,21 @@ def turned(x):
         for i in range(x.size(0)):
             state = state.t() + x[i, :, :]
             out[i, :, :] = state
+    return out
+
+
+@helion.kernel
+def turned_after_a_loop(x):
+    out = torch.empty_like(x)
+    rows, columns = hl.specialize(x.size(1)), hl.specialize(x.size(2))
+    for _ in hl.grid(1):
+        state = hl.zeros([rows, columns], dtype=x.dtype)
+        other = hl.zeros([rows, columns], dtype=x.dtype)
+        for i in range(x.size(0)):
+            for j in range(i + 1):
+                state = state + x[j, :, :]
+            other, state = other + state.t(), state.t() - 1
+            out[i, :, :] = state + 3 * other
     return out
 
 

@@ -66,6 +66,12 @@ def _loop_in_a_loop(a, b, steps):
     return a * 1000 + b
 
 
+def _loops_that_cross(a, b, steps):
+    for step in range(steps):
+        a, b = b - 2 * step, a + 2
+    return a * 1000 + b
+
+
 def _chosen_per_step(a, b, steps):
     for step in range(steps):
         a, b = (b + 1, a) if step % 2 == 0 else (a * 2, b)
@@ -80,6 +86,7 @@ EXPECTED: dict[str, Any] = {
     "one_stays_behind": _one_stays_behind,
     "unchanged": _unchanged,
     "loop_in_a_loop": _loop_in_a_loop,
+    "loops_that_cross": _loops_that_cross,
     "chosen_per_step": _chosen_per_step,
 }
 
@@ -110,6 +117,19 @@ def test_a_tile_that_is_turned_in_every_step(size: int, backend: str) -> None:
     for i in range(5):
         state = state.t() + x[i]
         assert torch.equal(found[i], state)
+
+
+@backends
+@pytest.mark.parametrize("size", [2, W - 1, W + 1, 33])
+def test_a_tile_that_is_turned_after_an_inner_loop(size: int, backend: str) -> None:
+    """The inner loop works in the memory of the carried tile that its result replaces, turned."""
+    x = numbers(5, size, size)
+    found = on_backend(kernels.turned_after_a_loop, backend)(x)
+    state, other = torch.zeros_like(x[0]), torch.zeros_like(x[0])
+    for i in range(5):
+        state = state + x[: i + 1].sum(0)
+        other, state = other + state.t(), state.t() - 1
+        assert torch.equal(found[i], state + 3 * other)
 
 
 @backends

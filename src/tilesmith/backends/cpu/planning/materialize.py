@@ -33,6 +33,8 @@ from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 _MAX_ROUNDS = 4
+_MANY_OPS = 8
+"""So many take longer than writing the result to the cache and reading it again."""
 
 
 def plan_grid(function: Function, body: Region, schedule: Schedule) -> tuple[Program, VirtualTiles]:
@@ -141,12 +143,9 @@ def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -
     closure = tiles.own_closure((value, own_coords(value.tile.shape)))
     if any(tiles.is_expensive(node) for node in closure.nodes.values()):
         return not isinstance(op, Load) or tiles.is_gather(op)
-    floats = [
-        node
-        for node in closure.nodes.values()
-        if isinstance(node, Elementwise) and node.result.tile.dtype.is_float
-    ]
-    return is_repeated and len(floats) > 1
+    computed = [node for node in closure.nodes.values() if isinstance(node, Elementwise)]
+    floats = [node for node in computed if node.result.tile.dtype.is_float]
+    return (is_repeated and len(floats) > 1) or len(computed) >= _MANY_OPS
 
 
 def _find_spills(

@@ -143,11 +143,18 @@ class RegionPlanner:
             if dot is not None and isinstance(op, Loop):
                 self._program.buffers.setdefault(arg, None)
                 self._program.starts[dot] = op
+            elif self._is_handed_in(start):
+                self._program.aliases[arg] = start
             else:
                 self.keep(start, arg)
             self._program.aliases[op.results[position]] = arg
             if isinstance(op, While):
                 self._program.aliases[op.condition.args[position]] = arg
+
+    def _is_handed_in(self, start: Value) -> bool:
+        """Whether a loop begins with what a loop around it carries, which nobody else looks at."""
+        uses = sum(value is start for value in values_used_by(self._region.ops))
+        return start in self._region.args and uses == 1
 
     def _nested(self, region: Region) -> RegionPlanner:
         return RegionPlanner(region, self._tiles, self._schedule, self._program)
@@ -164,17 +171,17 @@ class RegionPlanner:
 
     def hand_over(self, pairs: list[tuple[Value, Value]]) -> None:
         """Write the next values of carried tiles to their buffers, all as if at once."""
-        aliases = self._program.aliases
-        pairs = [(new, arg) for new, arg in pairs if aliases.get(new) is not arg and new is not arg]
-        args = {arg for _, arg in pairs}
-        direct = [pair for pair in pairs if can_write_directly(*pair, args, self._tiles)]
+        buffer_of = self._program.buffer_of
+        pairs = [(new, arg) for new, arg in pairs if buffer_of(new) is not buffer_of(arg)]
+        args = {buffer_of(arg) for _, arg in pairs}
+        direct = [pair for pair in pairs if self._can_write_directly(*pair, args)]
         late: list[tuple[Value, Value]] = []
         for new, arg in pairs:
             if (new, arg) in direct:
                 continue
             source = new
             # In a buffer of its own no hand-over changes it.
-            if not self._tiles.is_stored(new) or self._program.buffer_of(new) in args:
+            if not self._tiles.is_stored(new) or buffer_of(new) in args:
                 source = new.like(new.type)
                 self.keep(new, source)
             late.append((source, arg))
@@ -183,6 +190,19 @@ class RegionPlanner:
         for new, arg in [*direct, *late]:
             self.keep(new, arg)
 
+    def _can_write_directly(self, new: Value, arg: Value, args: set[Value]) -> bool:
+        """Whether a virtual tile may overwrite ``arg`` while it is computed.
+
+        It may read no carried tile but ``arg``, and of that only the element it replaces. The
+        result of an inner loop may lie in the memory of a carried tile.
+        """
+        if self._tiles.is_stored(new):
+            return False
+        leaves = self._tiles.closure((new, own_coords(new.tile.shape))).leaves
+        buffers = [(self._program.buffer_of(place[0]), place) for place in leaves]
+        own = self._program.buffer_of(arg)
+        return all(b is own and is_identity(place) for b, place in buffers if b in args)
+
     def _plan_arm(self, op: If, region: Region) -> list[Step]:
         inner = self._nested(region)
         steps = inner.plan()
@@ -190,17 +210,6 @@ class RegionPlanner:
             if result.tile.rank:
                 inner.keep(new, result)
         return steps
-
-
-def can_write_directly(new: Value, arg: Value, args: set[Value], tiles: VirtualTiles) -> bool:
-    """Whether a virtual tile may overwrite ``arg`` while it is computed.
-
-    It may read no carried tile but ``arg``, and of that only the element it replaces.
-    """
-    if tiles.is_stored(new):
-        return False
-    leaves = tiles.closure((new, own_coords(new.tile.shape))).leaves
-    return all(place[0] is arg and is_identity(place) for place in leaves if place[0] in args)
 
 
 def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> bool:

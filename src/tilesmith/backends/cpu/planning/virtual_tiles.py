@@ -24,6 +24,8 @@ from tilesmith.targets import Target
 
 _SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt", "rsqrt"})
 
+_INTEGER_DIVISIONS = frozenset({"fmod", "mod", "floordiv", "truncdiv"})
+
 
 @dataclass(frozen=True)
 class Closure:
@@ -155,8 +157,14 @@ class VirtualTiles:
         """Whether an op costs so much that its result is better stored than computed twice."""
         if isinstance(op, Elementwise):
             is_slow = op.fn in _SLOW_FUNCTIONS and op.result.tile.dtype.is_float
-            return op.function.is_transcendental or is_slow
+            return op.function.is_transcendental or is_slow or self._divides_integers(op)
         return isinstance(op, Load) and self.is_gather(op)
+
+    def _divides_integers(self, op: Elementwise) -> bool:
+        """Whether lanes are divided one by one: no vector instruction does it."""
+        if op.fn not in _INTEGER_DIVISIONS or op.result.tile.dtype.is_float:
+            return False
+        return self.constant(op.args[-1]) is None
 
     def is_gather(self, op: Load) -> bool:
         """Whether some index comes from memory."""
