@@ -18,7 +18,7 @@ from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, UsageError, commands
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import show
 from tilesmith.jit.kernel import Kernel
-from tilesmith.lab.pages import LIGHT, PictureError, Theme, legend, new_figure, png
+from tilesmith.lab.pages import LIGHT, PictureError, Theme, finish, new_figure
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.diagnosed_call import ReferenceFormError
 from tilesmith.numerics.doctor.errors import LOWEST, WRONG, power_text
@@ -165,9 +165,7 @@ def draw_errors(
     axes.set_xticks(buckets, ["NaN" if b == WRONG else power_text(b) for b in buckets])
     axes.set_xlabel("error in ulp of the result's type, up to")
     axes.set_ylabel("share of elements (log scale)")
-    pad = 4 + 16 * legend(axes, theme, COLUMNS)
-    axes.set_title(f"{title}: errors against fp64", loc="left", color=theme.ink, pad=pad)
-    return png(figure)
+    return finish(figure, f"{title}: errors against fp64", theme, gap=4, num_columns=COLUMNS)
 
 
 def _draw(axes: Any, drawn: Sequence[ErrorStatistics], number: int, theme: Theme) -> None:

@@ -91,7 +91,7 @@ def format_log_axis(axis: Any, low: float, high: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def legend(axes: Any, theme: Theme, num_columns: int = 5) -> int:
+def legend(axes: Any, theme: Theme, num_columns: int) -> int:
     """Above the picture, where it hides nothing; how many lines it takes."""
     labels: list[str] = axes.get_legend_handles_labels()[1]
     shown = fitting_columns(labels, num_columns)
@@ -125,8 +125,11 @@ def fitting_columns(labels: Sequence[str], most: int) -> int:
     return 1
 
 
-def png(figure: Any) -> bytes:
-    """The figure as a file's content."""
+def finish(figure: Any, title: str, theme: Theme, *, gap: int = 14, num_columns: int = 5) -> bytes:
+    """The content of a PNG file: the figure with a legend, and its title in points above that."""
+    (axes,) = figure.axes
+    pad = gap + 16 * legend(axes, theme, num_columns)
+    axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=pad)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", facecolor=figure.get_facecolor())
     return buffer.getvalue()

@@ -82,8 +82,7 @@ def time_on_cpu(
     tries = 1 if conditions.meter is None else METERED_TRIES
     for work in timed.values():
         work.choose_calls(min_sample_ms, tries)
-    clock = _HostClock(timed, conditions)
-    return clock.time(repeats, _Limit(start, conditions.time_limit_s))
+    return _time_on_host(timed, repeats, conditions, _Limit(start, conditions.time_limit_s))
 
 
 def time_on_device(
@@ -203,43 +202,27 @@ class _HostWork:
         return taken * 1e3
 
 
-class _HostClock:
-    """Times callables by the clock of the host, and adds rounds for those that were disturbed."""
-
-    def __init__(self, works: Mapping[str, _HostWork], conditions: Conditions) -> None:
-        self._works = works
-        self._meter = conditions.meter
-        self._spare_s = conditions.spare_s if conditions.meter is not None else 0.0
-        self._samples: dict[str, list[float]] = {name: [] for name in works}
-        self._disturbed: dict[str, list[bool]] = {name: [] for name in works}
-
-    def time(self, repeats: int, limit: _Limit) -> dict[str, Timing]:
-        """So many rounds without a disturbance, or as many rounds as there may be."""
-        names = list(self._works)
-        number = num_quiet = 0
-        while num_quiet < repeats:
-            num_quiet += self._run(_in_turn(names, number))
-            number += 1
-            if number == repeats:
-                limit.shorten(self._spare_s)
-            if limit.is_near():
-                break
-        return {
-            name: Timing(tuple(samples), tuple(self._disturbed[name]))
-            for name, samples in self._samples.items()
-        }
-
-    def _run(self, names: Sequence[str]) -> bool:
-        """One round; whether nothing disturbed it."""
-        if self._meter is None:
-            for name in names:
-                self._samples[name].append(self._works[name].sample())
-            return True
-        for name in names:
-            before = self._meter()
-            self._samples[name].append(self._works[name].sample())
-            self._disturbed[name].append(is_disturbed(before, self._meter()))
-        return not any(self._disturbed[name][-1] for name in names)
+def _time_on_host(
+    works: Mapping[str, _HostWork], repeats: int, conditions: Conditions, limit: _Limit
+) -> dict[str, Timing]:
+    """So many rounds without a disturbance, or as many rounds as there may be."""
+    meter = conditions.meter
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    disturbed: dict[str, list[bool]] = {name: [] for name in works}
+    number = num_quiet = 0
+    while num_quiet < repeats:
+        for name in _in_turn(list(works), number):
+            before = meter() if meter else None
+            samples[name].append(works[name].sample())
+            if meter and before:
+                disturbed[name].append(is_disturbed(before, meter()))
+        num_quiet += not any(marks[-1] for marks in disturbed.values() if marks)
+        number += 1
+        if number == repeats:
+            limit.shorten(conditions.spare_s if meter else 0.0)
+        if limit.is_near():
+            break
+    return {name: Timing(tuple(samples[name]), tuple(disturbed[name])) for name in works}
 
 
 class _EventClock:

@@ -36,7 +36,7 @@ class Archive:
 
     @cached_property
     def _conditions(self) -> StoreKey:
-        keys = [make_key(case.bound, case.args, self._options.regime) for case in self._cases]
+        keys = [make_key(case.bound, case.args) for case in self._cases]
         multi = self._multi
         tag = f"{multi.aggregation} {multi.relative_to} {multi.cache_tag or ''}" if multi else ""
         return join_keys(keys, tag)

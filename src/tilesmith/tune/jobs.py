@@ -117,13 +117,11 @@ class CheckReply:
 
 @dataclass(frozen=True)
 class TimeJob:
-    """Time programs that were checked, interleaved: every round runs each once."""
+    """Time programs that were checked, with cold caches: every round runs each once."""
 
     keys: tuple[str, ...]
     """A key may occur twice: the duplicate is the control that shows the noise."""
     repeats: int
-    regime: str = "cold"
-    """``cold``: caches are flushed before each run; ``warm``: they are not."""
     time_limit_s: float = 10.0
     """Rounds that would end later are left out, all but the first."""
 

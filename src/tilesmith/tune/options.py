@@ -70,8 +70,6 @@ class TuneOptions:
     rtol: float | None = None
     accuracy_check_fn: Callable[[Any, Any], Any] | None = None
     """Called with (actual, expected) tensors of finalists, in the caller's process."""
-    regime: str = "cold"
-    num_finalists: int = 5
     cache_dir: Path = Path()
     is_cached: bool = True
     """Whether winners are looked up and journal entries recalled."""

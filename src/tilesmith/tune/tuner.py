@@ -47,6 +47,7 @@ QUEUE_PER_JOB = 2
 """Candidates submitted per builder process, so that none waits for the search loop."""
 POLL_S = 0.1
 """How long to wait for a build before asking again whether to stop."""
+NUM_FINALISTS = 5
 FINALS_SHARE = 0.1
 MAX_FINALS_S = 5.0
 """The finals get this share of the budget, and no more than these seconds."""
@@ -311,7 +312,7 @@ class Tuner:
         if self._interrupts.is_requested:
             self._deadline.reserved_s = min(self._deadline.reserved_s, HASTY_FINALS_S)
         self._deadline.end()
-        finalists = choose_finalists(self.tally.outcomes, self._options.num_finalists)
+        finalists = choose_finalists(self.tally.outcomes, NUM_FINALISTS)
         found = [self.find_emitted(outcome.config) for outcome in finalists]
         emitted = [candidate for candidate in found if candidate is not None]
         try:

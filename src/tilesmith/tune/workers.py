@@ -60,7 +60,6 @@ class RunnerClient:
 
     def __init__(self, options: TuneOptions, deadline: Deadline, device: str) -> None:
         self._deadline = deadline
-        self._regime = options.regime
         self._known: set[str] = set()
         self._known_start = 0
         self.disturbances: list[bool] = []
@@ -105,7 +104,7 @@ class RunnerClient:
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:
         """Time programs that were checked."""
-        job = jobs.TimeJob(tuple(keys), repeats, self._regime, TIMING_SHARE * timeout_s)
+        job = jobs.TimeJob(tuple(keys), repeats, TIMING_SHARE * timeout_s)
         reply: jobs.TimeReply | ErrorReply = self._ask(lambda: self._client.request(job, timeout_s))
         if isinstance(reply, ErrorReply):
             raise TrialFailedError(Verdict.RUN_ERROR, reply.reason)

@@ -22,7 +22,7 @@ from tilesmith.bench.row import (
 )
 from tilesmith.bench.tables import COLUMNS, DISTURBED, speedup_text
 from tilesmith.diagnostics.wording import number_text
-from tilesmith.lab.pages import LIGHT, Theme, format_log_axis, legend, new_figure, png
+from tilesmith.lab.pages import LIGHT, Theme, finish, format_log_axis, new_figure
 from tilesmith.schedule.model.estimates import Device
 from tilesmith.targets import parse_target
 
@@ -136,9 +136,7 @@ def _draw(
     axes.axvline(1.0, c=theme.ink, lw=1.1, zorder=3)
     _scale(axes, min(0.97, *speedups), max(1.03, *speedups))
     axes.set_xlabel("speedup over eager (log scale)")
-    pad = 14 + 16 * legend(axes, theme)
-    axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=pad)
-    return png(figure)
+    return finish(figure, title, theme)
 
 
 def _scale(axes: Any, low: float, high: float) -> None:
@@ -257,11 +255,9 @@ def draw_roofline(rows: Sequence[Row], limits: Limits | None, theme: Theme = LIG
     if limits is not None:
         low, high = _draw_roofs(axes, limits, (low, high), theme)
         heights += limits.tflops.values()
-    _finish(axes, (low, high), (min(heights) / 1.6, max(heights) * 1.6))
-    axes.set_xlabel("work for each byte that has to move, FLOP/byte")
-    axes.set_ylabel("TFLOP/s")
-    _title(axes, "Roofline", limits, theme)
-    return png(figure)
+    _scale_both(axes, (low, high), _around(heights))
+    axes.set(xlabel="work for each byte that has to move, FLOP/byte", ylabel="TFLOP/s")
+    return finish(figure, _title("Roofline", limits), theme)
 
 
 def draw_bandwidth(
@@ -280,12 +276,9 @@ def draw_bandwidth(
         label = f"memory, {number_text(limits.dram_gbps)} GB/s"
         axes.axhline(limits.dram_gbps, c=theme.roofline, lw=1.6, ls="--", label=label, zorder=1)
         heights.append(limits.dram_gbps)
-    places = [x for x, _ in points]
-    _finish(axes, (min(places) / 1.6, max(places) * 1.6), (min(heights) / 1.6, max(heights) * 1.6))
-    axes.set_xlabel("bytes that have to move, MB")
-    axes.set_ylabel("GB/s")
-    _title(axes, "Memory bandwidth", limits, theme)
-    return png(figure)
+    _scale_both(axes, _around([x for x, _ in points]), _around(heights))
+    axes.set(xlabel="bytes that have to move, MB", ylabel="GB/s")
+    return finish(figure, _title("Memory bandwidth", limits), theme)
 
 
 def intensity_of(row: Row) -> float | None:
@@ -340,16 +333,15 @@ def _draw_roofs(
     return low, high
 
 
-def _finish(axes: Any, places: tuple[float, float], heights: tuple[float, float]) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(*places)
-    axes.set_ylim(*heights)
+def _scale_both(axes: Any, places: tuple[float, float], heights: tuple[float, float]) -> None:
+    axes.set(xscale="log", yscale="log", xlim=places, ylim=heights)
     format_log_axis(axes.xaxis, *places)
     format_log_axis(axes.yaxis, *heights)
 
 
-def _title(axes: Any, what: str, limits: Limits | None, theme: Theme) -> None:
-    where = f" of {limits.device}" if limits is not None else ""
-    pad = 14 + 16 * legend(axes, theme)
-    axes.set_title(f"{what}{where}", loc="left", color=theme.ink, fontsize=12, pad=pad)
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    return min(values) / 1.6, max(values) * 1.6
+
+
+def _title(what: str, limits: Limits | None) -> str:
+    return what if limits is None else f"{what} of {limits.device}"

@@ -36,14 +36,12 @@ class StartParameters(NamedTuple):
 
     kind: str
     details: Hashable
-    environment: frozenset[tuple[str, str]]
-    import_path: tuple[str, ...]
 
 
 def start_parameters(kind: str, details: Hashable, changes: Mapping[str, str]) -> StartParameters:
     """Those of a process that is started now, with these changes of the environment."""
     environment = frozenset(child_environment(changes).items())
-    return StartParameters(kind, details, environment, tuple(map(str, sys.path)))
+    return StartParameters(kind, (details, environment, *map(str, sys.path)))
 
 
 class _Idle(NamedTuple):

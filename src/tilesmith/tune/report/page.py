@@ -260,9 +260,7 @@ def draw_search(history: History, theme: Theme = LIGHT) -> bytes | None:
     _draw_times(axes, history, theme)
     _draw_references(axes, history, theme)
     _set_ranges(axes, history)
-    pad = 18 + 16 * pages.legend(axes, theme)
-    axes.set_title(_search_title(history), loc="left", color=theme.ink, fontsize=12, pad=pad)
-    return pages.png(figure)
+    return pages.finish(figure, _search_title(history), theme, gap=18)
 
 
 def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
@@ -282,9 +280,7 @@ def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
     pages.format_log_axis(axes.yaxis, low, high)
     rank = spearman(predicted, measured)
     title = f"Predicted and measured, {len(pairs)} configs\nrank correlation (Spearman) {rank:.2f}"
-    axes.set_title(title, loc="left", color=theme.ink, fontsize=12, pad=30)
-    pages.legend(axes, theme)
-    return pages.png(figure)
+    return pages.finish(figure, title, theme)
 
 
 def best_so_far(history: History) -> tuple[list[int], list[float]]:

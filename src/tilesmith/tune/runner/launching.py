@@ -113,11 +113,10 @@ def time_works(works: Sequence[TimedWork], job: TimeJob, place: LaunchPlace) -> 
     """Samples of each, in order; each run starts from the restored state."""
     named = {str(position): work for position, work in enumerate(works)}
     runs = {name: work.run for name, work in named.items()}
-    is_cold = job.regime == "cold"
-    flush = None if place.is_asynchronous or not is_cold else _host_flush()
+    flush = None if place.is_asynchronous else _host_flush()
     prepare = {name: _in_turn(work.restore, flush) for name, work in named.items()}
     steps = {name: step for name, step in prepare.items() if step is not None}
-    conditions = Conditions(steps, is_warm=not is_cold, time_limit_s=job.time_limit_s)
+    conditions = Conditions(steps, time_limit_s=job.time_limit_s)
     warmup = 0 if max(work.rough_ms for work in works) > SLOW_MS else 1
     rounds: dict[str, Any] = {"repeats": job.repeats, "warmup": warmup, "conditions": conditions}
     if place.is_asynchronous:
