@@ -13,14 +13,14 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import ONE, Dim
 from tilesmith.schedule.facts.accesses import AccessCollector, AccessFact
 from tilesmith.schedule.facts.dataflow import Dataflow
-from tilesmith.schedule.facts.extents import Axis, Extents, known_product
+from tilesmith.schedule.facts.extents import Axis, Extents
 from tilesmith.schedule.facts.fact_set import (
     AttentionFact,
     Facts,
     MatmulWithReductionEpilogueFact,
     PointwiseFact,
 )
-from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.outline import FunctionOutline, known_product
 from tilesmith.schedule.facts.products import (
     MatmulCollector,
     MatmulFact,
