@@ -252,7 +252,6 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
 
 
 def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> Expr:
-    """Tiles of all grids together."""
     total = literal(0)
     for op in grids:
         counts = (_axis_count(op, axis, schedule, host) for axis in range(len(op.blocks)))

@@ -81,7 +81,6 @@ def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact
 
 
 def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
-    """Two products in a chain, if there are."""
     for first in matmuls:
         for second in matmuls:
             is_chain = first is not second and first.n.block and first.n == second.k
@@ -91,7 +90,6 @@ def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
 
 
 def _pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
-    """The fact of a kernel without products, reductions and atomics."""
     outline = extents.outline
     outermost = [b for b in outline.block_slots if b not in outline.outer_bounds]
     total = known_product(extents.of_dim(Dim.of(block)).count for block in outermost)

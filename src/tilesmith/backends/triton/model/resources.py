@@ -202,7 +202,6 @@ class SharedMemoryModel:
         return SharedUse(bytes_, (store.value,))
 
     def _products_of(self, store: Store) -> list[Product]:
-        """Products whose tiles have the shape of a stored one."""
         shape = store.value.tile.shape[-2:]
         return [p for p in self._pipeline.products if p.dot.result.tile.shape[-2:] == shape]
 
@@ -280,7 +279,6 @@ class ResourceModel:
         )
 
     def _limits(self, launch: Launch) -> Limits:
-        """What programs of that many warps are given."""
         if self._target.kind == "cuda":
             most = min(launch.maxnreg or 255, 255)
             registers = min(most, 65536 // (32 * launch.num_warps))

@@ -176,8 +176,6 @@ def emit_loop(emitter: Emitter, op: Loop) -> None:
 
 
 class _LoopEmission:
-    """One sequential loop on its way out."""
-
     def __init__(
         self, emitter: Emitter, op: Loop, options: LoopOptions, carried: ResultVariables
     ) -> None:
