@@ -39,8 +39,6 @@ _NAMELESS = re.compile(r"__constants__\[(\d+)\]")
 
 
 class _FoldLanguage(ast.NodeTransformer):
-    """Replaces language calls in host code by their values."""
-
     def __init__(self, trace: Trace, config: Config, module: dict[str, Any]) -> None:
         blocks = config.get("block_sizes", [])
         self._blocks = [blocks[block.slot] for block in trace.session.registered]

@@ -119,7 +119,6 @@ def _resolve_schedule(state: Lowering) -> Lowering:
 
 
 def _squeeze_unit_axes(state: Lowering) -> Lowering:
-    """Of the blocks to which the schedule gives one element."""
     sizes = known(state.schedule).symbols
     units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
     return replace(state, function=squeeze_unit_axes(state.function, units))

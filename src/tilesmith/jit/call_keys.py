@@ -121,7 +121,6 @@ class CallKeys:
         return names, f"({', '.join(parts)},)"
 
     def _parts(self, name: str, kind: type, spelling: str, is_constant: bool) -> list[str]:
-        """Expressions that tell arguments of one type apart."""
         if issubclass(kind, torch.Tensor):
             form = f"{name}.shape, {name}.stride()"
             is_static = self._definition.settings.static_shapes

@@ -139,6 +139,15 @@ def leaves(argument: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(item.value, f"{name}{item.suffix}")
 
 
+def _tensors(
+    arguments: tuple[Any, ...], names: tuple[str, ...]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, argument in zip(names, arguments):
+        for place, leaf in leaves(argument, name):
+            if isinstance(leaf, torch.Tensor):
+                yield place, leaf
+
+
 def find_device(arguments: tuple[Any, ...]) -> torch.device | None:
     """The first device among the arguments, containers included."""
     for _, leaf in leaves(arguments, ""):
@@ -151,36 +160,29 @@ def find_device(arguments: tuple[Any, ...]) -> torch.device | None:
 
 def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: torch.device) -> None:
     """All tensors must be where the kernel runs."""
-    for name, argument in zip(names, arguments):
-        for place, leaf in leaves(argument, name):
-            if isinstance(leaf, torch.Tensor) and leaf.device != device:
-                raise errors.TensorsOnDifferentDevices(
-                    tensor=place, device=str(leaf.device), kernel_device=str(device)
-                )
+    for place, tensor in _tensors(arguments, names):
+        if tensor.device != device:
+            raise errors.TensorsOnDifferentDevices(
+                tensor=place, device=str(tensor.device), kernel_device=str(device)
+            )
 
 
 def check_layouts(arguments: tuple[Any, ...], names: tuple[str, ...]) -> None:
     """All tensors must be dense, and not stand for others."""
-    for name, argument in zip(names, arguments):
-        for place, leaf in leaves(argument, name):
-            if isinstance(leaf, torch.Tensor):
-                _check_layout(leaf, place)
-
-
-def _check_layout(tensor: torch.Tensor, place: str) -> None:
-    if tensor.layout is not torch.strided:
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind=f"a tensor of layout {tensor.layout}",
-            expected="a dense tensor",
-            fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
-        )
-    try:
-        tensor.untyped_storage().data_ptr()
-    except RuntimeError:
-        raise errors.UnsupportedArgumentType(
-            argument=place, kind=NO_MEMORY, expected="a dense tensor", fix=AS_OPERATOR
-        ) from None
+    for place, tensor in _tensors(arguments, names):
+        if tensor.layout is not torch.strided:
+            raise errors.UnsupportedArgumentType(
+                argument=place,
+                kind=f"a tensor of layout {tensor.layout}",
+                expected="a dense tensor",
+                fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
+            )
+        try:
+            tensor.untyped_storage().data_ptr()
+        except RuntimeError:
+            raise errors.UnsupportedArgumentType(
+                argument=place, kind=NO_MEMORY, expected="a dense tensor", fix=AS_OPERATOR
+            ) from None
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:

@@ -31,7 +31,6 @@ from tilesmith.schedule.space.keys import in_order, is_reserved, keep_known, spe
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,
-    Entries,
     Slot,
     check_list,
     check_value,
@@ -57,11 +56,6 @@ class RankedConfig:
     config: Config
     predicted: Prediction
     reason: str
-
-
-def check_static_ranges(entries: Entries, values: Mapping[str, Any]) -> None:
-    """A list that does not fit the loops is wrong on targets too where it has no effect."""
-    check_list("static_ranges", tuple(static_range_slots(entries)), values.get("static_ranges", []))
 
 
 class ConfigSpec:
@@ -134,7 +128,9 @@ class ConfigSpec:
     def _check(self, given: Mapping[str, Any]) -> Values:
         """Every key and value on its own, with defaults for those not given."""
         values = spell_out(given, len(self.entries.rolled))
-        check_static_ranges(self.entries, values)
+        # A list that does not fit the loops is wrong on targets too where it has no effect.
+        marks = values.get("static_ranges", [])
+        check_list("static_ranges", tuple(static_range_slots(self.entries)), marks)
         values = keep_known(values, self.rules.backend, self._effective)
         checked: Values = {
             key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()

@@ -25,7 +25,6 @@ from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.ops.program_ids import (
     COOPERATIVE,
-    PERSISTENT,
     add_counter,
     emit_body,
     find_tickets,
@@ -45,7 +44,7 @@ from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.types import Value
-from tilesmith.schedule.schedule import Schedule
+from tilesmith.schedule.schedule import Schedule, is_persistent
 
 NAME = "triton"
 _OLDEST_SUPPORTED = (3, 6)
@@ -236,7 +235,7 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
     if is_xyz(schedule.pid_type, grids):
         order = grid_order(grids[0], schedule.grids.get(grids[0].slot))
         return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
-    if schedule.pid_type not in PERSISTENT:
+    if not is_persistent(schedule.pid_type):
         return (str(_num_tiles(grids, schedule, host)),)
     programs = Expr(num_sms(schedule)) * schedule.num_sm_multiplier
     if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
@@ -253,7 +252,6 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
 
 
 def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> Expr:
-    """Tiles of all grids together."""
     total = literal(0)
     for op in grids:
         counts = (_axis_count(op, axis, schedule, host) for axis in range(len(op.blocks)))

@@ -123,14 +123,11 @@ class ReaderStore:
         with self._lock:
             if not self._is_tried:
                 self._is_tried = True
-                self._try(cache_dir)
+                try:
+                    self._reader = build_reader(cache_dir)
+                except (CannotBuildError, OSError) as error:  # such as a disk without room
+                    self.obstacle = str(error)
         return self._reader
-
-    def _try(self, cache_dir: Path) -> None:
-        try:
-            self._reader = build_reader(cache_dir)
-        except (CannotBuildError, OSError) as error:  # a disk without room is no reason to fail
-            self.obstacle = str(error)
 
 
 @cache
@@ -147,7 +144,10 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is None:
         raise CannotBuildError(f"torch {torch.__version__} has no C exchange API of DLPack")
-    key = object_key([_text(name) for name in ("exchange.h", *_SOURCES)] + [_abi(), *_FLAGS])
+    texts = [(_FOLDER / name).read_text() for name in ("exchange.h", *_SOURCES)]
+    # What machine code is for: the interpreter's version, its build, the machine.
+    abi = f"{sys.implementation.cache_tag} {sysconfig.get_config_var('SOABI')} {sys.platform}"
+    key = object_key([*texts, abi, *_FLAGS])
     content = ObjectCache(cache_dir / "native").get(key, lambda: _compile(compiler))
     module: Any = _load(content)
     if not module.use(exchange, _TYPES):
@@ -164,15 +164,6 @@ def _try_out(reader: TensorReader) -> None:
         found = reader.Layout(1, ((0, 0, 0), *entries)).values(tensor)
         if found[1:] != (tensor.data_ptr(), *tensor.shape, *tensor.stride()):
             raise CannotBuildError("DLPack's C exchange API tells something else than torch")
-
-
-def _text(name: str) -> str:
-    return (_FOLDER / name).read_text()
-
-
-def _abi() -> str:
-    """What machine code is for: the interpreter's version, its build, the machine."""
-    return f"{sys.implementation.cache_tag} {sysconfig.get_config_var('SOABI')} {sys.platform}"
 
 
 def _compile(compiler: str | None) -> bytes:

@@ -71,7 +71,6 @@ def _is_float(parameter: LaunchParameter) -> bool:
 def _caller_lines(
     artifact: Artifact, captured: Sequence[str], options: LaunchOptions
 ) -> Iterator[str]:
-    """The source of the launch function."""
     parameters = artifact.parameters
     names = [f"__{position}" for position in range(len(parameters))]
     plan = plan_reading(parameters)

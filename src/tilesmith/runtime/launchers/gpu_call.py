@@ -136,7 +136,6 @@ class CallText:
 
     @property
     def _index(self) -> str:
-        """What the device's number is in the function."""
         device = self._options.device
         if device.type != "cuda":
             return "-1"

@@ -128,7 +128,6 @@ class TritonLauncher:
         arguments: tuple[Any, ...],
         constexprs: tuple[int, ...],
     ) -> None:
-        """Compile for a key, and launch."""
         described = [item.construct(*arguments) for item in self._descriptors]
         names = [name for name, _ in self.artifact.constexprs]
         try:

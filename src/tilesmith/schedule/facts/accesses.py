@@ -27,8 +27,8 @@ from tilesmith.schedule.facts.dataflow import (
     classify_index,
     find_loop_axis,
 )
-from tilesmith.schedule.facts.extents import Extents, known_product
-from tilesmith.schedule.facts.outline import Access, FunctionOutline, Site
+from tilesmith.schedule.facts.extents import Extents
+from tilesmith.schedule.facts.outline import Access, FunctionOutline, Site, known_product
 from tilesmith.schedule.facts.work import NO_BLOCKS, UNCOUNTED, Count, Counter
 
 VECTOR_BYTES = 16

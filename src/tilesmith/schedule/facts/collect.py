@@ -13,14 +13,14 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import ONE, Dim
 from tilesmith.schedule.facts.accesses import AccessCollector, AccessFact
 from tilesmith.schedule.facts.dataflow import Dataflow
-from tilesmith.schedule.facts.extents import Axis, Extents, known_product
+from tilesmith.schedule.facts.extents import Axis, Extents
 from tilesmith.schedule.facts.fact_set import (
     AttentionFact,
     Facts,
     MatmulWithReductionEpilogueFact,
     PointwiseFact,
 )
-from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.outline import FunctionOutline, known_product
 from tilesmith.schedule.facts.products import (
     MatmulCollector,
     MatmulFact,
@@ -81,7 +81,6 @@ def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact
 
 
 def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
-    """Two products in a chain, if there are."""
     for first in matmuls:
         for second in matmuls:
             is_chain = first is not second and first.n.block and first.n == second.k
@@ -91,7 +90,6 @@ def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
 
 
 def _pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> PointwiseFact:
-    """The fact of a kernel without products, reductions and atomics."""
     outline = extents.outline
     outermost = [b for b in outline.block_slots if b not in outline.outer_bounds]
     total = known_product(extents.of_dim(Dim.of(block)).count for block in outermost)

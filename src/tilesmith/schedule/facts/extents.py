@@ -7,12 +7,12 @@ the kernel was traced; ends that depend on where a program stands give the longe
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.types import Dim, Extent, Shape, Value
-from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
+from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, known_product
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,6 @@ class Axis:
         if self.block or self.index:
             return self.block or self.index
         return self.length.name or str(self.dim)
-
-
-def known_product(counts: Iterable[int | None]) -> int | None:
-    """The product of numbers, None where one of them is not known."""
-    total = 1
-    for count in counts:
-        if count is None:
-            return None
-        total *= count
-    return total
 
 
 def _total(lengths: list[Length]) -> Length:

@@ -6,7 +6,7 @@ resource estimates asks it rather than walking the IR again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -60,6 +60,16 @@ def _walk(region: Region, loops: tuple[AnyLoop, ...]) -> Iterator[Site]:
         inner = (*loops, op) if isinstance(op, (Grid, Loop)) else loops
         for nested in op.regions():
             yield from _walk(nested, inner)
+
+
+def known_product(counts: Iterable[int | None]) -> int | None:
+    """The product of numbers, None where one of them is not known."""
+    total = 1
+    for count in counts:
+        if count is None:
+            return None
+        total *= count
+    return total
 
 
 def _slot(op: Access) -> int:
@@ -216,13 +226,10 @@ class FunctionOutline:
 
     def extent(self, dim: Dim) -> int | None:
         """How many elements the axis spans in all: over all tiles of its loop, where known."""
-        total = 1
-        for factor in dim.factors:
-            size = factor if isinstance(factor, int) else self._symbol_extent(factor)
-            if size is None:
-                return None
-            total *= size
-        return total
+        return known_product(
+            factor if isinstance(factor, int) else self._symbol_extent(factor)
+            for factor in dim.factors
+        )
 
     def _symbol_extent(self, symbol: str) -> int | None:
         if not self.function.is_block(symbol):

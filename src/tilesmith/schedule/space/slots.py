@@ -336,7 +336,6 @@ def _check_surplus(key: str, slots: tuple[Slot, ...], items: list[Any]) -> None:
 
 
 def _is_neutral(key: str, item: Any) -> bool:
-    """Whether a surplus entry asks for nothing."""
     if key == "block_sizes":
         return False
     if key == "loop_orders":

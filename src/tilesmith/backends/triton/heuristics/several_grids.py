@@ -242,7 +242,6 @@ def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[Tile]:
 
 
 def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
-    """Rows at a time."""
     length = max(fact.axis.extent_or(4096) for fact in kernel.facts.reductions)
     elements = ELEMENTS_PER_THREAD * num_warps * kernel.target.warp_size
     return max(1, min(MOST_ROWS, elements // length))

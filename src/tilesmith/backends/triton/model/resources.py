@@ -13,7 +13,6 @@ compiled kernels in test_shared_memory.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -203,7 +202,6 @@ class SharedMemoryModel:
         return SharedUse(bytes_, (store.value,))
 
     def _products_of(self, store: Store) -> list[Product]:
-        """Products whose tiles have the shape of a stored one."""
         shape = store.value.tile.shape[-2:]
         return [p for p in self._pipeline.products if p.dot.result.tile.shape[-2:] == shape]
 
@@ -247,8 +245,10 @@ class ResourceModel:
         self._target = kernel.target
         self.pipeline = OperandPipeline(outline, kernel.target, kernel.facts.accesses)
         self._shared = SharedMemoryModel(outline, kernel.target, self.pipeline)
-        exact = [product.dot for product in self.pipeline.products if product.is_exact]
-        self._code = StraightCode(outline, exact)
+        exact = {id(product.dot) for product in self.pipeline.products if product.is_exact}
+        self._straight = [
+            site for site in outline.sites if isinstance(site.op, Load) or id(site.op) in exact
+        ]
         # Tiles carried by each loop and by the loops around it.
         nests = [(*site.loops, site.op) for site in outline.sites if isinstance(site.op, Loop)]
         self._nests = [
@@ -273,13 +273,12 @@ class ResourceModel:
             largest_resident=resident,
             shared_bytes=shared.bytes,
             shared_tiles=shared.tiles,
-            straight=self._code.length(launch, self._target.warp_size),
+            straight=self._code_length(launch),
             operand_registers=self._operand_registers(launch),
             limits=self._limits(launch),
         )
 
     def _limits(self, launch: Launch) -> Limits:
-        """What programs of that many warps are given."""
         if self._target.kind == "cuda":
             most = min(launch.maxnreg or 255, 255)
             registers = min(most, 65536 // (32 * launch.num_warps))
@@ -318,34 +317,11 @@ class ResourceModel:
             most = max(most, (rows // m + columns // n) * step // (4 * lanes))
         return most + computed
 
-
-def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
-    """How warps share the tile of a product that reads registers: along rows and columns."""
-    m, n = 1, 1
-    while m * n < num_warps:
-        if rows * n >= columns * m and 16 * m < rows:
-            m *= 2
-        else:
-            n *= 2
-    return m, n
-
-
-class StraightCode:
-    """Measures the straight code of one function under different Configs."""
-
-    def __init__(self, outline: FunctionOutline, exact: Iterable[Dot]) -> None:
-        self._exact = {id(dot) for dot in exact}
-        self._sites = tuple(
-            site
-            for site in outline.sites
-            if isinstance(site.op, Load) or id(site.op) in self._exact
-        )
-
-    def length(self, launch: Launch, warp_size: int) -> CodeLength:
-        """The longest that any thread has to go through."""
-        threads = launch.num_warps * warp_size
+    def _code_length(self, launch: Launch) -> CodeLength:
+        """The longest straight code that any thread has to go through."""
+        threads = launch.num_warps * self._target.warp_size
         multiplied, loaded = 0, dict[int, int]()
-        for site in self._sites:
+        for site in self._straight:
             copies = _copies(site, launch)
             if isinstance(site.op, Dot):
                 lhs, rhs = site.op.lhs.tile.shape, site.op.rhs.tile.shape
@@ -356,6 +332,17 @@ class StraightCode:
                 elements = launch.sizes.numel(site.op.result.tile.shape) // threads
                 loaded[place] = loaded.get(place, 0) + copies * elements
         return CodeLength(multiplied, max(loaded.values(), default=0))
+
+
+def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
+    """How warps share the tile of a product that reads registers: along rows and columns."""
+    m, n = 1, 1
+    while m * n < num_warps:
+        if rows * n >= columns * m and 16 * m < rows:
+            m *= 2
+        else:
+            n *= 2
+    return m, n
 
 
 def _copies(site: Site, launch: Launch) -> int:

@@ -254,7 +254,6 @@ def find_descriptor(emitter: Emitter, access: BlockAccess, parts: int = 1) -> De
 
 
 def _describe(emitter: Emitter, tensor: Value, axes: tuple[BlockAxis, ...], parts: int) -> str:
-    """The name of the argument for blocks of a tensor."""
     spelling, described = emitter.spelling, emitter.spelling.needs.descriptions
     parameter = str(emitter.expr(tensor))
     block = emitter.schedule.physical_shape(tuple(axis.dim for axis in axes))

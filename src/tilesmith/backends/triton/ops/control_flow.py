@@ -13,7 +13,7 @@ from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
+from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.schedule import LoopOptions
@@ -90,9 +90,9 @@ def emit_mask(emitter: Emitter, op: Mask) -> None:
         emitter.define(op.result, call("tl.where", mask, value, fill, shape=whole))
 
 
-def emit_yield(emitter: Emitter, op: Yield) -> None:
-    """Never called by itself: the enclosing op reads the values."""
-    raise InternalError(loc=op.loc, problem="a yield outside a loop or branch")
+def emit_part(emitter: Emitter, op: Operation) -> None:
+    """Of what is emitted as a part: yields with the op around them, grids with the function."""
+    raise InternalError(loc=op.loc, problem=f"a {op.name} in the wrong place")
 
 
 def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
@@ -176,8 +176,6 @@ def emit_loop(emitter: Emitter, op: Loop) -> None:
 
 
 class _LoopEmission:
-    """One sequential loop on its way out."""
-
     def __init__(
         self, emitter: Emitter, op: Loop, options: LoopOptions, carried: ResultVariables
     ) -> None:

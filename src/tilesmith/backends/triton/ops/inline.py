@@ -59,7 +59,6 @@ class _Filler(ast.NodeTransformer):
 def _assign_results(
     emitter: Emitter, results: tuple[Value, ...], made: Expr
 ) -> list[tuple[str, Value]]:
-    """Gives each result with its variable."""
     names = [emitter.spelling.names.fresh(emitter.name_hint(value)) for value in results]
     emitter.assign(", ".join(names), made)
     for name, value in zip(names, results):

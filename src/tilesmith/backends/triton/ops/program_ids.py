@@ -25,9 +25,8 @@ from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
 from tilesmith.ir.types import TensorType, Value
-from tilesmith.schedule.schedule import GridOptions, Schedule
+from tilesmith.schedule.schedule import GridOptions, Schedule, is_persistent
 
-PERSISTENT = ("persistent_blocked", "persistent_interleaved")
 MAX_LAUNCH_AXES = 3
 _CUS_PER_XCD = {"gfx942": 38, "gfx950": 32}
 
@@ -49,12 +48,6 @@ def emit_body(emitter: Emitter) -> None:
                 emitter.op(op)
         if grids:
             _emit_grids(emitter, grids)
-
-
-def emit_grid(emitter: Emitter, op: Operation) -> None:
-    """One top-level loop that has the launch grid to itself."""
-    assert isinstance(op, Grid)
-    _emit_grids(emitter, [op])
 
 
 @dataclass
@@ -91,10 +84,10 @@ def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
     pid = emitter.named("pid", first_number(emitter))
     _emit_xcd_remap(emitter, str(pid))
     # A single flat loop never needs the count of its slowest axis.
-    is_persistent = emitter.schedule.pid_type in PERSISTENT
-    needs_totals = is_persistent or len(grids) > 1
+    has_program_loop = is_persistent(emitter.schedule.pid_type)
+    needs_totals = has_program_loop or len(grids) > 1
     tiles = [_count(emitter, op, needs_totals) for op in grids]
-    if is_persistent:
+    if has_program_loop:
         _emit_persistent(emitter, tiles, pid)
     else:
         _emit_ranges(emitter, tiles, pid, _ends(emitter, tiles))

@@ -242,7 +242,6 @@ def _carrier(dtype: DType) -> DType:
 
 
 def _define_function(emitter: Emitter, combine: Region, *, is_flagged: bool) -> str:
-    """Write the function of a combination; gives its name."""
     spelling = emitter.spelling
     function = spelling.names.fresh("_combine")
     outside = emitter.writer, spelling.names

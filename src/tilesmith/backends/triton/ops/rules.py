@@ -47,7 +47,7 @@ RULES: Rules = {
     Select: shape.emit_select,
     Gather: shape.emit_gather,
     Sort: shape.emit_sort,
-    Grid: program_ids.emit_grid,
+    Grid: control_flow.emit_part,
     GridBarrier: program_ids.emit_grid_barrier,
     GroupBarrier: program_ids.emit_group_barrier,
     Loop: control_flow.emit_loop,
@@ -58,5 +58,5 @@ RULES: Rules = {
     Assert: inline.emit_assert,
     InlineTriton: inline.emit_inline_triton,
     InlineAsm: inline.emit_inline_asm,
-    Yield: control_flow.emit_yield,
+    Yield: control_flow.emit_part,
 }

@@ -60,7 +60,6 @@ def _is_safe(values: Mapping[str, Any], key: str) -> bool:
 
 
 def _neutral(key: str, loop_rank: int = 0) -> Any:
-    """The value of an entry without effect."""
     if key == "flatten_loops":
         return False
     if key == "loop_orders":
@@ -151,7 +150,6 @@ def _all_dims(kernel: TargetedKernel) -> Shape:
 
 
 def _widen(kernel: TargetedKernel, values: Values) -> Values | None:
-    """Twice as many warps, where the kernel may have them."""
     warps = values["num_warps"] * 2
     most = 16 if kernel.facts.matmuls else 32
     if warps > most or warps * kernel.target.warp_size > MAX_THREADS:

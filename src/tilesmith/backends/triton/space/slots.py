@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tilesmith.analysis.product_operands import has_loaded_bounds_inside
 from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowed
@@ -48,34 +47,28 @@ def _grouping_slots(kernel: TargetedKernel) -> list[Slot]:
     return slots
 
 
-@dataclass(frozen=True)
-class RangeChoices:
-    """The values of one ``range_*`` key; only those that differ in code are searched."""
-
-    valid: Fragment
-    search: Fragment
-
-
+RangeChoices = tuple[Fragment, Fragment]
+"""Valid values of a ``range_*`` key, and those that are searched: only what differs in code."""
 # The defaults of ``tl.range`` are: not unrolled, buffers allowed, not flattened, not specialised.
-UNROLL = RangeChoices(IntegerFragment(0, 4), EnumFragment((0, 2, 3, 4)))
-STAGES = RangeChoices(IntegerFragment(0, 4), IntegerFragment(0, 4))
-MULTI_BUFFER = RangeChoices(EnumFragment(TRISTATE), EnumFragment((None, False)))
-ON_REQUEST = RangeChoices(EnumFragment(TRISTATE), EnumFragment((None, True)))
+UNROLL = (IntegerFragment(0, 4), EnumFragment((0, 2, 3, 4)))
+STAGES = (IntegerFragment(0, 4), IntegerFragment(0, 4))
+MULTI_BUFFER = (EnumFragment(TRISTATE), EnumFragment((None, False)))
+ON_REQUEST = (EnumFragment(TRISTATE), EnumFragment((None, True)))
 
 
 def _range_slots(
     kernel: TargetedKernel, choices: RangeChoices, can: Callable[[RangeEntry], bool]
 ) -> list[Slot]:
-    neutral = only(choices.valid.default)
+    valid, searched = choices
     first = kernel.outline.grids[0] if kernel.outline.grids else None
 
     def search(entry: RangeEntry) -> Fragment:
         # All grids share one persistent loop, which takes the options of the first.
         is_shared = entry.is_persistent_loop and entry.loop is not first
-        return choices.search if can(entry) and not is_shared else neutral
+        return searched if can(entry) and not is_shared else only(valid.default)
 
     return [
-        Slot.make(label_of_loop(entry.loop), choices.valid, search(entry))
+        Slot.make(label_of_loop(entry.loop), valid, search(entry))
         for entry in kernel.entries.ranges
     ]
 
