@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,11 +14,14 @@ from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
+from tilesmith.diagnostics.logs import Stopwatch, topic_log
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import LaunchSite
+from tilesmith.jit.repro import print_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.runtime.device import resolve_target
@@ -27,9 +31,10 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
-from tilesmith.store.lookup import find_stored_config
+from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target, parse_target
 
+CONFIG, TRACE = topic_log("config"), topic_log("trace")
 ConfigLike = Config | Mapping[str, Any] | None
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
@@ -54,8 +59,12 @@ class BoundKernel:
         self.target = target
         self.device = device
         request = _trace_request(definition, arguments, device)
+        watch = Stopwatch()
         self.specialization = Specialization(request, definition.settings, definition.backends)
         """What is compiled, for any target."""
+        if TRACE.isEnabledFor(logging.INFO):
+            given = describe_arguments(definition.parameters, arguments)
+            TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
         self._executables = Executables(LaunchSite(definition, self.specialization, target, device))
@@ -158,6 +167,7 @@ class BoundKernel:
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
         chosen = _resolve(self, config, self.target)
+        CONFIG.info("%s: %r, as set_config or a search said", self.definition.name, chosen)
         self._activate(self._executable(chosen))
         self.chosen = chosen
 
@@ -202,6 +212,9 @@ class BoundKernel:
                 self.chosen = found
             config = _first_config(self, runner)
             is_default = self.chosen is None and not self.configs
+            reason = _reason(found, self.configs)
+            shown = "whole tensors as tiles" if config is None else repr(config)
+            CONFIG.info("%s: %s, %s", self.definition.name, shown, reason)
             if config is None or not is_default or runner is CHECKED:
                 self._activate(self._executable(config))
                 return
@@ -214,7 +227,12 @@ class BoundKernel:
         self._active, self.call = executable, executable.call
 
     def _first_call(self, *args: Any) -> Any:
-        self.ensure_config_exists(args)
+        try:
+            self.ensure_config_exists(args)
+        finally:
+            if self.settings.print_repro:
+                ready = self._active
+                print_repro(self.definition, args, None if ready is None else ready.config)
         return self.call(*args)
 
     def __call__(self, *args: Any) -> Any:
@@ -269,6 +287,13 @@ def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         if stored is not None:
             return stored
     return tuner.first_config(bound, args)
+
+
+def _reason(found: Config | None, given: Sequence[Config]) -> str:
+    """Why a first call runs with the config that it does."""
+    if found is not None:
+        return "the fastest that was measured"
+    return "given with the decorator" if given else "the default: nothing was measured or given"
 
 
 def _first_config(bound: BoundKernel, runner: Runner) -> Config | None:
