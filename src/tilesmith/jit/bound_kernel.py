@@ -21,7 +21,7 @@ from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import LaunchSite
-from tilesmith.jit.repro import print_repro
+from tilesmith.jit.repro import print_repro, repro_on_failure
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.runtime.device import resolve_target
@@ -58,13 +58,8 @@ class BoundKernel:
         self.definition = definition
         self.target = target
         self.device = device
-        request = _trace_request(definition, arguments, device)
-        watch = Stopwatch()
-        self.specialization = Specialization(request, definition.settings, definition.backends)
+        self.specialization = _specialize(definition, arguments, device)
         """What is compiled, for any target."""
-        if TRACE.isEnabledFor(logging.INFO):
-            given = describe_arguments(definition.parameters, arguments)
-            TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
         self._executables = Executables(LaunchSite(definition, self.specialization, target, device))
@@ -212,9 +207,7 @@ class BoundKernel:
                 self.chosen = found
             config = _first_config(self, runner)
             is_default = self.chosen is None and not self.configs
-            reason = _reason(found, self.configs)
-            shown = "whole tensors as tiles" if config is None else repr(config)
-            CONFIG.info("%s: %s, %s", self.definition.name, shown, reason)
+            _log_choice(self, config, found)
             if config is None or not is_default or runner is CHECKED:
                 self._activate(self._executable(config))
                 return
@@ -227,12 +220,10 @@ class BoundKernel:
         self._active, self.call = executable, executable.call
 
     def _first_call(self, *args: Any) -> Any:
-        try:
+        with repro_on_failure(self.definition, args):
             self.ensure_config_exists(args)
-        finally:
-            if self.settings.print_repro:
-                ready = self._active
-                print_repro(self.definition, args, None if ready is None else ready.config)
+        if self._active is not None and self.settings.print_repro:
+            print_repro(self.definition, args, self._active.config)
         return self.call(*args)
 
     def __call__(self, *args: Any) -> Any:
@@ -254,10 +245,10 @@ class BoundKernel:
         return self._executables.get(config, self._runner)
 
 
-def _trace_request(
+def _specialize(
     definition: KernelDefinition, arguments: tuple[Any, ...], device: torch.device
-) -> TraceRequest:
-    return TraceRequest(
+) -> Specialization:
+    request = TraceRequest(
         definition.split,
         arguments,
         definition.constant_positions(arguments),
@@ -265,6 +256,12 @@ def _trace_request(
         device,
         warnings=definition.warnings,
     )
+    watch = Stopwatch()
+    made = Specialization(request, definition.settings, definition.backends)
+    if TRACE.isEnabledFor(logging.INFO):
+        given = describe_arguments(definition.parameters, arguments)
+        TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
+    return made
 
 
 def _any_target(target: str | Target | None, default: Target) -> Target:
@@ -289,11 +286,15 @@ def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
     return tuner.first_config(bound, args)
 
 
-def _reason(found: Config | None, given: Sequence[Config]) -> str:
-    """Why a first call runs with the config that it does."""
-    if found is not None:
-        return "the fastest that was measured"
-    return "given with the decorator" if given else "the default: nothing was measured or given"
+def _log_choice(bound: BoundKernel, config: Config | None, found: Config | None) -> None:
+    """Say which config a first call runs with, and why; ``found`` was measured."""
+    reason = "the fastest that was measured"
+    if found is None:
+        is_given = bool(bound.configs)
+        default = "the default: nothing was measured or given"
+        reason = "given with the decorator" if is_given else default
+    shown = "whole tensors as tiles" if config is None else repr(config)
+    CONFIG.info("%s: %s, %s", bound.definition.name, shown, reason)
 
 
 def _first_config(bound: BoundKernel, runner: Runner) -> Config | None:
