@@ -21,7 +21,7 @@ from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import LaunchSite
-from tilesmith.jit.repro import print_repro, repro_on_failure
+from tilesmith.jit.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.runtime.device import resolve_target
@@ -220,10 +220,8 @@ class BoundKernel:
         self._active, self.call = executable, executable.call
 
     def _first_call(self, *args: Any) -> Any:
-        with repro_on_failure(self.definition, args):
+        with writing_repro(self.definition, args, lambda: self._active and self._active.config):
             self.ensure_config_exists(args)
-        if self._active is not None and self.settings.print_repro:
-            print_repro(self.definition, args, self._active.config)
         return self.call(*args)
 
     def __call__(self, *args: Any) -> Any:

@@ -59,6 +59,18 @@ def repro_on_failure(definition: KernelDefinition, arguments: Sequence[Any]) -> 
             print_repro(definition, arguments)
 
 
+@contextmanager
+def writing_repro(
+    definition: KernelDefinition, arguments: Sequence[Any], find_config: Callable[[], Config | None]
+) -> Iterator[None]:
+    """Write the file with the config that was found meanwhile, if the settings ask for it."""
+    try:
+        yield
+    finally:
+        if definition.settings.print_repro:
+            print_repro(definition, arguments, find_config())
+
+
 def repro_text(
     definition: KernelDefinition, arguments: Sequence[Any], config: Config | None
 ) -> str:
