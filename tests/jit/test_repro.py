@@ -15,7 +15,7 @@ import torch
 from tests.jit import repro_kernels as kernels
 from tests.jit.repro_kernels import fresh
 from tilesmith import exc
-from tilesmith.jit.repro_values import MAX_WRITTEN, ValueWriter, tensor_text
+from tilesmith.jit.repro_values import MAX_WRITTEN, TENSOR_FUNCTION, ValueWriter, tensor_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,8 +99,7 @@ def test_nothing_is_written_unless_asked_for(capsys, tmp_path):
 
 def rebuilt(value: torch.Tensor) -> torch.Tensor:
     scope: dict[str, object] = {"torch": torch}
-    text = (ROOT / "src/tilesmith/jit/repro_values.py").read_text()
-    exec(re.search(r"TENSOR_FUNCTION = '''(.*?)'''", text, re.DOTALL)[1], scope)
+    exec(TENSOR_FUNCTION, scope)
     return eval(tensor_text(value), scope)
 
 
