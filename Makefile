@@ -89,6 +89,7 @@ docs: $(READY_DEV)
 	$(PYTHON) -m tools.generate_loop_ir_docs
 	$(PYTHON) -m tools.draw_house
 	$(PYTHON) -m tools.draw_indexing
+	$(PYTHON) -m tools.generate_language_docs
 
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table

@@ -13,7 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilesmith.diagnostics.logs import topic_log
 from tilesmith.targets import Target
+
+CACHE = topic_log("cache")
 
 EXPRESSION_FUNCTIONS: dict[str, Callable[..., int]] = {
     "cdiv": lambda a, b: -(-a // b),
@@ -132,6 +135,11 @@ class Artifact:
     """Multiprocessors without which its programs could wait for each other for ever."""
 
     @property
+    def kernel_name(self) -> str:
+        """The name of the user's function, for messages."""
+        return self.name.lstrip("_").removeprefix("tilesmith_")
+
+    @property
     def readable(self) -> str:
         """The code as shown to users: the module, or for a CPU its loop nests."""
         return self.source if self.loops is None else self.loops.text
@@ -141,7 +149,9 @@ def write_module(artifact: Artifact, directory: Path) -> Path:
     """Save the artifact's source under a name derived from its content."""
     digest = sha256(artifact.source.encode()).hexdigest()[:16]
     path = directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
-    if not path.exists():
+    is_there = path.exists()
+    CACHE.info("module %s %s", path, "is there" if is_there else "is written")
+    if not is_there:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Several processes may write the same file: each writes its own and renames it.
         scratch = path.with_suffix(f".{id(artifact)}.tmp")

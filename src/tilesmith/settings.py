@@ -7,19 +7,47 @@ the frozen ``Settings`` is made; no other module looks at the environment.
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
-from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from tilesmith.setting_rules import (
+    ANYTHING,
+    AS_DEFAULT,
+    BACKEND,
+    CACHE,
+    CALLABLE,
+    CONFIGS,
+    DOT_PRECISION,
+    EFFORT,
+    FLAG,
+    INDEX_DTYPE,
+    LOG_LEVEL,
+    LOGS,
+    MAPPING,
+    NUMBER,
+    PATH,
+    PATHS,
+    PRECOMPILE,
+    REF_MODE,
+    REFUSED,
+    TEXT,
+    WARNINGS,
+    NameNotKnownError,
+    RefMode,
+    Rule,
+    nearest,
+    whole,
+)
 
 PREFIX = "TILESMITH_"
-TRUE_WORDS = ("1", "true", "yes", "on")
-FALSE_WORDS = ("0", "false", "no", "off")
 
 
 class SettingError(Exception):
@@ -32,152 +60,6 @@ class UnknownSettingError(SettingError, TypeError):
 
 class SettingValueError(SettingError, ValueError):
     """A value that a setting does not take."""
-
-
-class RefMode(Enum):
-    """How a kernel runs: compiled, or by the reference interpreter with torch on the CPU."""
-
-    OFF = "off"
-    EAGER = "eager"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a setting may be. Both functions raise ValueError or TypeError at anything else."""
-
-    allowed: str
-    accept: Callable[[Any], object]
-    """The value to keep for a value given in Python."""
-    parse: Callable[[str], object] = str
-    """The value meant by the text of an environment variable."""
-
-
-def _instance_of(kind: type) -> Callable[[object], object]:
-    def accept(value: object) -> object:
-        if isinstance(value, kind):
-            return value
-        raise TypeError
-
-    return accept
-
-
-def _parse_flag(text: str) -> bool:
-    word = text.lower()
-    if word in TRUE_WORDS + FALSE_WORDS:
-        return word in TRUE_WORDS
-    raise ValueError
-
-
-def _whole(minimum: int, *, optional: bool = False) -> Rule:
-    def accept(value: object) -> int | None:
-        if value is None and optional:
-            return None
-        if isinstance(value, int) and not isinstance(value, bool) and value >= minimum:
-            return value
-        raise ValueError
-
-    return Rule(f"an integer >= {minimum}{' or None' if optional else ''}", accept, int)
-
-
-def _accept_number(value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-        return float(value)
-    raise ValueError
-
-
-def _one_of(*names: str, **aliases: str) -> Rule:
-    meanings = {name.lower(): name for name in names} | aliases
-
-    def accept(value: str) -> str:
-        if value.lower() not in meanings:
-            raise ValueError
-        return meanings[value.lower()]
-
-    spelled = [f"{alias} (= {name})" for alias, name in aliases.items()]
-    return Rule("one of " + ", ".join([*names, *spelled]), accept)
-
-
-def _accept_index_dtype(value: object) -> str | None:
-    # Takes torch.int32 too: torch prints its dtypes as "torch.int32".
-    name = str(value).removeprefix("torch.")
-    if value is None or name == "auto":
-        return None
-    if name in ("int32", "int64"):
-        return name
-    raise ValueError
-
-
-def _parse_ref_mode(text: str) -> RefMode:
-    return RefMode.EAGER if _parse_flag(text) else RefMode.OFF
-
-
-def _accept_warnings(value: Sequence[str | type]) -> tuple[str | type, ...]:
-    if isinstance(value, str) or not all(isinstance(item, (str, type)) for item in value):
-        raise TypeError
-    return tuple(value)
-
-
-def _parse_list(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def _accept_log_level(value: object) -> int:
-    if isinstance(value, str):
-        value = int(value) if value.isdigit() else logging.getLevelName(value.upper())
-    return cast("int", _whole(0).accept(value))
-
-
-def _accept_precompile(value: object) -> str | None:
-    if value in (None, "", "0"):
-        return None
-    return cast("str", _one_of("fork", "spawn").accept(value))
-
-
-def _accept_paths(value: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise TypeError
-    return tuple(str(Path(item).expanduser()) for item in value)
-
-
-def _accept_path(value: str | os.PathLike[str] | None) -> str | None:
-    return None if value is None else str(Path(value).expanduser())
-
-
-def _parse_mapping(text: str) -> object:
-    return json.loads(text if text.startswith("{") else Path(text).read_text())
-
-
-def _accept_callable(value: object) -> object:
-    if value is None or callable(value):
-        return value
-    raise TypeError
-
-
-FLAG_WORDS = "True or False (in the environment 1/true/yes/on or 0/false/no/off)"
-FLAG = Rule(FLAG_WORDS, _instance_of(bool), _parse_flag)
-NUMBER = Rule("a number >= 0 or None", _accept_number, float)
-PATH = Rule("a path", _accept_path)
-CALLABLE = Rule("a function or None", _accept_callable)
-ANYTHING = Rule("anything", lambda value: value)
-CONFIGS = Rule("Configs or dicts (in the environment: JSON)", lambda value: value, json.loads)
-BACKEND = _one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
-DOT_PRECISION = _one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
-EFFORT = _one_of("none", "quick", "full")
-INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)
-REF_MODE = Rule("RefMode.OFF or RefMode.EAGER", _instance_of(RefMode), _parse_ref_mode)
-WARNINGS = Rule("a list of warning classes or their names", _accept_warnings, _parse_list)
-LOG_LEVEL = Rule("a logging level: a name or a number >= 0", _accept_log_level)
-PRECOMPILE = Rule('"fork", "spawn" or None', _accept_precompile)
-PATHS = Rule("a list of paths", _accept_paths, _parse_list)
-MAPPING_WORDS = "a dict (in the environment: JSON, or the path of a JSON file)"
-MAPPING = Rule(MAPPING_WORDS, lambda value: dict(value.items()), _parse_mapping)
-CACHE = _one_of(
-    *("LocalAutotuneCache", "StrictLocalAutotuneCache", "RemoteAutotuneCache"),
-    *("StrictRemoteAutotuneCache", "AOTAutotuneCache"),
-)
-TEXT = Rule("a string", str)
 
 
 def _setting(default: Any, rule: Rule, *variables: str, is_hashed: bool = True) -> Any:
@@ -199,7 +81,7 @@ class Settings:
 
     backend: str = _setting("auto", BACKEND)
     """Where kernels run; ``auto``: Triton for tensors on a GPU, native code for those on a CPU."""
-    num_threads: int = _setting(0, _whole(0))
+    num_threads: int = _setting(0, whole(0))
     """Threads of native code; 0: as many as torch uses."""
     check: bool = _setting(False, FLAG)
     """Whether every access is checked for bounds and races, slowly, by the interpreter."""
@@ -217,14 +99,16 @@ class Settings:
     """Whether exp, division and the like may be approximate."""
     ignore_warnings: tuple[str | type, ...] = _setting((), WARNINGS)
     """Warnings that are not printed."""
-    persistent_reserved_sms: int = _setting(0, _whole(0))
+    persistent_reserved_sms: int = _setting(0, whole(0))
     """Multiprocessors that persistent kernels leave free."""
     distributed: bool = _setting(False, FLAG)
     allow_warp_specialize: bool = _setting(True, FLAG)
     triton_do_not_specialize: bool = _setting(False, FLAG)
     debug_dtype_asserts: bool = _setting(False, FLAG)
+    """As ``verify_passes``: the types of all values are compared with what their ops give."""
     print_output_code: bool = _setting(False, FLAG)
     print_repro: bool = _setting(False, FLAG)
+    """Whether a first call writes a file that repeats it, and prints the path."""
     output_origin_lines: bool = _setting(True, FLAG)
     ref_mode: RefMode = _setting(RefMode.OFF, REF_MODE, "TILESMITH_INTERPRET")
     triton_interpret: bool = _setting(False, FLAG, "TRITON_INTERPRET")
@@ -234,7 +118,8 @@ class Settings:
     """Where compiled kernels and tuned configs are kept."""
     skip_cache: bool = _setting(False, FLAG)
     assert_cache_hit: bool = _setting(False, FLAG)
-    logs: str = _setting("", TEXT)
+    logs: str = _setting("", LOGS)
+    """What is logged to stderr, by topic: ``config,+cache`` (docs/logs.md)."""
 
     force_autotune: bool = _setting(False, FLAG)
     disallow_autotuning: bool = _setting(False, FLAG)
@@ -251,14 +136,14 @@ class Settings:
     autotune_log_level: int = _setting(logging.INFO, LOG_LEVEL)
     autotune_log: str | None = _setting(None, PATH)
     autotune_log_details: bool = _setting(False, FLAG)
-    autotune_compile_timeout: int = _setting(60, _whole(1))
-    autotune_adaptive_timeout: bool = _setting(True, FLAG)
+    autotune_compile_timeout: int = _setting(60, whole(1))
+    autotune_adaptive_timeout: bool = _setting(False, FLAG)
     autotune_precompile: str | None = _setting("fork", PRECOMPILE)
-    autotune_precompile_jobs: int | None = _setting(None, _whole(1, optional=True))
+    autotune_precompile_jobs: int | None = _setting(None, whole(1, optional=True))
     autotune_benchmark_subprocess: bool = _setting(True, FLAG)
-    autotune_benchmark_timeout: int = _setting(30, _whole(1))
-    autotune_random_seed: int | None = _setting(None, _whole(0, optional=True))
-    autotune_best_of_k: int = _setting(1, _whole(1))
+    autotune_benchmark_timeout: int = _setting(30, whole(1))
+    autotune_random_seed: int | None = _setting(None, whole(0, optional=True))
+    autotune_best_of_k: int = _setting(1, whole(1))
     autotune_accuracy_check: bool = _setting(True, FLAG)
     autotune_baseline_fn: Callable[..., object] | None = _setting(None, CALLABLE)
     autotune_baseline_atol: float | None = _setting(None, NUMBER)
@@ -270,7 +155,7 @@ class Settings:
     autotune_suspicious_rebenchmark_ratio: float | None = _setting(None, NUMBER)
     autotune_search_acf: tuple[str, ...] = _setting((), PATHS)
     autotune_progress_bar: bool = _setting(True, FLAG)
-    autotune_max_generations: int | None = _setting(None, _whole(0, optional=True))
+    autotune_max_generations: int | None = _setting(None, whole(0, optional=True))
     autotune_budget_seconds: float | None = _setting(None, NUMBER)
     autotune_stop_at_roofline: float | None = _setting(None, NUMBER)
     """End a search when the best reaches this share of the roofline, e.g. 0.95."""
@@ -281,10 +166,10 @@ class Settings:
     autotune_config_filter: Callable[..., object] | None = _setting(None, CALLABLE)
     autotune_benchmark_fn: Callable[..., object] | None = _setting(None, CALLABLE)
     autotune_best_available_max_configs: int = _setting(
-        20, _whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CONFIGS"
+        20, whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CONFIGS"
     )
     autotune_best_available_max_cache_scan: int = _setting(
-        500, _whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CACHE_SCAN"
+        500, whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CACHE_SCAN"
     )
     autotune_initial_population_strategy: object = _setting(
         None, ANYTHING, "TILESMITH_AUTOTUNER_INITIAL_POPULATION", is_hashed=False
@@ -295,6 +180,7 @@ class Settings:
     autotune_log_search_space_path: str | None = _setting(None, PATH)
 
     def __init__(self, **values: object) -> None:
+        _name_unknown(tuple(unknown_variables(os.environ)))
         self._fill(values, os.environ)
 
     @classmethod
@@ -310,7 +196,8 @@ class Settings:
         known = {item.name: item for item in fields(self)}
         for name in values:
             if name not in known:
-                raise UnknownSettingError(_unknown_setting(name, list(known)))
+                hint = nearest(name, list(known))
+                raise UnknownSettingError(f"unknown setting {name!r}; {hint}")
         for name, item in known.items():
             value = _check(item, values[name]) if name in values else _read(item, environ)
             object.__setattr__(self, name, value)
@@ -322,24 +209,30 @@ class Settings:
         return {item.name: copy.copy(getattr(self, item.name)) for item in fields(self)}
 
 
-def _unknown_setting(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"
-    return f"unknown setting {name!r}; {hint}"
-
-
 def _check(item: Field[Any], value: object, source: str = "") -> object:
     rule: Rule = item.metadata["rule"]
     try:
-        return rule.accept(value)
-    except (AttributeError, TypeError, ValueError):
-        raise SettingValueError(_not_allowed(item, value, source)) from None
+        accepted = rule.accept(value)
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = _not_allowed(item, value, source)
+        hint = f" ({error})" if isinstance(error, NameNotKnownError) else ""
+        raise SettingValueError(reason + hint) from None
+    _refuse_without_effect(item, accepted, source)
+    return accepted
+
+
+def _refuse_without_effect(item: Field[Any], value: object, source: str) -> None:
+    """Raise for a value that would be accepted and change nothing."""
+    why = REFUSED.get(item.name)
+    if why is not None and value not in (item.default, *AS_DEFAULT.get(item.name, ())):
+        given = f"setting {item.name}: {value!r}{_origin(source)}"
+        raise SettingValueError(f"{given} is not supported, only {item.default!r}: {why}")
 
 
 def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
     """The value from the first variable that is set and not empty, else the default."""
     rule: Rule = item.metadata["rule"]
-    for variable in item.metadata["variables"] or (PREFIX + item.name.upper(),):
+    for variable in _variables(item):
         text = environ.get(variable, "").strip()
         if not text:
             continue
@@ -353,15 +246,47 @@ def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
 
 
 def _not_allowed(item: Field[Any], value: object, source: str) -> str:
-    origin = f" (from the environment variable {source})" if source else ""
     allowed = item.metadata["rule"].allowed
-    return f"setting {item.name}: {value!r}{origin} is not allowed; expected {allowed}"
+    return f"setting {item.name}: {value!r}{_origin(source)} is not allowed; expected {allowed}"
+
+
+def _origin(source: str) -> str:
+    return f" (from the environment variable {source})" if source else ""
+
+
+def _variables(item: Field[Any]) -> tuple[str, ...]:
+    return item.metadata["variables"] or (PREFIX + item.name.upper(),)
+
+
+@cache
+def known_variables() -> tuple[str, ...]:
+    """The names of all environment variables that settings are read from."""
+    return tuple(variable for item in fields(Settings) for variable in _variables(item))
+
+
+def unknown_variables(names: Iterable[str], prefix: str = PREFIX) -> list[str]:
+    """The variables of that prefix that no setting is read from, in order."""
+    ours = [name for name in names if name.startswith(prefix)]
+    return sorted(n for n in ours if PREFIX + n.removeprefix(prefix) not in known_variables())
+
+
+@cache  # each set of names is told of once
+def _name_unknown(names: tuple[str, ...], prefix: str = PREFIX) -> None:
+    known = [v.removeprefix(PREFIX) for v in known_variables() if v.startswith(PREFIX)]
+    for name in names:
+        near = get_close_matches(name.removeprefix(prefix), known, n=1)
+        hint = f"did you mean {prefix}{near[0]}?" if near else "no setting is read from it"
+        # A program runs also where nobody reads: stderr may be closed, full or None.
+        with suppress(AttributeError, OSError, ValueError):
+            sys.stderr.write(f"WARNING: environment variable {name} is not known; {hint}\n")
 
 
 def adopt_variables(prefix: str) -> None:
     """Let variables of another prefix count in this process, where ours are not set."""
+    unknown = unknown_variables(os.environ, prefix)
+    _name_unknown(tuple(unknown), prefix)
     for name, value in dict(os.environ).items():
-        if name.startswith(prefix):
+        if name.startswith(prefix) and name not in unknown:
             os.environ.setdefault(PREFIX + name.removeprefix(prefix), value)
 
 

@@ -47,6 +47,16 @@ def test_helions_variables_count_where_ours_are_not_set(tmp_path, monkeypatch, c
     assert capsys.readouterr().out == "int64 False\n"
 
 
+def test_configs_are_printed_as_the_script_would_write_them(tmp_path, capsys):
+    script = tmp_path / "shown.py"
+    script.write_text(
+        "import helion\nconfig = helion.Config(block_sizes=[16])\n"
+        "print(repr(config))\nassert eval(repr([config])) == [config]"
+    )
+    run_script(script, [])
+    assert capsys.readouterr().out == "helion.Config(block_sizes=[16])\n"
+
+
 def test_an_exit_code_passes_through():
     with pytest.raises(SystemExit) as exit_:
         run_script(SCRIPT, ["--exit"])

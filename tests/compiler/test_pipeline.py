@@ -12,7 +12,7 @@ import tilesmith as helion
 from tests.passes.program_text import make_program
 from tilesmith import language as hl
 from tilesmith.compiler import specialization as compiler
-from tilesmith.compiler.lowering import Lowering, Pass, Stage, rewrite, run_stages
+from tilesmith.compiler.lowering import Lowering, Pass, Stage, is_verified, rewrite, run_stages
 from tilesmith.compiler.pipeline import STAGES, STANDARD
 from tilesmith.exc import InternalError
 from tilesmith.ir.function import Function
@@ -95,6 +95,12 @@ def test_a_pass_that_breaks_the_ir_is_named(settings) -> None:
     ) as e:
         kernel.bind((torch.zeros(8),))
     assert "func @double" in str(e.value)
+
+
+@pytest.mark.parametrize("name", ["verify_passes", "check", "debug_dtype_asserts"])
+def test_each_of_three_settings_verifies(name: str) -> None:
+    assert is_verified(Settings.from_environment({name: True}, environ={}))
+    assert not is_verified(Settings.from_environment({}, environ={}))
 
 
 def test_tests_verify_by_default_and_users_do_not() -> None:

@@ -27,6 +27,7 @@ from tests.conformance.scaled_kernels import SCALED
 from tests.conformance.scan_kernels import SCANS
 from tests.conformance.sign_kernels import SIGNS
 from tests.conformance.slice_kernels import SLICES
+from tests.conformance.spelling_kernels import SPELLINGS
 from tests.conformance.stack_kernels import STACKS
 
 CASES: tuple[Case, ...] = (
@@ -55,4 +56,5 @@ CASES: tuple[Case, ...] = (
     *RANDOM,
     *SIGNS,
     *LITERALS,
+    *SPELLINGS,
 )

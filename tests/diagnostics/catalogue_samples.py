@@ -193,7 +193,10 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     # Warnings.
     "TensorOperationInWrapper": {"operation": "torch.add"},
     "TensorOperationsInHostCall": {"operation": "prepare"},
-    "TiledKMatmulAccumulationWarning": {"name": "acc"},
+    "TiledKMatmulAccumulationWarning": {
+        "name": "acc",
+        "how": "that are rounded to half precision first",
+    },
     "WrongDevice": {"operation": "torch.zeros", "device": "cpu", "kernel_device": "cuda:0"},
     "BlockSizeIgnoredInInterpretMode": {"block_sizes": "[32, 64]"},
     "IndicesFormProduct": {"tensor": "x", "tile": "t", "shape": "[t, t]"},

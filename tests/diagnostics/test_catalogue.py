@@ -48,6 +48,7 @@ def test_the_lists_hold_every_class_defined():
     defined = {
         name
         for file in DIAGNOSTICS.glob("*.py")
+        if file.name != "logs.py"
         for name in re.findall(r"^class (\w+)\((?!NamedTuple)", file.read_text(), re.MULTILINE)
     }
     roots = {"Base", "BaseError", "BaseWarning", "WrappingError"}

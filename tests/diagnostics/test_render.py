@@ -87,7 +87,8 @@ def test_a_warning_in_a_kernel(kernel_file, golden):
     from tilesmith.exc import TiledKMatmulAccumulationWarning
 
     loc = place(kernel_file, "acc = acc + x[tile].double()")
-    golden(TiledKMatmulAccumulationWarning(name="acc", loc=loc).report() + "\n")
+    how = "that are rounded to half precision first"
+    golden(TiledKMatmulAccumulationWarning(name="acc", how=how, loc=loc).report() + "\n")
 
 
 def test_carets_cover_exactly_the_columns(tmp_path):

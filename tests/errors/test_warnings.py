@@ -19,6 +19,8 @@ REMARKS = {
     kernels.product_of_indices: (exc.IndicesFormProduct, MATRIX),
     kernels.takes_a_tensor_elsewhere: (exc.WrongDevice, MATRIX),
     kernels.scaled_products: (exc.TiledKMatmulAccumulationWarning, HALVES),
+    kernels.products_added_up_in_half: (exc.TiledKMatmulAccumulationWarning, HALVES),
+    kernels.half_accumulator_of_a_dot: (exc.TiledKMatmulAccumulationWarning, HALVES),
 }
 
 

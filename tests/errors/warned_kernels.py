@@ -86,6 +86,26 @@ def scaled_products(a, b):
     return out
 
 
+def products_added_up_in_half(a, b):
+    out = torch.empty(a.size(0), b.size(1))
+    for tm, tn in hl.tile([a.size(0), b.size(1)]):
+        acc = hl.zeros([tm, tn], dtype=torch.bfloat16)
+        for tk in hl.tile(a.size(1)):
+            acc += a[tm, tk] @ b[tk, tn]
+        out[tm, tn] = acc
+    return out
+
+
+def half_accumulator_of_a_dot(a, b):
+    out = torch.empty(a.size(0), b.size(1))
+    for tm, tn in hl.tile([a.size(0), b.size(1)]):
+        acc = hl.zeros([tm, tn], dtype=torch.bfloat16)
+        for tk in hl.tile(a.size(1)):
+            acc = torch.addmm(acc, a[tm, tk], b[tk, tn])
+        out[tm, tn] = acc
+    return out
+
+
 def plain_products(a, b):
     out = torch.empty(a.size(0), b.size(1))
     for tm, tn in hl.tile([a.size(0), b.size(1)]):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from types import SimpleNamespace
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilesmith
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.keys import KEYS
 
@@ -33,10 +35,25 @@ def test_json_and_pickle_round_trip(config):
 
 
 @given(CONFIGS)
-def test_repr_pastes_below_the_usual_import(config):
-    helion = SimpleNamespace(Config=Config)  # what `import tilesmith as helion` binds
-    assert eval(repr(config), {"helion": helion}) == config
-    assert repr(config) == f"helion.{config}"
+def test_repr_pastes_below_the_import_of_the_package(config):
+    assert eval(repr(config), {"tilesmith": tilesmith}) == config
+    assert repr(config) == f"tilesmith.{config}"
+    assert eval(repr([config, {"used": config}]), {"tilesmith": tilesmith}) == [
+        config,
+        {"used": config},
+    ]
+
+
+@given(CONFIGS)
+def test_repr_pastes_where_the_package_has_helions_name(config):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "helion", tilesmith)
+        assert eval(repr([config]), {"helion": tilesmith}) == [config]
+
+
+def test_another_package_of_that_name_changes_nothing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "helion", ModuleType("helion"))
+    assert repr(Config(num_warps=4)) == "tilesmith.Config(num_warps=4)"
 
 
 @given(CONFIGS, CONFIGS)
@@ -49,7 +66,7 @@ def test_equal_configs_have_equal_hashes(first, second):
 
 def test_repr_sorts_keys():
     config = Config(num_warps=8, block_sizes=[32, 16], splits=4)
-    assert repr(config) == "helion.Config(block_sizes=[32, 16], num_warps=8, splits=4)"
+    assert repr(config) == "tilesmith.Config(block_sizes=[32, 16], num_warps=8, splits=4)"
     assert str(config) == "Config(block_sizes=[32, 16], num_warps=8, splits=4)"
 
 

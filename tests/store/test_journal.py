@@ -187,6 +187,9 @@ def test_similar_configs_come_from_near_shapes_first(tmp_path):
     here.append(failed(6))
     expected = [5, 21, 20, 11, 10, 31, 30, 41, 40]
     assert here.similar() == list(map(config, expected))
+    # Its own conditions, and as many others as it is allowed.
+    assert here.similar(0) == [config(5)]
+    assert here.similar(2) == list(map(config, expected[:5]))
     assert Journal(tmp_path, other(source="edited")).similar() == []
 
 

@@ -3,6 +3,7 @@
 Top-level loops have an effect, and none needs what another writes. Sums over k that lose precision
 get a remark: ``acc += a @ b`` becomes one accumulating dot and loses nothing, but what stands
 between the product and the sum, such as a scale, keeps the rounding of the product as torch has it.
+A sum that is itself of half type is rounded at every turn, however it is written.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from tilesmith.ir.types import Value
 
 _MEMORY = Trait.READS | Trait.WRITES
 Definitions = Mapping[Value, Operation]
+ROUNDED_FIRST = {"how": "that are rounded to half precision first"}
+IN_HALF = {
+    "how": "up in half precision",
+    "note": "the sum is rounded at every turn of the loop",
+    "fix": "let it be dtype=torch.float32, and convert it after the loop",
+}
 
 
 def check_loops(function: Function) -> None:
@@ -69,6 +76,11 @@ def check_products(function: Function, log: WarningLog) -> None:
 
 def _check_sum(carried: Value, yielded: Value, defined_by: Definitions, log: WarningLog) -> None:
     op = defined_by.get(_source(yielded, defined_by))
+    name = carried.name or "accumulator"
+    if isinstance(op, Dot) and op.acc is not None:
+        if _is_half(carried) and _source(op.acc, defined_by) is carried:
+            log.warn(TiledKMatmulAccumulationWarning, loc=op.loc, name=name, **IN_HALF)
+        return
     if not isinstance(op, Elementwise) or op.fn != "add":
         return
     sources = [_source(arg, defined_by) for arg in op.args]
@@ -76,7 +88,12 @@ def _check_sum(carried: Value, yielded: Value, defined_by: Definitions, log: War
         return
     added = op.args[1 - sources.index(carried)]
     if _has_rounded_product(added, defined_by):
-        log.warn(TiledKMatmulAccumulationWarning, loc=op.loc, name=carried.name or "accumulator")
+        how = IN_HALF if _is_half(carried) else ROUNDED_FIRST
+        log.warn(TiledKMatmulAccumulationWarning, loc=op.loc, name=name, **how)
+
+
+def _is_half(value: Value) -> bool:
+    return value.tile.dtype.is_low_precision_float
 
 
 def _source(value: Value, defined_by: Definitions) -> Value:

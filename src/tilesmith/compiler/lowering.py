@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import Backend
+from tilesmith.compiler.stage_log import find_clock
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -102,20 +103,25 @@ def run_stages(
 ) -> Lowering:
     """Run all passes of the stages in order, with observers after each."""
     watching = (*observers, *((verify_pass,) if is_verified(state.settings) else ()))
+    clock = find_clock()
     for stage in stages:
         first = state.function
         for step in stage.passes:
             if step.is_cleanup and state.function is first:
                 continue
             before, state = state.function, step.run(state)
+            if clock is not None:
+                clock.end_pass(before.name, step.name, is_changed=before is not state.function)
             for observe in watching:
                 observe(stage, step, before, state.function)
+        if clock is not None:
+            clock.end_stage(state.function.name, stage.name)
     return state
 
 
 def is_verified(settings: Settings) -> bool:
     """Whether the IR is looked at on its way; tests do, and kernels under ``check=True``."""
-    return settings.verify_passes or settings.check
+    return settings.verify_passes or settings.check or settings.debug_dtype_asserts
 
 
 def verify_pass(stage: Stage, step: Pass, before: Function, after: Function) -> None:

@@ -19,6 +19,7 @@ from tilesmith.compiler.lowering import Lowering, known, run_stages
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET, TRACE
 from tilesmith.diagnostics.catalogue import BaseError
+from tilesmith.diagnostics.logs import topic_log
 from tilesmith.exc import NondeterministicKernel
 from tilesmith.frontend.containers import ArgumentTemplate
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
@@ -32,6 +33,7 @@ from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
+LOG = topic_log("trace")
 MAX_ARTIFACTS = 64
 """Kept of one specialization: a search emits thousands, each some 10 to 100 KB of text."""
 
@@ -94,6 +96,8 @@ class Specialization:
         blocks = dict(enumerate(config.get("block_sizes", [])))
         fragments = self.default.trace.session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}
+        reason = ", ".join(sorted(changed)) or f"host code looks at its block sizes {blocks}"
+        LOG.info("%s: traced again: %s", self.default.function.name, reason)
         variant = self._trace(arguments, blocks, tunables)
         self.variants.insert(0, variant)
         return variant

@@ -28,7 +28,7 @@ class TensorOperationsInHostCall(TensorOperationInWrapper):
 
 
 class TiledKMatmulAccumulationWarning(BaseWarning):
-    message = "`{name} += ...` adds matrix products that are rounded to half precision first"
+    message = "`{name} += ...` adds matrix products {how}"
     note = (
         "`{name} += a @ b` alone is accumulated exactly;\n"
         "a product that is scaled, or used twice, is rounded as torch rounds it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,11 +14,14 @@ from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
+from tilesmith.diagnostics.logs import Stopwatch, topic_log
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import LaunchSite
+from tilesmith.jit.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.runtime.device import resolve_target
@@ -27,9 +31,10 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
-from tilesmith.store.lookup import find_stored_config
+from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target, parse_target
 
+CONFIG, TRACE = topic_log("config"), topic_log("trace")
 ConfigLike = Config | Mapping[str, Any] | None
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
@@ -53,8 +58,7 @@ class BoundKernel:
         self.definition = definition
         self.target = target
         self.device = device
-        request = _trace_request(definition, arguments, device)
-        self.specialization = Specialization(request, definition.settings, definition.backends)
+        self.specialization = _specialize(definition, arguments, device)
         """What is compiled, for any target."""
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
@@ -158,6 +162,7 @@ class BoundKernel:
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
         chosen = _resolve(self, config, self.target)
+        CONFIG.info("%s: %r, as set_config or a search said", self.definition.name, chosen)
         self._activate(self._executable(chosen))
         self.chosen = chosen
 
@@ -202,6 +207,7 @@ class BoundKernel:
                 self.chosen = found
             config = _first_config(self, runner)
             is_default = self.chosen is None and not self.configs
+            _log_choice(self, config, found)
             if config is None or not is_default or runner is CHECKED:
                 self._activate(self._executable(config))
                 return
@@ -214,7 +220,8 @@ class BoundKernel:
         self._active, self.call = executable, executable.call
 
     def _first_call(self, *args: Any) -> Any:
-        self.ensure_config_exists(args)
+        with writing_repro(self.definition, args, lambda: self._active and self._active.config):
+            self.ensure_config_exists(args)
         return self.call(*args)
 
     def __call__(self, *args: Any) -> Any:
@@ -236,10 +243,10 @@ class BoundKernel:
         return self._executables.get(config, self._runner)
 
 
-def _trace_request(
+def _specialize(
     definition: KernelDefinition, arguments: tuple[Any, ...], device: torch.device
-) -> TraceRequest:
-    return TraceRequest(
+) -> Specialization:
+    request = TraceRequest(
         definition.split,
         arguments,
         definition.constant_positions(arguments),
@@ -247,6 +254,12 @@ def _trace_request(
         device,
         warnings=definition.warnings,
     )
+    watch = Stopwatch()
+    made = Specialization(request, definition.settings, definition.backends)
+    if TRACE.isEnabledFor(logging.INFO):
+        given = describe_arguments(definition.parameters, arguments)
+        TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
+    return made
 
 
 def _any_target(target: str | Target | None, default: Target) -> Target:
@@ -269,6 +282,17 @@ def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         if stored is not None:
             return stored
     return tuner.first_config(bound, args)
+
+
+def _log_choice(bound: BoundKernel, config: Config | None, found: Config | None) -> None:
+    """Say which config a first call runs with, and why; ``found`` was measured."""
+    reason = "the fastest that was measured"
+    if found is None:
+        is_given = bool(bound.configs)
+        default = "the default: nothing was measured or given"
+        reason = "given with the decorator" if is_given else default
+    shown = "whole tensors as tiles" if config is None else repr(config)
+    CONFIG.info("%s: %s, %s", bound.definition.name, shown, reason)
 
 
 def _first_config(bound: BoundKernel, runner: Runner) -> Config | None:

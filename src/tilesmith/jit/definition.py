@@ -14,6 +14,7 @@ import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
 from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.diagnostics.logs import set_up_logs
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.language.host_functions import constexpr
@@ -64,6 +65,7 @@ class KernelDefinition:
         self.settings = settings
         self.configs = list(configs)
         self.tuner = tuner
+        set_up_logs(settings.logs)
         self.warnings = WarningLog(find_warnings(settings.ignore_warnings))
         self.constexprs = frozenset(
             position

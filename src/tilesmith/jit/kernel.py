@@ -19,6 +19,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
@@ -128,7 +129,8 @@ class Kernel:
         check_layouts(arguments, self.definition.parameters)
         check_devices(arguments, self.definition.parameters, device)
         resolved = target_of(device) if target is None else resolve_target(target)
-        bound = BoundKernel(self.definition, arguments, resolved, device)
+        with repro_on_failure(self.definition, arguments):
+            bound = BoundKernel(self.definition, arguments, resolved, device)
         writes = bool(bound.written_arguments)
         if self._keys.extend(bound.specialization.specialized_values(), writes_arguments=writes):
             self._forget()

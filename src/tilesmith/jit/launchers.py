@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -15,6 +16,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Specialization, Variant
+from tilesmith.diagnostics.logs import topic_log
 from tilesmith.interpreter.prepare import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.function import Function
@@ -25,6 +27,8 @@ from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
+
+CODE, LAUNCH = topic_log("code"), topic_log("launch")
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class LaunchSite:
         """Print code if asked to; a launcher is made once per config and trace, so once."""
         if self.definition.settings.print_output_code:
             sys.stderr.write(f"{make_code()}\n")
+        if CODE.isEnabledFor(logging.INFO):
+            code = make_code()
+            name, lines = self.definition.name, code.count("\n") + 1
+            CODE.info("%s: %d lines for %s", name, lines, self.target)
+            CODE.debug("%s:\n%s", name, code)
 
 
 def launch_natively(site: LaunchSite, variant: Variant, config: Config) -> Launcher:
@@ -86,6 +95,7 @@ def interpret(
     for block in variant.function.blocks:
         if block.slot is not None and block.slot < len(blocks):
             sizes[block.name] = blocks[block.slot]
+    LAUNCH.info("%s: is interpreted, blocks %s", site.definition.name, sizes)
     captured, constants = site.definition.split.captured, variant.trace.constants
     return reference_launcher(variant.function, sizes, captured, constants, races=races)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,13 @@ from typing_extensions import Self, override
 from tilesmith.schedule.space.keys import KEYS_BY_NAME, STRUCTURE
 
 Value_co = TypeVar("Value_co", covariant=True)
+
+
+def package_name() -> str:
+    """What the running program calls this package: ``tilesmith run`` lends it Helion's name."""
+    lent = sys.modules.get("helion")
+    is_ours = lent is not None and lent.__name__ == "tilesmith"
+    return "helion" if is_ours else "tilesmith"
 
 
 class Specification(Protocol):
@@ -155,8 +163,8 @@ class Config(Mapping[str, Any]):
 
     @override
     def __repr__(self) -> str:
-        """An expression to paste below ``import tilesmith as helion``."""
-        return f"helion.{self}"
+        """An expression to paste where the package is imported under its name."""
+        return f"{package_name()}.{self}"
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from math import inf
 from typing import Any
 
-from typing_extensions import override
-
+from tilesmith.diagnostics.logs import StderrHandler
 from tilesmith.diagnostics.wording import ms_text
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.keys import KEYS_BY_NAME
@@ -114,7 +112,7 @@ class SearchLog:
 def _output(logger: logging.Logger, level: int) -> Iterator[None]:
     """Makes sure that records of a level come out somewhere; leaves the logger as it was."""
     before = logger.level
-    handler = None if logger.hasHandlers() else _StderrHandler()
+    handler = None if logger.hasHandlers() else StderrHandler()
     if logger.getEffectiveLevel() > level:
         logger.setLevel(level)
     if handler is not None:
@@ -125,17 +123,6 @@ def _output(logger: logging.Logger, level: int) -> Iterator[None]:
         logger.setLevel(before)
         if handler is not None:
             logger.removeHandler(handler)
-
-
-class _StderrHandler(logging.Handler):
-    """Writes to what is stderr at the moment: a progress bar replaces it while it is shown."""
-
-    @override
-    def emit(self, record: logging.LogRecord) -> None:
-        # A closed stderr must not end a search; `handleError` would write to it again.
-        with suppress(AttributeError, OSError, ValueError):
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
 
 
 def stored_text(kernel: str, config: Config, ms: float = inf) -> str:

@@ -138,8 +138,11 @@ class Journal:
             found[outcome.config] = outcome
         return found
 
-    def similar(self) -> list[Config]:
-        """Good Configs to start from: first of these conditions, then of the nearest shapes."""
+    def similar(self, most: int = 500) -> list[Config]:
+        """Good Configs to start from: first of these conditions, then of the nearest shapes.
+
+        ``most`` is how many other shapes are looked at.
+        """
         best: dict[str, dict[Config, float]] = {}
         shapes: dict[str, str] = {}
         for record in self._records():
@@ -150,7 +153,8 @@ class Journal:
         distances = {digest: shape_distance(self.key.shapes, shapes[digest]) for digest in best}
         distances[self.key.digest] = -1.0
         found: list[Config] = []
-        for digest in sorted(best, key=lambda digest: (distances[digest], digest)):
+        nearest = sorted(best, key=lambda digest: (distances[digest], digest))
+        for digest in nearest[: most + (self.key.digest in best)]:
             times = best[digest]
             count = NUM_SAME if digest == self.key.digest else NUM_SIMILAR
             found += sorted(times, key=lambda config: (times[config], str(config)))[:count]

@@ -24,6 +24,7 @@ import tilesmith.exc as errors
 import tilesmith.schedule
 from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable, WarningLog
 from tilesmith.diagnostics.location import UNKNOWN
+from tilesmith.diagnostics.logs import topic_log
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device
@@ -45,8 +46,6 @@ CODE_SETTINGS = (
     "fast_math",
     "persistent_reserved_sms",
     "allow_warp_specialize",
-    "triton_do_not_specialize",
-    "debug_dtype_asserts",
 )
 """Settings that change generated code or how it is launched."""
 PACKAGES = ("torch", "triton", "llvmlite")
@@ -104,20 +103,24 @@ def make_key(bound: StoredKernel, args: Sequence[Any], regime: str = "cold") -> 
     plain.decorator_list = []
     # Without the comments that say where operations stand in the user's file.
     program = re.sub(r'  // [^"\n]*$', "", print_function(bound.function), flags=re.MULTILINE)
-    named = zip(definition.parameters, args)
     return StoreKey(
         kernel=definition.name,
         source=digest_text(ast.unparse(plain)),
         program=digest_text(program),
         facts=facts.fingerprint(),
         shapes=facts.shape_class(),
-        arguments=", ".join(f"{name}: {_describe(value)}" for name, value in named),
+        arguments=describe_arguments(definition.parameters, args),
         settings=" ".join(f"{name}={getattr(definition.settings, name)}" for name in CODE_SETTINGS),
         target=str(bound.target),
         device=describe_device(bound.target),
         regime=regime,
         toolchain=toolchain(),
     )
+
+
+def describe_arguments(parameters: Sequence[str], args: Sequence[Any]) -> str:
+    """The arguments of a call by name: types and shapes, no values."""
+    return ", ".join(f"{name}: {_describe(value)}" for name, value in zip(parameters, args))
 
 
 def _describe(value: Any) -> str:
@@ -158,6 +161,9 @@ def _digest_sources() -> str:
         digest.update(file.relative_to(root).as_posix().encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()[:8]
+
+
+CACHE = topic_log("cache")
 
 
 def winner_key(
@@ -225,6 +231,8 @@ def find_stored_config(
         return winner_key(make_key(bound, args), *scope)
 
     winner = None if settings.skip_cache else find_winner(Winners(settings.cache_dir), name, key)
+    found = "no winner of a search" if winner is None else f"a winner, {winner.median_ms:.4g} ms"
+    CACHE.info("%s: %s in %s", name, found, "use" if settings.skip_cache else settings.cache_dir)
     config = usable_config(bound, winner, key)
     if config is not None and winner is not None:
         log = SearchLog(settings.autotune_log_level)

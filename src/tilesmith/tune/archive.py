@@ -74,7 +74,8 @@ class Archive:
             return ()
         winner = self._winners.lookup(self.key)
         first = [] if winner is None else [winner.config]
-        return list(dict.fromkeys([*first, *self._journal.similar()]))
+        others = self._journal.similar(self._options.max_scanned)
+        return list(dict.fromkeys([*first, *others]))[: self._options.max_similar]
 
     def recall(self, config: Config) -> Outcome | None:
         """The outcome of an earlier search under the same conditions."""

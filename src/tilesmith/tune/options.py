@@ -1,6 +1,6 @@
 """How to tune: TuneOptions, made from settings and keywords of a call in this one place.
 
-Settings without a meaning here are listed in docs/tuning.md; they are accepted and change nothing.
+Settings of Helion's without a meaning here are refused when they are given (docs/tuning.md).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilesmith.schedule.config import Config
+from tilesmith.setting_rules import log_levels
 from tilesmith.settings import Settings
 from tilesmith.tune.search.methods import METHODS
 
@@ -36,6 +37,8 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("autotune_progress_bar", "has_progress_bar"),
     ("autotuner", "method"),
     ("deterministic", "is_deterministic"),
+    ("autotune_best_available_max_configs", "max_similar"),
+    ("autotune_best_available_max_cache_scan", "max_scanned"),
 )
 """Settings that are options under another name."""
 
@@ -75,7 +78,13 @@ class TuneOptions:
     """Whether winners are looked up and journal entries recalled."""
     is_forced: bool = False
     """Whether to search even though a winner is known."""
+    max_similar: int = 20
+    """Configs of earlier searches to start from."""
+    max_scanned: int = 500
+    """Other sets of arguments whose searches are looked at for these."""
     log_level: int = 20
+    tells_failures: bool = True
+    """Whether the log says which candidates could not be used, and why."""
     has_progress_bar: bool = True
     log_path: Path | None = None
     """Prefix of .csv, .jsonl, .png and .html files about the search."""
@@ -91,6 +100,10 @@ def options_from_settings(
     """
     settings, method_options = split_keywords(settings, given or {})
     values: dict[str, Any] = {option: getattr(settings, name) for name, option in TABLE}
+    if settings.autotune_precompile is None:
+        values["build_jobs"] = 1
+    asked = log_levels(settings.logs).get("autotune", settings.autotune_log_level)
+    values["log_level"] = min(asked, settings.autotune_log_level)
     log = settings.autotune_log
     is_said = any(name in (given or {}) for name in ("effort", "autotune_effort"))
     budget_s = choose_budget(settings, is_said=is_said) if budget_s is None else budget_s
@@ -110,6 +123,7 @@ def options_from_settings(
         is_cached=not settings.skip_cache,
         is_forced=settings.force_autotune,
         log_path=None if log is None else Path(log),
+        tells_failures=not settings.autotune_ignore_errors,
     )
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 from typing import ClassVar
 
-from tilesmith.schedule.config import Config
+from tilesmith.schedule.config import Config, package_name
 from tilesmith.store.outcome import Outcome, Verdict
 
 UNSTEADY = 0.3
@@ -154,7 +154,7 @@ class TuneResult:
     @property
     def paste_line(self) -> str:
         """The decorator that pins the Config."""
-        return f"@tilesmith.kernel(config=tilesmith.{self.config})"
+        return f"@{package_name()}.kernel(config={self.config!r})"
 
 
 def summarize_rejected(counts: Mapping[Verdict, int], failures: Sequence[Outcome]) -> str:

@@ -70,6 +70,17 @@ def test_a_quiet_search_that_succeeds_says_nothing(logger, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_failures_are_left_out_where_nobody_wants_them(logger, capsys):
+    tell(LogListener(logger=logger))
+    told = capsys.readouterr().err
+    tell(LogListener(logger=logger, tells_failures=False))
+    left = capsys.readouterr().err
+    (line,) = [line for line in told.splitlines() if "candidates were not used" in line]
+    assert "were not used" not in left
+    assert len(told.splitlines()) == len(left.splitlines()) + 1
+    assert line.startswith("[")
+
+
 def test_every_outcome_is_a_line_for_those_who_debug(logger, capsys):
     tell(LogListener(logging.DEBUG, logger=logger))
     lines = capsys.readouterr().err.splitlines()

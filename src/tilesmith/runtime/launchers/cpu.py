@@ -16,10 +16,12 @@ from typing import Any
 import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.diagnostics.logs import topic_log
 from tilesmith.runtime.arguments import CPU, NOT_READ, LaunchOptions, refuse, refuse_without_memory
 from tilesmith.runtime.calls.reader import ReadingPlan, plan_reading
 from tilesmith.runtime.native.loader import Entry, load_artifact
 
+LAUNCH = topic_log("launch")
 WORTHWHILE_BYTES = 4 << 20
 """From here on huge pages are asked for: first writes to small ones can cost more than a kernel."""
 _HUGE = 14  # MADV_HUGEPAGE of Linux, where it has this number on every architecture
@@ -29,6 +31,9 @@ def native_launcher(
     artifact: Artifact, captured: Sequence[str], constants: Sequence[Any], options: LaunchOptions
 ) -> Callable[..., None]:
     """A function of the captured values that runs the artifact on them."""
+    threads = options.num_threads or torch.get_num_threads()
+    name, target = artifact.kernel_name, artifact.target
+    LAUNCH.info("%s: runs natively for %s, threads %d", name, target, threads)
     return make_caller(
         artifact, load_artifact(artifact, options.cache_dir), captured, constants, options
     )

@@ -15,10 +15,13 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, TensorDescription, load_module, write_module
+from tilesmith.diagnostics.logs import Stopwatch, topic_log
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_without_memory
 from tilesmith.runtime.device import get_num_sm
 from tilesmith.runtime.launchers.gpu_call import CallText
 
+COMPILE, LAUNCH = topic_log("compile"), topic_log("launch")
 MAX_KEPT = 512
 """Addresses repeat, since allocators reuse memory; a table that still grows is emptied."""
 
@@ -128,6 +131,8 @@ class TritonLauncher:
         arguments: tuple[Any, ...],
         constexprs: tuple[int, ...],
     ) -> None:
+        name, watch = self.artifact.kernel_name, Stopwatch()
+        LAUNCH.info("%s: first launch on %s, programs %s", name, self._device, grid)
         described = [item.construct(*arguments) for item in self._descriptors]
         names = [name for name, _ in self.artifact.constexprs]
         try:
@@ -139,6 +144,7 @@ class TritonLauncher:
             raise errors.TritonError.wrapping(
                 error, function=self.artifact.name.lstrip("_"), path=str(self.path)
             ) from error
+        COMPILE.info("%s: Triton and first launch %s", name, ms_text(watch.lap_ms()))
         self._compiled[key] = compiled
         self._scope["__stream"] = _stream_finder()
         self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)

@@ -15,8 +15,11 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
+from tilesmith.diagnostics.logs import Stopwatch, topic_log
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.targets import Target
 
+CACHE, COMPILE = topic_log("cache"), topic_log("compile")
 OPTIMIZATION_LEVEL = 2
 """Of instruction selection, scheduling and register allocation."""
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse": "x86-64-v2"}
@@ -125,6 +128,7 @@ class ObjectCache:
     def get(self, key: str, make: Callable[[], bytes]) -> bytes:
         """The stored object, or a new one that is stored for the next."""
         found = self._read(key)
+        CACHE.info("object %s %s", self.path(key), "is made" if found is None else "is there")
         if found is None:
             found = make()
             self._write(key, found)
@@ -159,4 +163,11 @@ def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
     """The object of an artifact, from the disk if it was compiled before."""
     maker = code_maker(artifact.target)
     key = object_key([artifact.llvm, llvm_version(), maker.identity])
-    return ObjectCache(cache_dir / "native").get(key, lambda: maker.make_object(artifact.llvm))
+
+    def make() -> bytes:
+        watch = Stopwatch()
+        made = maker.make_object(artifact.llvm)
+        COMPILE.info("%s: machine code %s", artifact.kernel_name, ms_text(watch.lap_ms()))
+        return made
+
+    return ObjectCache(cache_dir / "native").get(key, make)

@@ -138,7 +138,7 @@ def choose_listeners(options: TuneOptions) -> tuple[Listener, ...]:
     bar = make_progress(is_enabled=options.has_progress_bar and not is_quiet)
     # The bar is gone before the log says how it ended.
     found: list[Listener] = [] if bar is None else [bar]
-    found.append(LogListener(options.log_level))
+    found.append(LogListener(options.log_level, tells_failures=options.tells_failures))
     if options.log_path is not None:
         found += [TableListener(options.log_path), ReportListener(options.log_path)]
     return tuple(found)

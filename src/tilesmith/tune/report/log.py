@@ -32,10 +32,16 @@ class LogListener:
     """Writes the log of one search."""
 
     def __init__(
-        self, level: int = logging.INFO, *, kernel: str = "", logger: logging.Logger | None = None
+        self,
+        level: int = logging.INFO,
+        *,
+        kernel: str = "",
+        logger: logging.Logger | None = None,
+        tells_failures: bool = True,
     ) -> None:
         self._log = SearchLog(level, logger)
         self._level = level
+        self._tells_failures = tells_failures
         self._kernel = kernel
         self._default: Config | None = None
         self._final: Final | None = None
@@ -66,6 +72,9 @@ class LogListener:
         if result.problem:
             self._log.write(logging.WARNING, result.seconds, *result.problem.strip().splitlines())
         lines: Iterable[str] = end_lines(result, self._final, self._default)
+        rejected = summarize_rejected(result.counts, result.failures)
+        if rejected and self._tells_failures:
+            lines = [rejected, *lines]
         if result.is_cached:
             lines = [stored_text(self._kernel, result.config, result.ms)]
         self._log.write(logging.INFO, result.seconds, *lines)
@@ -126,9 +135,6 @@ def outcome_text(outcome: Outcome) -> str:
 
 def end_lines(result: TuneResult, final: Final | None, default: Config | None) -> Iterator[str]:
     """The end of a search, for people."""
-    rejected = summarize_rejected(result.counts, result.failures)
-    if rejected:
-        yield rejected
     recalled = f" ({result.num_recalled} known before)" if result.num_recalled else ""
     tried = counted(result.num_tried, "config")
     yield f"{tried} tried{recalled} in {result.seconds:.1f} s: {result.stop.value}"
