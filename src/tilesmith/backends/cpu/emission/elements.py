@@ -268,8 +268,9 @@ def emit_writes(
                 write_tile(context, item.result, old)
 
 
-def emit_result(context: Context, item: ReduceElement, value: Register) -> Results:
+def emit_result(context: Context, item: Write, value: Register) -> Results:
     """Write the result of a reduction; a scalar one is handed on."""
+    assert isinstance(item, ReduceElement)
     if isinstance(item.target, ir.Variable):
         return {item.target: value}
     # A result of all lanes is one element, whatever the nest has.

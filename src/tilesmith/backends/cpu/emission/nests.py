@@ -7,7 +7,7 @@ additions need not wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.emission.context import Context
@@ -28,24 +28,18 @@ from tilesmith.backends.cpu.math.scalar_functions import Accumulation, State
 
 
 @dataclass(frozen=True)
-class _Sum:
-    """A reduction of a nest; ``number`` is its place among the writes."""
-
-    number: int
-    write: loop_ir.ReduceElement
-    accumulation: Accumulation
-
-
-@dataclass(frozen=True)
 class _Frame:
-    """One nest being emitted. States are lists with one accumulator per reduction."""
+    """One nest being emitted. States are lists with one accumulator per reduction.
+
+    ``sums`` are the reductions, by their place among the writes.
+    """
 
     nest: loop_ir.Nest
     lengths: list[Register]
-    sums: list[_Sum]
+    sums: Mapping[int, Accumulation]
 
     def start(self) -> list[State]:
-        return [item.accumulation.start(self.nest.lanes) for item in self.sums]
+        return [item.start(self.nest.lanes) for item in self.sums.values()]
 
     def step(
         self,
@@ -65,17 +59,16 @@ class _Frame:
         emit_writes(context, writes, values, is_streaming=is_streaming)
         position = index(0) if axis is None else self._position(context, axis)
         return [
-            item.accumulation.take(builder, state, values[item.number], position, mask)
-            for item, state in zip(self.sums, states)
+            item.take(builder, state, values[number], position, mask)
+            for (number, item), state in zip(self.sums.items(), states)
         ]
 
     def finish(self, context: Context, states: list[State], *, across: bool) -> Results:
         """Write the results; ``across`` combines the lanes first."""
         builder, scalars = context.builder, dict[Variable, Register]()
-        for item, state in zip(self.sums, states):
-            total = item.accumulation.across(builder, state) if across else state
-            result = item.accumulation.finish(builder, total)
-            scalars.update(emit_result(context, item.write, result))
+        for (number, item), state in zip(self.sums.items(), states):
+            result = item.finish(builder, item.across(builder, state) if across else state)
+            scalars.update(emit_result(context, self.nest.writes[number], result))
         return scalars
 
     def _position(self, context: Context, axis: int) -> Register:
@@ -187,8 +180,9 @@ class _Row:
         copies = _unflatten(found, states * count)
         merged = copies[:each]
         for number in range(1, count):
-            rows = zip(self.frame.sums, merged, copies[number * each : (number + 1) * each])
-            merged = [item.accumulation.merge(builder, x, y) for item, x, y in rows]
+            other = copies[number * each : (number + 1) * each]
+            rows = zip(self.frame.sums.values(), merged, other)
+            merged = [item.merge(builder, x, y) for item, x, y in rows]
         return merged
 
     def _tail(self, begin: Register, length: Register, states: list[State]) -> list[State]:
@@ -208,7 +202,7 @@ class _Row:
     def _step(self, position: Register, states: list[State], mask: Register | None) -> list[State]:
         lanes = Lanes(self.frame.nest.lanes, mask)
         inside = self.context.at(self._axis, Strided(position, index(1)), lanes)
-        has_positions = any(item.write.kind.is_arg for item in self.frame.sums)
+        has_positions = any(item.kind.is_arg for item in self.frame.sums.values())
         along = self._axis if has_positions else None
         return self.frame.step(inside, states, along, mask, is_streaming=self.is_streaming)
 
@@ -277,11 +271,11 @@ _Body = Callable[[_Frame, Context], Results]
 def emit_nest(context: Context, nest: loop_ir.Nest) -> Results:
     """All loops of a nest; gives the scalars that it reduces to."""
     inside, layout = context.nest(nest.lanes), nest.layout
-    sums = [
-        _Sum(number, write, Accumulation(write.kind, write.value.dtype, write.dtype))
+    sums = {
+        number: Accumulation(write.kind, write.value.dtype, write.dtype)
         for number, write in enumerate(nest.writes)
         if isinstance(write, loop_ir.ReduceElement)
-    ]
+    }
     frame = _Frame(nest, [inside.length(dim) for dim in layout.space], sums)
     outer = [n for n in layout.order if n not in (layout.vector_axis, layout.reduced_axis)]
     if layout.vector_axis < 0:
@@ -292,11 +286,9 @@ def emit_nest(context: Context, nest: loop_ir.Nest) -> Results:
 
 def _over(frame: _Frame, context: Context, axes: list[int], body: _Body) -> Results:
     """Nested loops over whole axes; what they fix is computed before ``body``."""
-    writes = frame.nest.writes
-    kept = {w.value for w in writes if isinstance(w, loop_ir.KeepElement) and w.is_own}
-    for write in writes:
-        for element in write.operands:
-            _hoist_element(context, element, kept)
+    kept = frame.nest.kept
+    for element in frame.nest.operands:
+        _hoist_element(context, element, kept)
     if not axes:
         return body(frame, context)
 

@@ -7,7 +7,7 @@ others use is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tilesmith.diagnostics.location import SourceLocation
@@ -224,15 +224,18 @@ LEAVES = (ReadVariable, ReadTile)
 """Elements that were computed before, by another statement."""
 
 
-def walk_elements(elements: Iterable[Element]) -> Iterator[Element]:
-    """Elements and all that they are computed from, each once, operands before their users."""
+def walk_elements(elements: Iterable[Element], stop: Collection[Element] = ()) -> Iterator[Element]:
+    """Elements and all that they are computed from, each once, operands before their users.
+
+    What is behind an element of ``stop`` is left out.
+    """
     seen: set[Element] = set()
 
     def visit(element: Element) -> Iterator[Element]:
         if element in seen:
             return
         seen.add(element)
-        for operand in element.operands:
+        for operand in () if element in stop else element.operands:
             yield from visit(operand)
         yield element
 

@@ -154,9 +154,15 @@ class Nest:
     may_stream: bool
 
     @property
-    def reductions(self) -> list[ReduceElement]:
-        """The writes that are reductions."""
-        return [write for write in self.writes if isinstance(write, ReduceElement)]
+    def operands(self) -> list[Element]:
+        """The elements that are asked for in a step."""
+        return [element for write in self.writes for element in write.operands]
+
+    @property
+    def kept(self) -> set[Element]:
+        """The elements that are kept as what they are, and that other writes may use."""
+        keeps = [write for write in self.writes if isinstance(write, KeepElement)]
+        return {write.value for write in keeps if write.is_own}
 
 
 class Readers(Enum):

@@ -89,7 +89,7 @@ class _Finder:
         if matrix.steps not in (((1, 0), (0, 1)), ((0, 1), (1, 0))):
             return None
         axes = (0, 1) if matrix.steps[0] == (1, 0) else (1, 0)
-        places = coordinates.access_places(load, load.result.tile.shape, matrix.coords)
+        places = coordinates.access_places(load, matrix.coords)
         origins = [self._origin(places[axis]) for axis in axes]
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
@@ -216,7 +216,7 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
         for (_, coords), op in root.closure(tiles).nodes.items():
             if not isinstance(op, Load) or op.bases is not None:
                 continue
-            places = coordinates.access_places(op, op.result.tile.shape, coords)
+            places = coordinates.access_places(op, coords)
             if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
                 yield op
 

@@ -13,6 +13,7 @@ from tilesmith.backends.cpu.planning.coordinates import (
     Coords,
     operands_at,
     own_coords,
+    own_place,
     space_of,
 )
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
@@ -76,8 +77,7 @@ class ElementLowering:
 
     def access(self, op: Load | Store | Atomic, coords: Coords) -> ir.Access:
         """The element of a tensor that an op touches."""
-        shape = (op.result if isinstance(op, Load) else op.value).tile.shape
-        parts = [self.get(place) for place in coordinates.access_places(op, shape, coords)]
+        parts = [self.get(place) for place in coordinates.access_places(op, coords)]
         count = len(op.indices)
         has_base = not isinstance(op, Atomic) and op.bases is not None
         return ir.Access(
@@ -201,8 +201,7 @@ def lower_access(
         return statements.StoreElement(value, access, op.loc)
     expected = None
     if op.expected is not None:
-        places = coordinates.access_places(op, op.value.tile.shape, coords)
-        expected = elements.get(places[len(op.indices)])
+        expected = elements.get(coordinates.access_places(op, coords)[len(op.indices)])
     result = elements.target(op.result, coords) if op.result in elements.scope.users else None
     return statements.UpdateElement(value, access, op.kind, op.order, expected, result, op.loc)
 
@@ -213,7 +212,7 @@ def lower_product(
     """A product into the scratch memory of its result."""
     op, elements = step.op, ElementLowering(scope)
     (*batch, m, k), n = op.lhs.tile.shape, op.rhs.tile.shape[-1]
-    addend = None if op.acc is None else elements.get((op.acc, own_coords(op.acc.tile.shape)))
+    addend = None if op.acc is None else elements.get(own_place(op.acc))
     starts_at: tuple[tuple[ir.Variable, ir.Variable], ...] = ()
     if step.starts_in is not None:
         pairs = zip(step.starts_in.body.args, step.starts_in.begins)
@@ -249,8 +248,7 @@ def _matrix(elements: ElementLowering, value: Value) -> whole_tiles.Matrix:
 
 def _lower_print(scope: GridScope, op: Print) -> whole_tiles.Print:
     elements = ElementLowering(scope)
-    places = [(value, own_coords(value.tile.shape)) for value in op.values]
-    pairs = tuple((elements.get(place), place[0].tile.shape) for place in places)
+    pairs = tuple((elements.get(own_place(value)), value.tile.shape) for value in op.values)
     return whole_tiles.Print(op.prefix, pairs, op.loc)
 
 

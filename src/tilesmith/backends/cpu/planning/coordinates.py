@@ -75,6 +75,11 @@ def own_coords(shape: Shape) -> Coords:
     return tuple(ZERO if dim.is_one else LoopIndex(next(numbers)) for dim in shape)
 
 
+def own_place(value: Value) -> Place:
+    """The element that each step of the nest over a tile's own space computes."""
+    return value, own_coords(value.tile.shape)
+
+
 def operands_at(op: Operation, coords: Coords) -> list[Place]:
     """The elements that the element of ``op``'s result at ``coords`` is computed from."""
     form = op.form
@@ -82,7 +87,7 @@ def operands_at(op: Operation, coords: Coords) -> list[Place]:
         return [(value, coords) for value in op.operand_values()]
     if isinstance(form, forms.Accessed):
         assert isinstance(op, (Load, Store, Atomic))
-        return access_places(op, op.result.tile.shape, coords)
+        return access_places(op, coords)
     if isinstance(form, forms.Reshaped):
         (x,) = op.operand_values()
         return [(x, _of_reshape(x.tile.shape, op.result.tile.shape, coords))]
@@ -114,14 +119,15 @@ def _placed(op: Operation, value: Value, roles: OperandRoles, coords: Coords) ->
     return tuple(found)
 
 
-def access_places(op: Load | Store | Atomic, shape: Shape, coords: Coords) -> list[Place]:
+def access_places(op: Load | Store | Atomic, coords: Coords) -> list[Place]:
     """The elements of the indices, then of an address or expected value, last of the mask."""
+    shape = (op.result if isinstance(op, Load) else op.value).tile.shape
     extra = op.expected if isinstance(op, Atomic) else op.bases
     parts = [*op.indices, *(part for part in (extra, op.mask) if part is not None)]
-    return [(part, aligned(part, shape, coords)) for part in parts]
+    return [(part, _aligned(part, shape, coords)) for part in parts]
 
 
-def aligned(part: Value, shape: Shape, coords: Coords) -> Coords:
+def _aligned(part: Value, shape: Shape, coords: Coords) -> Coords:
     """The coordinates in a tile that broadcasts to ``shape``, aligned at the last axis."""
     rank = part.tile.rank
     if not rank:

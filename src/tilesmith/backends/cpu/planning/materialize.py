@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, may_conflict
-from tilesmith.backends.cpu.planning.coordinates import access_places, own_coords, space_of
+from tilesmith.backends.cpu.planning.coordinates import access_places, own_place, space_of
 from tilesmith.backends.cpu.planning.plan import final_users, plan_program
 from tilesmith.backends.cpu.planning.steps import Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import (
@@ -140,7 +140,7 @@ def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -
     op = tiles.definitions[value]
     if not space_of(value.tile.shape) or Trait.VIEW in op.traits:
         return False
-    closure = tiles.own_closure((value, own_coords(value.tile.shape)))
+    closure = tiles.own_closure(own_place(value))
     if any(tiles.is_expensive(node) for node in closure.nodes.values()):
         return not isinstance(op, Load) or tiles.is_gather(op)
     computed = [node for node in closure.nodes.values() if isinstance(node, Elementwise)]
@@ -171,7 +171,7 @@ def _find_spills(
 
 def _is_last_reader(op: Store, value: Value, region: Region, tiles: VirtualTiles) -> bool:
     """Whether all that reads the tile comes before the store, which reads at its own place only."""
-    here = (op.value, own_coords(op.value.tile.shape))
+    here = own_place(op.value)
     if any(place[0] is value and place[1] != here[1] for place in tiles.closure(here).leaves):
         return False
     reached, readers = {value}, list[Operation]()
@@ -209,8 +209,7 @@ def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
 
 def _is_known_before(op: Store, made_by: Operation, region: Region, tiles: VirtualTiles) -> bool:
     """Whether the store's indices need nothing that is computed after the kept tile."""
-    shape = op.value.tile.shape
-    leaves = tiles.join(access_places(op, shape, own_coords(shape))).leaves
+    leaves = tiles.join(access_places(op, own_place(op.value)[1])).leaves
     later = region.ops[region.ops.index(made_by) :]
     return not any(tiles.definitions.get(value) in later for value, _ in leaves)
 

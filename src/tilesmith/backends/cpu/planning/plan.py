@@ -8,7 +8,7 @@ joins the earliest nest of its layout that comes after everything it depends on.
 from __future__ import annotations
 
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
-from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_coords
+from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_place
 from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step, StepOrder
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity
 from tilesmith.diagnostics.catalogue import InternalError
@@ -64,7 +64,7 @@ class RegionPlanner:
             self._visit_access(op)
         elif isinstance(op, Reduce):
             self._program.buffers.update({op.result: None} if op.result.tile.rank else {})
-            self._order.add_root(Root(op, (op.x, own_coords(op.x.tile.shape))), op.results)
+            self._order.add_root(Root(op, own_place(op.x)), op.results)
         elif isinstance(op, (Scan, ReduceWith, ScanWith, Print)):
             self._visit_whole(op)
         elif isinstance(op, Sort):
@@ -91,7 +91,7 @@ class RegionPlanner:
         self._order.append_reading(OpStep(op), tuple(op.operand_values()), op.results)
 
     def _visit_access(self, op: Store | Atomic) -> None:
-        root = Root(op, (op.value, own_coords(op.value.tile.shape)))
+        root = Root(op, own_place(op.value))
         if isinstance(op, Atomic) and op.result in self._program.used:
             self._program.buffers[op.result] = None
         self._order.add_root(root, op.results)
@@ -101,7 +101,7 @@ class RegionPlanner:
         self._program.buffers.setdefault(target, None)
         op = self._tiles.definitions.get(value)
         # A carried tile has no op of its own; any will do for its place in the source.
-        root = Root(op or self._region.ops[0], (value, own_coords(value.tile.shape)), target)
+        root = Root(op or self._region.ops[0], own_place(value), target)
         self._order.add_root(root, (target,))
 
     def _visit_dot(self, op: Dot) -> None:
@@ -128,11 +128,10 @@ class RegionPlanner:
             bodies = condition, self._plan_body(op.body, op.body.args)
         definitions = self._tiles.definitions
         touched = [access for region in op.regions() for access in accesses_in(region, definitions)]
-        self._order.append(OpStep(op, bodies), touched, op.results)
         used = values_used_by([inner for region in op.regions() for inner in region.ops])
         tiles = [value for value in used if isinstance(value.type, TileType)]
-        leaves = self._tiles.join([(value, own_coords(value.tile.shape)) for value in tiles]).leaves
-        self._order.note_reads(value for value, _ in leaves)
+        leaves = self._tiles.join(list(map(own_place, tiles))).leaves
+        self._order.append(OpStep(op, bodies), touched, op.results, leaves)
 
     def _enter_loop(self, op: Loop | While, carried: tuple[Value, ...]) -> None:
         """Give carried tiles their buffers, filled with what the loop begins with."""
@@ -217,11 +216,11 @@ def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> b
     dot = tiles.definitions.get(new)
     if not isinstance(dot, Dot) or dot not in region.ops or region.yielded.count(new) > 1:
         return False
-    operands = tiles.join([(x, own_coords(x.tile.shape)) for x in (dot.lhs, dot.rhs)])
+    operands = tiles.join([own_place(dot.lhs), own_place(dot.rhs)])
     if any(value is arg for value, _ in operands.leaves):
         return False
     if dot.acc is not None:
-        leaves = tiles.closure((dot.acc, own_coords(dot.acc.tile.shape))).leaves
+        leaves = tiles.closure(own_place(dot.acc)).leaves
         if not all(is_identity(place) for place in leaves if place[0] is arg):
             return False
     # Nothing after the product may look at the old content of the carried tile.

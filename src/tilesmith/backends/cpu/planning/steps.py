@@ -53,8 +53,7 @@ class Root:
     def places(self) -> list[coordinates.Place]:
         """Every element needed for one element of the root."""
         if not self.is_keep and isinstance(self.op, (Store, Atomic)):
-            value, coords = self.place
-            return [self.place, *coordinates.access_places(self.op, value.tile.shape, coords)]
+            return [self.place, *coordinates.access_places(self.op, self.place[1])]
         return [self.place]
 
     def closure(self, tiles: VirtualTiles) -> Closure:
@@ -138,10 +137,6 @@ class StepOrder:
         """Let nothing join the steps there are."""
         self._floor = len(self.steps)
 
-    def note_reads(self, values: Iterable[Value]) -> None:
-        """Say what the last step reads."""
-        self._note(len(self.steps) - 1, (), values)
-
     def add_root(self, root: Root, results: Iterable[Value]) -> None:
         """Compute a root in the earliest nest of its layout that may."""
         layout = choose_layout(root, self._tiles, self._schedule)
@@ -149,7 +144,7 @@ class StepOrder:
         first = max(self._floor, self._after_operands(root), self._after_accesses(accesses))
         if root.target is not None:
             first = max(first, self._read_at.get(self._program.buffer_of(root.target), -1) + 1)
-        leaves = [value for value, _ in root.closure(self._tiles).leaves]
+        leaves = root.closure(self._tiles).leaves
         for number in range(first, len(self.steps)):
             step = self.steps[number]
             if isinstance(step, Nest) and step.layout == layout:
@@ -157,19 +152,26 @@ class StepOrder:
                 self._accesses[number].extend(accesses)
                 self._note(number, results, leaves)
                 return
-        self.append(Nest(layout, [root]), accesses, results)
-        self._note(len(self.steps) - 1, results, leaves)
+        self.append(Nest(layout, [root]), accesses, results, leaves)
 
-    def append(self, step: Step, accesses: Iterable[Access], results: Iterable[Value] = ()) -> None:
-        """A step that comes after all others."""
+    def append(
+        self,
+        step: Step,
+        accesses: Iterable[Access],
+        results: Iterable[Value],
+        read: Iterable[coordinates.Place] = (),
+    ) -> None:
+        """A step that comes after all others, and the places of stored tiles that it reads."""
         self.steps.append(step)
         self._accesses.append(list(accesses))
-        self._note(len(self.steps) - 1, results, ())
+        self._note(len(self.steps) - 1, results, read)
 
-    def _note(self, number: int, made: Iterable[Value], read: Iterable[Value]) -> None:
-        self._made_at.update((self._program.buffer_of(value), number) for value in made)
-        for value in map(self._program.buffer_of, read):
-            self._read_at[value] = max(number, self._read_at.get(value, -1))
+    def _note(self, number: int, made: Iterable[Value], read: Iterable[coordinates.Place]) -> None:
+        buffer_of = self._program.buffer_of
+        self._made_at.update((buffer_of(value), number) for value in made)
+        for value, _ in read:
+            buffer = buffer_of(value)
+            self._read_at[buffer] = max(number, self._read_at.get(buffer, -1))
 
     def _after_operands(self, root: Root) -> int:
         first = 0
@@ -201,11 +203,10 @@ class StepOrder:
 
     def append_reading(self, step: Step, read: Iterable[Value], results: Iterable[Value]) -> None:
         """A step that reads whole tiles."""
-        closure = self._tiles.join([(v, coordinates.own_coords(v.tile.shape)) for v in read])
+        closure = self._tiles.join(list(map(coordinates.own_place, read)))
         ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
         accesses = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
-        self.append(step, accesses, results)
-        self._note(len(self.steps) - 1, (), [value for value, _ in closure.leaves])
+        self.append(step, accesses, results, closure.leaves)
 
     def _after_accesses(self, accesses: list[Access]) -> int:
         """The first step that may not come before what these accesses must follow."""
@@ -273,7 +274,7 @@ def _scores(root: Root, axis: int, tiles: VirtualTiles) -> tuple[int, int]:
     scores = [0, 0]
     for (_, coords), op in root.closure(tiles).nodes.items():
         if isinstance(op, Load):
-            places = coordinates.access_places(op, op.result.tile.shape, coords)
+            places = coordinates.access_places(op, coords)
             is_partial = len(frozenset().union(*map(tiles.axes, places))) < num_loops
             scores[is_partial] += _access_score(op, places, axis, tiles)
     if not root.is_keep and isinstance(root.op, Store):

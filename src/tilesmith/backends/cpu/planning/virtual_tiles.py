@@ -213,7 +213,7 @@ def find_stored(value: Value, tiles: VirtualTiles) -> Value | None:
 
 def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
     """The load behind an operand, if it can be read in place."""
-    place = (value, coordinates.own_coords(value.tile.shape))
+    place = coordinates.own_place(value)
     op = tiles.definitions.get(value)
     while not tiles.is_stored(place[0]) and not isinstance(op, Load):
         if isinstance(op, Cast):
@@ -227,7 +227,7 @@ def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
         return None
     if op.mask is not None or op.bases is not None:
         return None
-    places = coordinates.access_places(op, op.result.tile.shape, place[1])
+    places = coordinates.access_places(op, place[1])
     rank = sum(not dim.is_one for dim in value.tile.shape)
     steps: list[tuple[int, ...]] = []
     for axis in range(rank):
@@ -263,7 +263,7 @@ def is_injective(op: Store, tiles: VirtualTiles) -> bool:
     if op.bases is not None:
         return False
     shape = op.value.tile.shape
-    places = coordinates.access_places(op, shape, coordinates.own_coords(shape))[: len(op.indices)]
+    places = coordinates.access_places(op, coordinates.own_coords(shape))[: len(op.indices)]
     moved: list[int] = []
     for axis in range(len(coordinates.space_of(shape))):
         steps = [tiles.derivative(place, axis) for place in places]
@@ -279,7 +279,6 @@ def is_update(load: Access, store: Access, tiles: VirtualTiles) -> bool:
     op = store.op
     if not isinstance(op, Store) or not is_same_place(load, store) or not is_injective(op, tiles):
         return False
-    shape = op.value.tile.shape
-    coords = coordinates.own_coords(shape)
-    nodes = tiles.join([(op.value, coords), *coordinates.access_places(op, shape, coords)]).nodes
-    return all(is_identity(place) for place, node in nodes.items() if node is load.op)
+    place = coordinates.own_place(op.value)
+    nodes = tiles.join([place, *coordinates.access_places(op, place[1])]).nodes
+    return all(is_identity(read) for read, node in nodes.items() if node is load.op)

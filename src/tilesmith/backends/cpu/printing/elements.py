@@ -100,10 +100,12 @@ class ElementText:
         """The condition of an access."""
         return None if access.mask is None else self.get(access.mask)
 
-    def stored(self, place: ir.TilePlace | ir.Access) -> Expr:
-        """An element of a tile in memory: its own, or where a later store goes."""
+    def target(self, place: ir.TilePlace | ir.Access | ir.Variable | ir.Unread) -> Expr:
+        """Where something is written: a scalar, scratch memory, or where a later store goes."""
         if isinstance(place, ir.Access):
             return self.address(place)
+        if not isinstance(place, ir.TilePlace):
+            return Expr(self.listing.names.of(place))
         return element(self.listing.names.of(place.tile), *map(self.position, place.positions))
 
     def position(self, position: ir.Position) -> Expr:
@@ -203,7 +205,7 @@ ELEMENT_TEXTS: dict[type[ir.Element], Callable[[ElementText, Any], Expr]] = {
     ir.Number: lambda _, item: number(item.value, item.dtype),
     ir.PositionOf: _position,
     ir.Read: _read,
-    ir.ReadTile: lambda text, item: text.stored(item.place),
+    ir.ReadTile: lambda text, item: text.target(item.place),
     ir.ReadVariable: lambda text, item: text.listing.scalar(item.variable),
     ir.View: lambda text, item: text.get(item.x),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from math import prod
@@ -16,6 +15,7 @@ from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.listing import (
     Expr,
     Listing,
+    at_once,
     call,
     multiply,
     number,
@@ -67,13 +67,10 @@ def _print_access(
     listing: Listing, item: statements.StoreElement | statements.UpdateElement
 ) -> None:
     listing.lines.quote([*listing.behind(item.operands), item.loc])
+    if isinstance(item, statements.UpdateElement) and isinstance(item.result, Variable):
+        listing.define(item.result)
     text = ElementText(listing, (), ())
-    if isinstance(item, statements.StoreElement):
-        nests.print_store(text, item)
-    else:
-        result = item.result
-        kept = Expr(listing.define(result)) if isinstance(result, Variable) else None
-        nests.print_update(text, item, kept)
+    nests.print_access(text, item)
     text.write(())
 
 
@@ -177,12 +174,7 @@ def _assign_all(listing: Listing, names: Sequence[str], values: Sequence[Variabl
     """Give variables their next values, all of them made from the old ones."""
     pairs = zip(names, values)
     rows = [(name, listing.scalar(x).text, listing.sources(x)) for name, x in pairs]
-    rows = [row for row in rows if row[0] != row[1]]
-    later = [" ".join(new for _, new, _ in rows[n + 1 :]) for n in range(len(rows))]
-    if any(re.search(rf"\b{name}\b", rest) for (name, _, _), rest in zip(rows, later)):
-        targets, made, sources = zip(*rows)
-        rows = [(", ".join(targets), ", ".join(made), sum(sources, ()))]
-    for name, new, lines in rows:
+    for name, new, lines in at_once([row for row in rows if row[0] != row[1]]):
         listing.lines.quote(lines)
         listing.lines.put(f"{name} = {new}")
 
@@ -209,7 +201,7 @@ def print_kernel(kernel: statements.Kernel) -> str:
     _print_header(listing)
     for part in kernel.body:
         if isinstance(part, statements.Grid):
-            listing.lines.blank()
+            listing.lines.put("")
             _print_grid(listing, part)
         else:
             _print_block(listing, (part,))

@@ -115,6 +115,20 @@ def product(factors: list[Expr]) -> Expr:
     return reduce(multiply, factors, number(1))
 
 
+Assignment = tuple[str, str, tuple[SourceLocation, ...]]
+"""A target, what it becomes, and the user's lines behind that."""
+
+
+def at_once(rows: list[Assignment]) -> list[Assignment]:
+    """Assignments one by one, or as one where a later one reads what an earlier one changes."""
+    later = [" ".join(new for _, new, _ in rows[n + 1 :]) for n in range(len(rows))]
+    pairs = zip(rows, later)
+    if not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", rest) for (name, _, _), rest in pairs):
+        return rows
+    targets, made, sources = zip(*rows)
+    return [(", ".join(targets), ", ".join(made), sum(sources, ()))]
+
+
 class Listing:
     """The text of one kernel.
 
@@ -188,33 +202,14 @@ class Listing:
         self, elements: Iterable[ir.Element], stop: Collection[ir.Element] = ()
     ) -> list[SourceLocation]:
         """The user's lines that elements are computed by, up to those of ``stop``."""
-        leaves: dict[ir.Element, None] = {}
-        nodes: dict[ir.Element, None] = {}
-        for element in elements:
-            _collect(element, stop, leaves, nodes)
-        return [*self.behind(leaves), *(node.label.loc for node in nodes)]
+        found = list(ir.walk_elements(elements, stop))
+        made = [item for item in found if not isinstance(item, ir.LEAVES) and item not in stop]
+        return [*self.behind(found), *(item.label.loc for item in made)]
 
     def behind(self, elements: Iterable[ir.Element]) -> list[SourceLocation]:
         """The user's lines behind the scalars among some elements."""
         scalars = [item.variable for item in elements if isinstance(item, ir.ReadVariable)]
         return [loc for variable in scalars for loc in self.sources(variable)]
-
-
-def _collect(
-    element: ir.Element,
-    stop: Collection[ir.Element],
-    leaves: dict[ir.Element, None],
-    nodes: dict[ir.Element, None],
-) -> None:
-    """What is behind an element, operands before their users."""
-    if element in nodes:
-        return
-    if isinstance(element, ir.LEAVES) or element in stop:
-        leaves[element] = None
-        return
-    for operand in element.operands:
-        _collect(operand, stop, leaves, nodes)
-    nodes[element] = None
 
 
 _RESERVED = frozenset(
@@ -318,10 +313,6 @@ class Lines:
             return False
         self._lines[-1:] = _wrap(f"{indent}{new}:", indent + 2 * _INDENT)
         return True
-
-    def blank(self) -> None:
-        """An empty line."""
-        self._lines.append("")
 
     def quote(self, locations: Iterable[SourceLocation], *, is_new: bool = False) -> None:
         """The user's lines that the next statements are for.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir import statements as loop_ir
 from tilesmith.backends.cpu.loop_ir import whole_tiles
 from tilesmith.backends.cpu.printing.elements import ElementText, resolve
-from tilesmith.backends.cpu.printing.listing import Expr, Listing, call, element, function, number
+from tilesmith.backends.cpu.printing.listing import (
+    Expr,
+    Listing,
+    at_once,
+    call,
+    element,
+    function,
+    number,
+)
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Shape
@@ -23,15 +32,15 @@ _Rows = list[tuple[Expr, Expr]]
 def print_nest(listing: Listing, nest: loop_ir.Nest) -> None:
     """The loops of a nest and what they compute."""
     listing.lines.quote(_lines_behind(listing, nest))
-    for write in nest.reductions:
-        if isinstance(write.target, ir.Variable):
+    for write in nest.writes:
+        if isinstance(write, loop_ir.ReduceElement) and isinstance(write.target, ir.Variable):
             listing.define(write.target)
     with listing.names.scope():
         _NestText(listing, nest).write()
 
 
 def _lines_behind(listing: Listing, nest: loop_ir.Nest) -> Iterator[SourceLocation]:
-    kept = {w.value for w in nest.writes if isinstance(w, loop_ir.KeepElement) and w.is_own}
+    kept = nest.kept
     for write in nest.writes:
         is_kept = isinstance(write, loop_ir.KeepElement) and write.is_own
         yield from listing.lines_behind(write.operands, kept - {write.value} if is_kept else kept)
@@ -44,8 +53,7 @@ class _NestText:
         self._listing = listing
         self._nest = nest
         self._order = nest.layout.order
-        operands = [element for write in nest.writes for element in write.operands]
-        self._text = ElementText(listing, self._order, operands)
+        self._text = ElementText(listing, self._order, nest.operands)
 
     def write(self) -> None:
         for write in self._nest.writes:
@@ -62,8 +70,7 @@ class _NestText:
         return text, "one by one" if is_plain else ""
 
     def _fetching(self) -> str:
-        operands = (element for write in self._nest.writes for element in write.operands)
-        elements = ir.walk_elements(operands)
+        elements = ir.walk_elements(self._nest.operands)
         reads = [item for item in elements if isinstance(item, ir.Read) and item.ahead]
         names = sorted({item.access.tensor.label.hint for item in reads})
         return f"fetches {' and '.join(names)} for the next program" if names else ""
@@ -82,17 +89,13 @@ class _NestText:
     def _write(self, write: loop_ir.Write) -> None:
         if isinstance(write, loop_ir.KeepElement):
             self._keep(write)
-        elif isinstance(write, loop_ir.StoreElement):
-            print_store(self._text, write)
-        elif isinstance(write, loop_ir.UpdateElement):
-            place = write.result
-            kept = self._text.stored(place) if isinstance(place, ir.TilePlace) else None
-            print_update(self._text, write, kept)
-        else:
+        elif isinstance(write, loop_ir.ReduceElement):
             self._reduce(write)
+        else:
+            print_access(self._text, write)
 
     def _keep(self, write: loop_ir.KeepElement) -> None:
-        target = self._text.stored(write.target)
+        target = self._text.target(write.target)
         is_used = self._text.uses(write.value) > 1
         if not write.is_own:
             # What is stored needs no name if that is its only use.
@@ -106,10 +109,7 @@ class _NestText:
 
     def _reduce(self, write: loop_ir.ReduceElement) -> None:
         x, kind = self._text.get(write.value), write.kind
-        if isinstance(write.target, ir.Variable):
-            target = self._listing.scalar(write.target)
-        else:
-            target = self._text.stored(write.target)
+        target = self._text.target(write.target)
         if self._nest.layout.vector_axis < 0:
             self._text.put(f"{target} = {number(0) if kind.is_arg else x}")
             return
@@ -124,25 +124,28 @@ class _NestText:
             self._text.put(f"{target} = {call(kind.value, target, x)}")
 
 
-def print_store(text: ElementText, store: loop_ir.StoreElement) -> None:
-    """An assignment, under the store's condition."""
-    statement = f"{text.address(store.access)} = {text.get(store.value)}"
-    condition = text.mask(store.access)
+def print_access(text: ElementText, item: loop_ir.StoreElement | loop_ir.UpdateElement) -> None:
+    """An assignment or an atomic, under the condition of the access."""
+    if isinstance(item, loop_ir.UpdateElement):
+        _print_update(text, item)
+        return
+    statement = f"{text.address(item.access)} = {text.get(item.value)}"
+    condition = text.mask(item.access)
     text.put(statement if condition is None else f"if {condition}: {statement}")
 
 
-def print_update(text: ElementText, update: loop_ir.UpdateElement, kept: Expr | None) -> None:
-    """A call; ``kept`` is what takes the old value."""
+def _print_update(text: ElementText, update: loop_ir.UpdateElement) -> None:
     args = [str(text.address(update.access)), str(text.get(update.value))]
     if update.expected is not None:
         args.insert(1, str(text.get(update.expected)))
     if update.order != "relaxed":
         args.append(f"order={update.order!r}")
     made, condition = call(f"atomic_{update.kind}", *args), text.mask(update.access)
-    if kept is None:
+    if update.result is None:
         text.put(str(made) if condition is None else f"if {condition}: {made}")
     else:
-        text.put(f"{kept} = {made}" + ("" if condition is None else f" if {condition} else 0"))
+        rest = "" if condition is None else f" if {condition} else 0"
+        text.put(f"{text.target(update.result)} = {made}{rest}")
 
 
 def print_product(listing: Listing, product: whole_tiles.Product) -> None:
@@ -204,21 +207,24 @@ def _index(text: ElementText, index: ir.Element) -> str:
 def print_scan(listing: Listing, scan: whole_tiles.Scan) -> None:
     """A loop along the scanned axis, inside of loops over the others."""
     listing.lines.quote([*listing.lines_behind([scan.value]), scan.loc])
-    order = _loop_order(scan)
-    with listing.names.scope():
-        text = ElementText(listing, order, [scan.value])
+    with _loops(listing, scan, [scan.value]) as text:
         x = text.get(scan.value)
         if scan.along is not None:
             before = _one_before(text, scan, scan.target)
             x = function(scan.kind.scalar_function, [before, x])
         first = "last" if scan.is_reversed else "first"
-        text.put(f"{text.stored(scan.target)} = {x}", f"the {first} one stays as it is")
-        text.write([_loop_header(text, scan, axis) for axis in order])
+        text.put(f"{text.target(scan.target)} = {x}", f"the {first} one stays as it is")
 
 
-def _loop_order(item: _Along) -> list[int]:
-    others = [axis for axis in range(len(item.space)) if axis != item.along]
-    return others if item.along is None else [*others, item.along]
+@contextmanager
+def _loops(listing: Listing, item: _Along, values: Sequence[ir.Element]) -> Iterator[ElementText]:
+    """The loops over all axes, that of the item innermost."""
+    order = [axis for axis in range(len(item.space)) if axis != item.along]
+    order += [] if item.along is None else [item.along]
+    with listing.names.scope():
+        text = ElementText(listing, order, values)
+        yield text
+        text.write([_loop_header(text, item, axis) for axis in order])
 
 
 def _one_before(text: ElementText, item: _Along, place: ir.TilePlace) -> Expr:
@@ -243,22 +249,15 @@ def print_combination(listing: Listing, combine: whole_tiles.Combine) -> None:
     for result in combine.results:
         if isinstance(result, ir.Variable):
             listing.define(result)
-    order = _loop_order(combine)
-    with listing.names.scope():
-        text = ElementText(listing, order, combine.values)
+    with _loops(listing, combine, combine.values) as text:
         made = [text.get(value) for value in combine.values]
-        places = [
-            text.stored(x) if isinstance(x, ir.TilePlace) else Expr(listing.names.of(x))
-            for x in combine.results
-        ]
-        rows = list(zip(places, made))
+        rows = list(zip(map(text.target, combine.results), made))
         if combine.along is not None:
             rows = _steps(text, combine, rows)
         first = "last" if combine.is_reversed else "first"
         remark = "" if combine.along is None else f"the {first} one stays as it is"
-        for line in _assignments(rows):
-            text.put(line, remark)
-        text.write([_loop_header(text, combine, axis) for axis in order])
+        for target, new, _ in at_once([(str(place), str(x), ()) for place, x in rows]):
+            text.put(f"{target} = {new}", remark)
 
 
 def _steps(text: ElementText, combine: whole_tiles.Combine, rows: _Rows) -> list[tuple[Expr, Expr]]:
@@ -296,15 +295,6 @@ def _combined(text: ElementText, combine: whole_tiles.Combine) -> list[Expr]:
             made = Expr(name)
         text.listing.inline(variable, made)
     return [text.listing.scalar(value) for value in combine.yielded]
-
-
-def _assignments(rows: _Rows) -> list[str]:
-    """One line for each target, or one for all where a later one looks at an earlier one."""
-    later = [" ".join(str(new) for _, new in rows[n + 1 :]) for n in range(len(rows))]
-    if not any(str(target) in rest for (target, _), rest in zip(rows, later)):
-        return [f"{target} = {new}" for target, new in rows]
-    targets, values = (", ".join(map(str, part)) for part in zip(*rows))
-    return [f"{targets} = {values}"]
 
 
 def print_print(listing: Listing, item: whole_tiles.Print) -> None:
