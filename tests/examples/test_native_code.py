@@ -11,7 +11,7 @@ import tilesmith as helion
 from tests.examples.case import Case, as_outputs
 from tests.examples.cases import EXAMPLES
 from tests.host_backends import OLDER_TARGETS, on_backend
-from tilesmith.backends.cpu.emission import threads
+from tilesmith.backends.cpu.emission import context
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel
@@ -44,7 +44,7 @@ def test_older_machines_agree_with_fp64(case: Case, dtype: torch.dtype, target: 
 @pytest.fixture
 def eager_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However little there is to do, threads share it."""
-    monkeypatch.setattr(threads, "MIN_PARALLEL_WORK", 1)
+    monkeypatch.setattr(context, "MIN_PARALLEL_WORK", 1)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

@@ -12,7 +12,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.host_backends import OLDER_TARGETS, on_backend
-from tilesmith.backends.cpu.emission import threads
+from tilesmith.backends.cpu.emission import context
 from tilesmith.numerics.compare import check_against
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
@@ -53,7 +53,7 @@ def update_and_tell(target, index, value, apply):
 @pytest.fixture
 def many_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Four threads, however little there is to do."""
-    monkeypatch.setattr(threads, "MIN_PARALLEL_WORK", 1)
+    monkeypatch.setattr(context, "MIN_PARALLEL_WORK", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     yield

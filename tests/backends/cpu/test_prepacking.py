@@ -13,7 +13,7 @@ import tilesmith.language as hl
 from tests.backends.cpu.dots.native_product import place
 from tests.conformance.case import randn
 from tests.host_backends import OLDER_TARGETS
-from tilesmith.backends.cpu.emission import threads
+from tilesmith.backends.cpu.emission import context
 from tilesmith.numerics.compare import check_against
 from tilesmith.runtime.native.host_cpu import host_target
 
@@ -26,7 +26,7 @@ def eager_threads(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Several threads share however little there is to do."""
-    monkeypatch.setattr(threads, "MIN_PARALLEL_WORK", 1)
+    monkeypatch.setattr(context, "MIN_PARALLEL_WORK", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield

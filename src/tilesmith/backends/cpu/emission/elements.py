@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Strided, Uniform, Vector
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
@@ -65,12 +65,12 @@ def position_of(context: Context, position: ir.Position) -> Lane:
 
 def _indirect(context: Context, element: ir.Element) -> Lane:
     builder, lane = context.builder, evaluate(context, element)
-    if isinstance(lane, Uniform):
-        return Strided(builder.index_of(lane.x), index(0))
+    if isinstance(lane, Register) and not lane.type.is_vector:
+        return Strided(builder.index_of(lane), index(0))
     if isinstance(lane, Strided) and lane.bits == 64:
         return lane
     whole = lanes.register_of(builder, lane, element.dtype, context.lanes.width)
-    return Vector(cast(builder, element.dtype, I64, whole))
+    return cast(builder, element.dtype, I64, whole)
 
 
 def _digit(context: Context, digit: ir.Digit) -> Lane:
@@ -96,7 +96,7 @@ def _divide(context: Context, op: str, x: Lane, divisor: Register) -> Lane:
     if isinstance(x, Strided) and x.step.constant == 0:
         return Strided(builder.binary(op, x.base, divisor), index(0))
     whole = lanes.register_of(builder, x, I64, width)
-    return Vector(builder.binary(op, whole, builder.splat(divisor, width)))
+    return builder.binary(op, whole, builder.splat(divisor, width))
 
 
 def tile_position(context: Context, place: ir.TilePlace) -> Lane:
@@ -135,23 +135,18 @@ def mask_of(context: Context, access: ir.Access) -> Register | None:
     return None if access.mask is None else register(context, access.mask)
 
 
-def _loaded(context: Context, found: Lane, dtype: DType) -> Lane:
-    assert not isinstance(found, Strided)
-    return lanes.from_register(to_register(context.builder, dtype, found.x))
-
-
 def _read(context: Context, element: ir.Read) -> Lane:
     access = element.access
     memory, position = address_of(context, access)
     if element.ahead and context.lanes.tail is None and isinstance(position, Strided):
-        # Into the second cache comes what the next program will lanes.read here.
+        # Into the second cache comes what the next program will read here.
         builder, ahead = context.builder, position.base
         for distance, stride in zip(element.ahead, access.tensor.type.strides):
             ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
         builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
     mask = mask_of(context, access)
     found = lanes.read(context.builder, memory, position, context.lanes, mask)
-    return _loaded(context, found, access.tensor.type.dtype)
+    return to_register(context.builder, access.tensor.type.dtype, found)
 
 
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
@@ -161,13 +156,14 @@ def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
     else:
         buffer, position = context.function.buffers[place.tile], tile_position(context, place)
         memory, dtype = buffer.elements, buffer.dtype
-    return _loaded(context, lanes.read(context.builder, memory, position, context.lanes), dtype)
+    found = lanes.read(context.builder, memory, position, context.lanes)
+    return to_register(context.builder, dtype, found)
 
 
 def _read_variable(context: Context, element: ir.ReadVariable) -> Lane:
     variable = element.variable
     if variable in context.scalars:
-        return lanes.from_register(context.scalars[variable])
+        return context.scalars[variable]
     return evaluate(context, context.steps[variable])
 
 
@@ -182,7 +178,7 @@ def _apply(context: Context, element: ir.Apply) -> Lane:
     parts = [lanes.register_of(builder, lane, arg.dtype, width) for lane, arg in pairs]
     if any(part.type.is_vector for part in parts):
         parts = [builder.splat(part, width) for part in parts]
-    return lanes.from_register(apply(builder, element.function, element.operands[-1].dtype, parts))
+    return apply(builder, element.function, element.operands[-1].dtype, parts)
 
 
 def _convert(context: Context, element: ir.Convert) -> Lane:
@@ -191,12 +187,11 @@ def _convert(context: Context, element: ir.Convert) -> Lane:
     source, target = element.x.dtype, element.dtype
     if isinstance(lane, Strided) and min(source.bits, target.bits) >= 32 and target.is_integer:
         if target.bits < source.bits:
-            return lanes.from_register(lanes.register_of(builder, lane, target, width))
+            return lanes.register_of(builder, lane, target, width)
         if target.bits == source.bits or source.kind is ElementKind.SIGNED:
             return lane
     convert = bitcast if element.is_bitcast else cast
-    x = lanes.register_of(builder, lane, source, width)
-    return lanes.from_register(convert(builder, source, target, x))
+    return convert(builder, source, target, lanes.register_of(builder, lane, source, width))
 
 
 def constant(context: Context, value: float, dtype: DType) -> Register:
@@ -209,14 +204,12 @@ def constant(context: Context, value: float, dtype: DType) -> Register:
 def _position(context: Context, element: ir.PositionOf) -> Lane:
     builder, lane = context.builder, position_of(context, element.position)
     if element.operands:
-        begin = evaluate(context, element.x)
-        assert isinstance(begin, Uniform)
-        by = builder.index_of(begin.x)
+        by = builder.index_of(register(context, element.x))
         if isinstance(lane, Strided):
             return Strided(builder.add(lane.base, by), lane.step)
-        lane = Vector(builder.binary("add", lane.x, builder.splat(by, lane.x.lanes)))
+        lane = builder.binary("add", lane, builder.splat(by, lane.lanes))
     # Positions that are no longer evenly spaced are numbers of their own type.
-    return Vector(cast(builder, I64, element.dtype, lane.x)) if isinstance(lane, Vector) else lane
+    return cast(builder, I64, element.dtype, lane) if isinstance(lane, Register) else lane
 
 
 def _joined(context: Context, element: ir.Joined) -> Lane:
@@ -228,7 +221,7 @@ def _joined(context: Context, element: ir.Joined) -> Lane:
     is_first = builder.compare("eq", side, number(INDEX, 0, side.lanes))
     if side.type.is_vector or lhs.type.is_vector or rhs.type.is_vector:
         is_first, lhs, rhs = (builder.splat(x, width) for x in (is_first, lhs, rhs))
-    return lanes.from_register(builder.select(is_first, lhs, rhs))
+    return builder.select(is_first, lhs, rhs)
 
 
 ELEMENT_EMITTERS: dict[type[ir.Element], Callable[[Context, Any], Lane]] = {
@@ -237,7 +230,7 @@ ELEMENT_EMITTERS: dict[type[ir.Element], Callable[[Context, Any], Lane]] = {
     ir.Convert: _convert,
     ir.Gathered: lambda at, item: evaluate(at, item.x),
     ir.Joined: _joined,
-    ir.Number: lambda at, item: Uniform(constant(at, item.value, item.dtype)),
+    ir.Number: lambda at, item: constant(at, item.value, item.dtype),
     ir.PositionOf: _position,
     ir.Read: _read,
     ir.ReadTile: _read_tile,

@@ -13,10 +13,16 @@ from typing import Any
 
 from tilesmith.backends.cpu.emission import products
 from tilesmith.backends.cpu.emission import whole_tiles as lines
-from tilesmith.backends.cpu.emission.context import Buffer, Context, begin_function, pad
+from tilesmith.backends.cpu.emission.context import (
+    RANGE_PARAMETERS,
+    Buffer,
+    Context,
+    begin_function,
+    emit_parallel,
+    pad,
+)
 from tilesmith.backends.cpu.emission.elements import emit_store, emit_update, register
 from tilesmith.backends.cpu.emission.nests import emit_nest
-from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, emit_parallel
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import (

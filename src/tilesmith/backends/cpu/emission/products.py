@@ -13,9 +13,15 @@ from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.plans import Panels, order_of
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View, compute_dtype
-from tilesmith.backends.cpu.emission.context import NULL, Buffer, Context, begin_function
+from tilesmith.backends.cpu.emission.context import (
+    NULL,
+    RANGE_PARAMETERS,
+    Buffer,
+    Context,
+    begin_function,
+    emit_parallel,
+)
 from tilesmith.backends.cpu.emission.elements import address_of
-from tilesmith.backends.cpu.emission.threads import RANGE_PARAMETERS, emit_parallel
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index

@@ -62,14 +62,13 @@ class InstructionWriter:
         parameters: Sequence[tuple[str, LType]] = (),
         *,
         is_internal: bool = True,
-        attributes: str = "nounwind",
     ) -> None:
         self.module = module
         self.name = name
         self.parameters = tuple(Register(f"%{text}", kind) for text, kind in parameters)
         linkage = "internal " if is_internal else ""
         listed = ", ".join(f"{p.type} {p.text}" for p in self.parameters)
-        self._head = f"define {linkage}void @{name}({listed}) {attributes} {{"
+        self._head = f"define {linkage}void @{name}({listed}) nounwind {{"
         self._entry: list[str] = []
         self._lines: list[str] = []
         self._count = 0
@@ -105,10 +104,6 @@ class InstructionWriter:
     def binary(self, op: str, x: Register, y: Register) -> Register:
         """``add``, ``fmul``, ``shl``... with flags as part of ``op``: ``add nsw``."""
         return self.value(x.type, f"{op} {x.type} {x.text}, {y.text}")
-
-    def negate(self, x: Register) -> Register:
-        """``-x`` of a float."""
-        return self.value(x.type, f"fneg {x}")
 
     def compare(self, predicate: str, x: Register, y: Register) -> Register:
         """Booleans; ``predicate`` as LLVM's, e.g. ``slt`` or ``olt``."""

@@ -1,4 +1,4 @@
-"""What one step of a vector loop computes: the same in all lanes, evenly spaced, or any vector.
+"""What one step of a vector loop computes: a scalar for all lanes, a vector, or evenly spaced.
 
 Evenly spaced integers are what loads and stores of neighbouring elements are recognised by.
 Positions in memory are taken not to wrap, so their first value is held in 64 bits.
@@ -24,13 +24,6 @@ _NEAR = 1 << 16
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """One scalar for all lanes."""
-
-    x: Register
-
-
-@dataclass(frozen=True)
 class Strided:
     """``base + lane * step`` (both 64 bits); as a number, only the last ``bits`` of it count."""
 
@@ -39,22 +32,14 @@ class Strided:
     bits: int = 64
 
 
-@dataclass(frozen=True)
-class Vector:
-    """A value per lane."""
-
-    x: Register
-
-
-Lane = Uniform | Strided | Vector
+Lane = Register | Strided
+"""A register that is no vector is the same in all lanes."""
 
 
 def to_vector(builder: Builder, lane: Lane, element: str, width: int) -> Register:
     """All lanes as one register (a scalar where there is one lane)."""
-    if isinstance(lane, Vector):
-        return lane.x
-    if isinstance(lane, Uniform):
-        return builder.splat(lane.x, width)
+    if isinstance(lane, Register):
+        return builder.splat(lane, width)
     if f"i{lane.bits}" != element == INDEX:
         return builder.convert("sext", to_vector(builder, lane, f"i{lane.bits}", width), element)
     first = builder.splat(_narrow(builder, lane.base, element), width)
@@ -83,7 +68,7 @@ def combine_strided(builder: Builder, fn: str, args: list[Lane], bits: int) -> L
 
 
 def _combine(builder: Builder, fn: str, args: list[Lane]) -> Strided | None:
-    if any(isinstance(arg, Vector) for arg in args):
+    if any(map(_is_vector, args)):
         return None
     if fn in ("neg", "sub"):
         y, zero = _strided(builder, args[-1]), index(0)
@@ -91,17 +76,20 @@ def _combine(builder: Builder, fn: str, args: list[Lane]) -> Strided | None:
         return y if fn == "neg" else _add(builder, args[0], y)
     if fn == "add":
         return _add(builder, *args)
-    if fn == "mul" and any(isinstance(arg, Uniform) for arg in args):
+    if fn == "mul" and any(isinstance(arg, Register) for arg in args):
         # Positions are multiplied by a number.
-        x, factor = args if isinstance(args[1], Uniform) else args[::-1]
+        x, factor = args if isinstance(args[1], Register) else args[::-1]
         by, x = _strided(builder, factor).base, _strided(builder, x)
         return Strided(builder.multiply(x.base, by), builder.multiply(x.step, by))
     return None
 
 
+def _is_vector(lane: Lane) -> bool:
+    return isinstance(lane, Register) and lane.type.is_vector
+
+
 def _strided(builder: Builder, lane: Lane) -> Strided:
-    assert not isinstance(lane, Vector)
-    return lane if isinstance(lane, Strided) else Strided(builder.index_of(lane.x), index(0))
+    return lane if isinstance(lane, Strided) else Strided(builder.index_of(lane), index(0))
 
 
 def _add(builder: Builder, x: Lane, y: Lane) -> Strided:
@@ -113,22 +101,17 @@ def _is_near(fn: str, args: list[Lane]) -> bool:
     """Whether positions are only moved a little, which is taken not to wrap."""
     if fn not in ("add", "sub"):
         return False
-    numbers = [arg.x.constant for arg in args if not isinstance(arg, Strided)]
+    numbers = [arg.constant for arg in args if not isinstance(arg, Strided)]
     is_whole = all(arg.bits == 64 for arg in args if isinstance(arg, Strided))
     return is_whole and all(x is not None and abs(x) < _NEAR for x in numbers)
 
 
 def register_of(builder: Builder, lane: Lane, dtype: DType, width: int) -> Register:
     """A lane as a register of its element type: a scalar if uniform, else a vector."""
-    if isinstance(lane, Uniform):
-        return lane.x
-    is_same = isinstance(lane, Strided) and lane.step.constant == 0
-    return to_vector(builder, lane, register_element(dtype), 1 if is_same else width)
-
-
-def from_register(x: Register) -> Lane:
-    """A register as a lane."""
-    return Vector(x) if x.type.is_vector else Uniform(x)
+    if isinstance(lane, Register):
+        return lane
+    count = 1 if lane.step.constant == 0 else width
+    return to_vector(builder, lane, register_element(dtype), count)
 
 
 @dataclass(frozen=True)
@@ -165,18 +148,18 @@ def read(
     position: Lane,
     lanes: Lanes,
     explicit: Register | None = None,
-) -> Lane:
+) -> Register:
     """The elements at a position; 0 where ``explicit`` does not hold."""
     given = [memory.pointer] if explicit is None else [memory.pointer, explicit]
     has_scalars = not any(register.type.is_vector for register in given)
     if has_scalars and _is_single(position, lanes.width):
-        return Uniform(_read_one(builder, memory, _single(builder, position), explicit))
+        return _read_one(builder, memory, _single(builder, position), explicit)
     mask = lanes.mask(builder, explicit)
     pointer = _address(builder, memory, position, lanes.width)
     if mask is None and not pointer.type.is_vector:
-        return Vector(builder.load(pointer, LType(memory.element, lanes.width)))
+        return builder.load(pointer, LType(memory.element, lanes.width))
     mask = mask or number("i1", 1, lanes.width)
-    return Vector(builder.masked_load(pointer, mask, number(memory.element, 0, lanes.width)))
+    return builder.masked_load(pointer, mask, number(memory.element, 0, lanes.width))
 
 
 def _address(builder: Builder, memory: Elements, position: Lane, width: int) -> Register:
@@ -213,13 +196,13 @@ def write(
 
 
 def _is_single(position: Lane, width: int) -> bool:
-    if width == 1 or isinstance(position, Uniform):
-        return True
-    return isinstance(position, Strided) and position.step.constant == 0
+    if isinstance(position, Strided):
+        return width == 1 or position.step.constant == 0
+    return not position.type.is_vector
 
 
 def _single(builder: Builder, position: Lane) -> Register:
-    return position.base if isinstance(position, Strided) else builder.index_of(position.x)
+    return position.base if isinstance(position, Strided) else builder.index_of(position)
 
 
 def _read_one(
@@ -238,8 +221,8 @@ def offset_of(builder: Builder, parts: list[tuple[Lane, Register]], width: int) 
     """``sum(index * stride)``: positions in memory."""
     base, step, vector = number(INDEX, 0), number(INDEX, 0), None
     for lane, stride in parts:
-        if isinstance(lane, Vector) and lane.x.type.is_vector:
-            wide = builder.convert("sext", lane.x, INDEX)
+        if isinstance(lane, Register) and lane.type.is_vector:
+            wide = builder.convert("sext", lane, INDEX)
             if stride.constant != 1:
                 wide = builder.binary("mul", wide, builder.splat(stride, width))
             vector = wide if vector is None else builder.binary("add", vector, wide)
@@ -250,4 +233,4 @@ def offset_of(builder: Builder, parts: list[tuple[Lane, Register]], width: int) 
     total = Strided(base, step)
     if vector is None:
         return total
-    return from_register(builder.binary("add", vector, to_vector(builder, total, INDEX, width)))
+    return builder.binary("add", vector, to_vector(builder, total, INDEX, width))

@@ -88,7 +88,7 @@ class Term:
     def __neg__(self) -> Term:
         if not self.register.type.is_float:
             return self.number(0) - self
-        return Term(self.builder, self.builder.negate(self.register))
+        return Term(self.builder, self.builder.value(self.register.type, f"fneg {self.register}"))
 
     def __invert__(self) -> Term:
         return self ^ -1
