@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,7 +25,7 @@ from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
-from tilesmith.frontend.source.names import nested_codes, read_names
+from tilesmith.frontend.source.names import nested_codes, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
 from tilesmith.frontend.tracing.guards import Guard, GuardList
@@ -65,6 +66,8 @@ class TraceRequest:
     warnings: WarningLog = field(default_factory=WarningLog)
     volatile: frozenset[str] = frozenset()
     """Where captured numbers stand that are known to change from call to call."""
+    host_objects: frozenset[int] = frozenset()
+    """Positions of arguments that only host code knows: the ``self`` of a method."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
 
 
 def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
-    scratch = copy_if_changed(request.kernel.source, request.arguments)
+    scratch = copy_if_changed(request.kernel.source, request.arguments, request.host_objects)
     request = replace(request, arguments=scratch)
     session = HostSession(
         request.block_sizes,
@@ -129,8 +132,9 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
 
     launch.device = request.device  # type: ignore[attr-defined]
     host = request.kernel.host_function()
+    kept = request.constants | request.host_objects
     arguments = [
-        argument if position in request.constants else mark_runtime(argument, _argument(position))
+        argument if position in kept else mark_runtime(argument, _argument(position))
         for position, argument in enumerate(request.arguments)
     ]
     mode = (
@@ -157,7 +161,7 @@ def same_random_numbers() -> AbstractContextManager[None]:
 
 def mark_runtime(argument: Any, origin: Callable[..., Any]) -> Any:
     """Numbers among the arguments are read at each launch: mark them, in containers too."""
-    if isinstance(argument, bool):
+    if isinstance(argument, (bool, enum.Enum)):
         return argument
     if isinstance(argument, int):
         return RuntimeInt.make(argument, origin)
@@ -203,12 +207,14 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     kernel = request.kernel
     options = replace(request.options, index_dtype=_index_dtype(request.options, values))
     tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
-    tracer.guards = GuardList(kernel.keyed)
+    objects = [request.arguments[position] for position in sorted(request.host_objects)]
+    parameters = parameter_names(kernel.source.tree)
+    tracer.guards = GuardList(kernel.keyed - {parameters[i] for i in request.host_objects})
     tracer.warnings = request.warnings
     forms = DeviceForms(RUNTIME_FUNCTIONS)
     overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
-        captures = CapturedValues(tracer, forms, request.volatile)
+        captures = CapturedValues(tracer, forms, request.volatile, objects)
         device_values = [
             _wrap(captures, kernel, name, v) for name, v in zip(kernel.captured, values)
         ]

@@ -131,7 +131,7 @@ class Executables:
 
     def _capture_once(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         split = self._definition.split
-        arguments = copy_if_changed(split.source, args)
+        arguments = copy_if_changed(split.source, args, self._definition.host_objects(args))
         stop = make_stop(self._device)
         blocks = dict(enumerate(config.get("block_sizes", [])))
         try:

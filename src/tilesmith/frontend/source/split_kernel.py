@@ -19,7 +19,12 @@ from typing_extensions import override
 from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
 from tilesmith.frontend.source.jumps import without_jumps
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.source.names import bound_names, definitely_bound, read_names
+from tilesmith.frontend.source.names import (
+    bound_names,
+    definitely_bound,
+    parameter_names,
+    read_names,
+)
 from tilesmith.frontend.source.patterns import without_match
 
 LAUNCH = "__launch"
@@ -40,7 +45,7 @@ class SplitKernel:
     @property
     def keyed(self) -> frozenset[str]:
         """Parameters that host code never rebinds: the specialization key covers their values."""
-        parameters = {arg.arg for arg in self.source.tree.args.args}
+        parameters = set(parameter_names(self.source.tree))
         return frozenset(parameters - set(bound_names(self.source.before)))
 
     def host_function(self) -> FunctionType:
@@ -72,7 +77,7 @@ def split_kernel(source: KernelSource) -> SplitKernel:
 
 
 def _captured_names(source: KernelSource) -> tuple[str, ...]:
-    host = [arg.arg for arg in source.tree.args.args] + list(bound_names(source.before))
+    host = [*parameter_names(source.tree), *bound_names(source.before)]
     wanted = read_names(source.loops)
     local = {*host, *bound_names(source.tree.body)}
     module = source.function.__globals__
@@ -84,7 +89,7 @@ def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> a
     """A copy of the function with bare parameters: no decorators, annotations or defaults."""
     template = cast("ast.FunctionDef", ast.parse("def f(): pass").body[0])
     template.name = name
-    template.args.args = [ast.arg(arg.arg) for arg in tree.args.args]
+    template.args.args = [ast.arg(name) for name in parameter_names(tree)]
     template.body = body
     return ast.copy_location(template, tree)
 
@@ -95,7 +100,7 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
     launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
     for node in ast.walk(launch):
         ast.copy_location(node, source.loops[0])
-    known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
+    known = {*parameter_names(source.tree), *definitely_bound(source.before)}
     known |= set(captured) - set(bound_names(source.before))
     # A name bound in one branch of host code only must not stop the launch: device code may never
     # use it.

@@ -23,7 +23,7 @@ from tilesmith.diagnostics.kernel_warnings import (
     WrongDevice,
 )
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.containers import map_tensors, tensors_in
+from tilesmith.frontend.containers import map_tensors, rebuilt, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.constant_sizes import ConstantSizes, place_of
 from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
@@ -227,9 +227,19 @@ def may_change_arguments(source: KernelSource) -> bool:
     return any(_is_change(node, counters) for node in nodes)
 
 
-def copy_if_changed(source: KernelSource, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments for a trial run: copies where host code may change them."""
-    return copy_tensors(arguments) if may_change_arguments(source) else arguments
+def copy_if_changed(
+    source: KernelSource, arguments: tuple[Any, ...], kept: frozenset[int] = frozenset()
+) -> tuple[Any, ...]:
+    """The arguments for a trial run: copies where host code may change them.
+
+    Those at the positions ``kept`` are objects of which nobody knows what they hold.
+    """
+    if not may_change_arguments(source):
+        return arguments
+    values = [None if position in kept else value for position, value in enumerate(arguments)]
+    copied: list[Any] = copy_tensors(values)
+    whole = [arguments[i] if i in kept else value for i, value in enumerate(copied)]
+    return rebuilt(arguments, whole)
 
 
 def copy_tensors(value: Any) -> Any:
