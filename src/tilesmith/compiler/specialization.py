@@ -90,14 +90,20 @@ class Specialization:
         return self.trace_anew(config, self._template.materialise())
 
     def trace_anew(
-        self, config: Config, arguments: tuple[Any, ...], changed: frozenset[str] = frozenset()
+        self,
+        config: Config,
+        arguments: tuple[Any, ...],
+        changed: frozenset[str] = frozenset(),
+        *,
+        is_whole: bool = False,
     ) -> Variant:
         """A new trace for a config and these arguments.
 
         ``changed`` says where numbers stand that were taken for constants and are none: from now
-        on they are parameters of device code.
+        on they are parameters of device code. ``is_whole``: with all effects of host code.
         """
         self._volatile |= changed
+        self._request = replace(self._request, is_whole=self._request.is_whole or is_whole)
         blocks = dict(enumerate(config.get("block_sizes", [])))
         fragments = self.default.trace.session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}

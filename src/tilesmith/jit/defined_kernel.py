@@ -10,7 +10,6 @@ from typing_extensions import Self
 
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.kernel_settings import KernelSettings, plain_settings
-from tilesmith.jit.method import KernelMethod
 from tilesmith.jit.pickling import reduced
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -80,11 +79,6 @@ class DefinedKernel:
     def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Positional arguments with keywords placed and defaults applied."""
         return self.definition.normalize_args(*args, **kwargs)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
-        """As a method, where it was written in a class."""
-        is_bound = instance is not None and self.definition.is_method
-        return KernelMethod(self, instance) if is_bound else self
 
     def remade(self) -> Self:
         """A kernel of the same function, settings and configs that has nothing bound."""

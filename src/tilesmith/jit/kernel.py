@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from typing_extensions import override
+from typing_extensions import Self, override
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -22,6 +22,7 @@ from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.defined_kernel import DefinedKernel, as_configs
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.kernel_settings import plain_settings
+from tilesmith.jit.method import KernelMethod, is_method
 from tilesmith.jit.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
@@ -197,9 +198,9 @@ class Kernel(DefinedKernel):
         return used[0]
 
     @override
-    def remade(self) -> Kernel:
+    def remade(self) -> Self:
         definition = self.definition
-        return Kernel(
+        return type(self)(
             self.fn,
             configs=definition.configs,
             settings=definition.settings,
@@ -218,6 +219,14 @@ class Kernel(DefinedKernel):
         self._bound.clear()
         self._bound_elsewhere.clear()
         self._finder.forget()
+
+
+class MethodKernel(Kernel):
+    """A kernel that was written in a class. Others are no descriptors: they get no ``self``."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
+        """The kernel with its ``self``, where it is called on an instance."""
+        return self if instance is None else KernelMethod(self, instance)
 
 
 def kernel(
@@ -241,7 +250,8 @@ def kernel(
     if config is not None and configs is not None:
         raise errors.ConflictingArguments(first="config", second="configs")
     given = as_configs([config] if config is not None else configs or ())
-    return Kernel(fn, configs=given, settings=_settings(settings), key=key, tuner=tuner)
+    made = MethodKernel if is_method(fn) else Kernel
+    return made(fn, configs=given, settings=_settings(settings), key=key, tuner=tuner)
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:

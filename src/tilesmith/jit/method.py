@@ -9,7 +9,7 @@ _LOCAL = "<locals>"
 
 def is_method(function: Any) -> bool:
     """Whether a function was written directly in the body of a class."""
-    owner, _, _ = function.__qualname__.rpartition(".")
+    owner, _, _ = getattr(function, "__qualname__", "").rpartition(".")
     return bool(owner) and owner.rpartition(".")[2] != _LOCAL
 
 

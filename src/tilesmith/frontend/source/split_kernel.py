@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from tilesmith.frontend.source.names import (
     read_names,
 )
 from tilesmith.frontend.source.patterns import without_match
+from tilesmith.frontend.source.quiet_host import leave_out_effects
 
 LAUNCH = "__launch"
 _DATA = (int, float, str, torch.Tensor, list, tuple, dict)
@@ -41,6 +42,10 @@ class SplitKernel:
     """Host names and data of the module that device code reads, in the order both functions use."""
     host_code: CodeType
     device_code: CodeType
+    quiet_codes: dict[frozenset[str], CodeType | None] = field(
+        default_factory=dict[frozenset[str], "CodeType | None"], compare=False
+    )
+    """Host code without effects by plain parameters, as far as made; None: it has none."""
 
     @property
     def keyed(self) -> frozenset[str]:
@@ -56,10 +61,31 @@ class SplitKernel:
 
         It runs over the user's own module globals, so later changes to them are seen.
         """
-        scope: dict[str, Any] = {}
-        exec(self.host_code, scope)
-        code = scope[self.source.tree.name].__code__
-        return FunctionType(code, self.source.function.__globals__, self.source.tree.name)
+        return self._function(self.host_code, self.source.function.__globals__)
+
+    def quiet_host_function(self, plain: frozenset[str]) -> FunctionType | None:
+        """Host code up to the launch point, only as far as a trace needs it; None if all is needed.
+
+        Its assignments to globals are its own. ``plain`` as in ``leave_out_effects``.
+        """
+        if plain not in self.quiet_codes:
+            self.quiet_codes[plain] = self._quiet_code(plain)
+        code = self.quiet_codes[plain]
+        scope = self.source.function.__globals__
+        return None if code is None else self._function(code, dict(scope))
+
+    def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
+        source = self.source.fresh()
+        num_left_out = leave_out_effects(source, plain)
+        is_changing = any(isinstance(n, ast.Global) for s in source.before for n in ast.walk(s))
+        if not num_left_out and not is_changing:
+            return None
+        return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
+
+    def _function(self, module: CodeType, scope: dict[str, Any]) -> FunctionType:
+        made: dict[str, Any] = {}
+        exec(module, made)
+        return FunctionType(made[self.source.tree.name].__code__, scope, self.source.tree.name)
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
         """Device code as a function of the captured names, over globals plus ``overrides``."""
@@ -71,7 +97,7 @@ class SplitKernel:
 def split_kernel(source: KernelSource) -> SplitKernel:
     """Compile host and device code."""
     captured = _captured_names(source)
-    host = _compile(_host_tree(source, captured), source.file, source.tree.name)
+    host = _compile(_host_tree(source.fresh(), captured), source.file, source.tree.name)
     device = _compile(_device_tree(source, captured), source.file, source.tree.name)
     return SplitKernel(source, captured, host, device)
 
@@ -95,7 +121,7 @@ def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> a
 
 
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
-    source = source.fresh()
+    """Host code with one launch point; uses up the source's tree."""
     call = f"{LAUNCH}({', '.join(captured)})"
     launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
     for node in ast.walk(launch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -203,6 +203,43 @@ class RuntimeSizeMode(_HostMode):
             return RuntimeInt.make(value)
         place = place_of(tensor, kind, axis)
         return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis), place)
+
+
+class UnchangedTensors(_HostMode):
+    """Active while host code runs for tracing: tensors that it has not made stay as they are.
+
+    ``own``: tensors that it may change; copies of the arguments.
+    """
+
+    def __init__(self, own: Any) -> None:
+        super().__init__()
+        self._own = {_memory(tensor) for tensor in tensors_in(own)}
+
+    @override
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if find_tracer() is not None:
+            return func(*args, **kwargs)
+        changed = _changed_tensor(getattr(func, "__name__", ""), args, kwargs)
+        if changed is not None and _memory(changed) not in self._own:
+            return changed
+        result = func(*args, **kwargs)
+        given = {_memory(tensor) for tensor in tensors_in([*args, *kwargs.values()])}
+        self._own |= {_memory(tensor) for tensor in tensors_in(result)} - given
+        return result
+
+
+_IN_PLACE = frozenset(
+    {f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
+    | {f"__i{name}__" for name in ("and", "or", "xor", "lshift", "rshift")}
+    | {"__setitem__"}
+)
+
+
+def _changed_tensor(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The tensor that a call changes; None for one that changes none, or several."""
+    is_in_place = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+    changed = args[0] if is_in_place and args else kwargs.get("out")
+    return changed if isinstance(changed, torch.Tensor) else None
 
 
 def _sizes_given(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
