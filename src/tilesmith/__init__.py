@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tilesmith import exc, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv
     from tilesmith.jit.kernel import Kernel
+    from tilesmith.jit.output_code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.schedule.schedule import next_power_of_2
     from tilesmith.settings import RefMode, Settings
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "Kernel",
+    "OutputCodeOptions",
     "RefMode",
     "Settings",
     "cdiv",
@@ -38,6 +40,7 @@ __all__ = [
 _PLACES = {
     "Config": "tilesmith.schedule.config:Config",
     "Kernel": "tilesmith.jit.kernel:Kernel",
+    "OutputCodeOptions": "tilesmith.jit.output_code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",

@@ -145,10 +145,15 @@ class Artifact:
         return self.source if self.loops is None else self.loops.text
 
 
+def module_path(artifact: Artifact, directory: Path) -> Path:
+    """Where ``write_module`` saves an artifact."""
+    digest = sha256(artifact.source.encode()).hexdigest()[:16]
+    return directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
+
+
 def write_module(artifact: Artifact, directory: Path) -> Path:
     """Save the artifact's source under a name derived from its content."""
-    digest = sha256(artifact.source.encode()).hexdigest()[:16]
-    path = directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
+    path = module_path(artifact, directory)
     is_there = path.exists()
     CACHE.info("module %s %s", path, "is there" if is_there else "is written")
     if not is_there:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from typing import Any
 
 import pytest
 import torch
@@ -177,7 +178,14 @@ def test_globals_of_helpers_of_helpers_are_read_at_every_call(monkeypatch) -> No
     assert torch.equal(calls_a_helper(X), X)
 
 
-@pytest.mark.parametrize("fn", [functools.partial(times(2.0)), object()], ids=["partial", "object"])
+class Negation:
+    """A callable that is no function."""
+
+    def __call__(self, value: Any) -> Any:
+        return -value
+
+
+@pytest.mark.parametrize("fn", [functools.partial(Negation()), Negation(), object()])
 def test_other_callables_are_refused(fn) -> None:
     with pytest.raises(exc.UnsupportedArgumentType, match="fn"):
         apply(X, fn)

@@ -162,7 +162,8 @@ def test_settings_are_keywords_of_the_decorator() -> None:
     assert kernel.settings.static_shapes is False
     assert kernel.settings.dot_precision == "tf32"
     whole = helion.Settings(static_shapes=False)
-    assert fresh(settings=whole).settings is whole
+    assert fresh(settings=whole).settings == whole
+    assert fresh(settings=fresh(settings=whole).settings).settings == whole
     with pytest.raises(exc.ConflictingArguments):
         fresh(settings=whole, static_shapes=True)
 

@@ -1,6 +1,7 @@
 """What is told to a user about a function before code is made of it.
 
-Top-level loops have an effect, and none needs what another writes. Sums over k that lose precision
+Top-level loops have an effect, and none needs what another writes. Elements that are written are
+apart in memory. Sums over k that lose precision
 get a remark: ``acc += a @ b`` becomes one accumulating dot and loses nothing, but what stands
 between the product and the sum, such as a scale, keeps the rounding of the product as torch has it.
 A sum that is itself of half type is rounded at every turn, however it is written.
@@ -19,6 +20,7 @@ from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic
+from tilesmith.ir.shared_elements import find_overlap
 from tilesmith.ir.traversal import definitions, walk, walk_function
 from tilesmith.ir.types import Value
 
@@ -63,6 +65,30 @@ def _check_access(op: Operation, written: dict[AliasGroup, Operation]) -> None:
         both_atomic = isinstance(op, Atomic) and isinstance(earlier, Atomic)
         if earlier is not None and not both_atomic:
             raise errors.LoopDependencyError(tensor=tensor.name, loc=op.loc)
+
+
+def check_written_tensors(function: Function, observed: Mapping[str, int]) -> None:
+    """Raise if two elements of a tensor that is written are one place in memory.
+
+    ``observed`` has the runtime sizes and strides of this call, by parameter name.
+    """
+    checked: set[Value] = set()
+    for op in walk_function(function):
+        for tensor in tensor_operands(op) if Trait.WRITES in op.traits else ():
+            if tensor not in checked:
+                checked.add(tensor)
+                _check_elements(tensor, op, observed)
+
+
+def _check_elements(tensor: Value, op: Operation, observed: Mapping[str, int]) -> None:
+    shape, strides = (
+        tuple(extent if isinstance(extent, int) else observed[extent] for extent in extents)
+        for extents in (tensor.tensor.shape, tensor.tensor.strides)
+    )
+    if find_overlap(shape, strides):
+        raise errors.OverlappingElements(
+            tensor=tensor.name, shape=shape, strides=strides, loc=op.loc
+        )
 
 
 def check_products(function: Function, log: WarningLog) -> None:

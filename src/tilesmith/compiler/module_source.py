@@ -17,7 +17,7 @@ from typing import Any
 
 from tilesmith.artifacts import Artifact
 from tilesmith.frontend.source.kernel_source import called_name
-from tilesmith.frontend.source.names import bound_names, read_names
+from tilesmith.frontend.source.names import bound_names, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel, on_device
 from tilesmith.frontend.trace import Trace
 from tilesmith.ir.function import Function
@@ -138,7 +138,7 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     if fold.triton in _own_names(kernel.source.tree):
         fold.triton = _OTHER_TRITON
     function = _host_function(kernel, fold)
-    if device := _device_of(trace, {arg.arg for arg in function.args.args}):
+    if device := _device_of(trace, set(parameter_names(function))):
         function.body = on_device(function.body, module, device)
     is_taken = LAUNCH in {function.name, *_own_names(function)}
     launcher = "launch_kernel" if is_taken else LAUNCH
@@ -189,8 +189,9 @@ def _host_function(kernel: SplitKernel, fold: _FoldLanguage) -> ast.FunctionDef:
     function = source.tree
     function.decorator_list = []
     function.returns = None
-    for argument in function.args.args:
-        argument.annotation = None
+    for argument in ast.walk(function.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
     kept = [statement for statement in before if not _is_self_assignment(statement)]
     function.body = [*kept, _PLACE, *after]
     return function
@@ -205,12 +206,13 @@ def _is_self_assignment(statement: ast.stmt) -> bool:
 
 
 def _own_names(function: ast.FunctionDef) -> set[str]:
-    return {arg.arg for arg in function.args.args} | set(bound_names(function.body))
+    return {*parameter_names(function), *bound_names(function.body)}
 
 
 def _free_names(function: ast.FunctionDef) -> Iterable[str]:
     own = _own_names(function)
-    parts: list[ast.AST] = [*function.body, *function.args.defaults]
+    defaults = [*function.args.defaults, *function.args.kw_defaults]
+    parts: list[ast.AST] = [*function.body, *(d for d in defaults if d is not None)]
     return [name for name in read_names(parts) if name not in own]
 
 

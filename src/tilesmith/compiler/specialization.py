@@ -15,6 +15,7 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.analysis.run_order import SharedUpdate, find_shared_updates
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
+from tilesmith.compiler.checks import check_written_tensors
 from tilesmith.compiler.lowering import Lowering, known, run_stages
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET, TRACE
@@ -67,7 +68,7 @@ class Specialization:
         self.backends = backends
         # The template stands for the arguments, which must not be kept alive.
         self._request = replace(request, arguments=())
-        self._template = ArgumentTemplate(request.arguments)
+        self.remember(request.arguments)
         self._volatile: frozenset[str] = frozenset()
         self.default = self._trace(request.arguments, {}, {})
         """The first trace."""
@@ -77,6 +78,10 @@ class Specialization:
         self._artifacts: dict[tuple[Variant, Target, Config], Artifact] = {}
         self._host_parts: HostMemo = {}
 
+    def remember(self, arguments: tuple[Any, ...]) -> None:
+        """Trace with these arguments, or others like them, from now on."""
+        self._template = ArgumentTemplate(arguments, self._request.host_objects)
+
     def find(self, config: Config) -> Variant:
         """A trace that fits the config."""
         for variant in self.variants:
@@ -85,14 +90,20 @@ class Specialization:
         return self.trace_anew(config, self._template.materialise())
 
     def trace_anew(
-        self, config: Config, arguments: tuple[Any, ...], changed: frozenset[str] = frozenset()
+        self,
+        config: Config,
+        arguments: tuple[Any, ...],
+        changed: frozenset[str] = frozenset(),
+        *,
+        is_whole: bool = False,
     ) -> Variant:
         """A new trace for a config and these arguments.
 
         ``changed`` says where numbers stand that were taken for constants and are none: from now
-        on they are parameters of device code.
+        on they are parameters of device code. ``is_whole``: with all effects of host code.
         """
         self._volatile |= changed
+        self._request = replace(self._request, is_whole=self._request.is_whole or is_whole)
         blocks = dict(enumerate(config.get("block_sizes", [])))
         fragments = self.default.trace.session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}
@@ -107,6 +118,7 @@ class Specialization:
     ) -> Variant:
         request = replace(self._request, arguments=arguments, block_sizes=blocks, tunables=tunables)
         trace = self._trace_volatile(request) if self._volatile else trace_kernel(request)
+        check_written_tensors(trace.function, trace.observed)
         state = Lowering(trace.function, self.settings, request.warnings)
         return Variant(trace, run_stages(state, [TRACE, STANDARD]).function)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pickle import PicklingError
+
 from tilesmith.diagnostics.catalogue import BaseError, WrappingError
 
 
@@ -25,11 +27,26 @@ class SourceChanged(SourceNotAvailable):
 
 
 class UnsupportedSignature(BaseError, TypeError):
-    """``*args``, ``**kwargs`` or keyword-only parameters."""
+    """A parameter that takes keywords of any name."""
 
     message = "kernel `{function}` has the parameter `{parameter}`"
-    expected = "parameters that can be passed by position, with or without defaults"
-    fix = "name each parameter; for a variable number of tensors take one list or tuple"
+    expected = "parameters with names, or `*rest` for any number of positional arguments"
+    fix = "name each parameter; for values with names take one dict"
+
+
+class KernelNotPicklable(BaseError, PicklingError):
+    """No name leads from a module to the kernel, nor to its function."""
+
+    message = "kernel `{function}` cannot be pickled: `{name}` does not lead to it"
+    expected = "a kernel at the top of a module, or in a class there; it is found again by its name"
+    fix = "move it out of the function that makes it, or pickle what it is made from"
+
+
+class BoundKernelNotPicklable(BaseError, PicklingError):
+    """A bound kernel holds code of this process."""
+
+    message = "a bound kernel cannot be pickled: `{function}` is compiled for this process"
+    fix = "pickle the kernel, and bind it again where it is loaded"
 
 
 class WrongArguments(BaseError, TypeError):
@@ -42,8 +59,9 @@ class WrongArguments(BaseError, TypeError):
 class UnsupportedArgumentType(BaseError, TypeError):
     message = "unsupported argument type: `{argument}` is {kind}"
     expected = (
-        "a tensor, int, float, bool, str, None, torch.dtype, torch.device, a Python function,\n"
-        "or a list, tuple, dict, named tuple or dataclass of these"
+        "a tensor, int, float, bool, str, None, torch.dtype, torch.device, a Python function or\n"
+        "functools.partial, a member of an Enum; a list, tuple, dict, named tuple or dataclass\n"
+        "of these"
     )
     fix = "pass what the kernel needs from `{argument}` as separate arguments"
 
@@ -59,6 +77,17 @@ class TensorsOnDifferentDevices(BaseError):
     message = "tensor `{tensor}` is on {device}, but the kernel runs on {kernel_device}"
     expected = "all tensors of one kernel on one device, that of the first tensor argument"
     fix = 'move it before the call: {tensor}.to("{kernel_device}")'
+
+
+class OverlappingElements(BaseError, RuntimeError):
+    """A tensor that the kernel writes has elements that are one place in memory."""
+
+    message = (
+        "more than one element of `{tensor}`, which is written, refers to a single memory location"
+    )
+    found = "sizes {shape} with strides {strides}"
+    expected = "memory of its own for each element that is written, as for in-place ops of torch"
+    fix = "pass a copy, such as `{tensor}.contiguous()` or `{tensor}.clone()`, and use that later"
 
 
 class DecoratorAfterHelionKernelDecorator(BaseError):

@@ -7,8 +7,10 @@ value is traced anew.
 
 from __future__ import annotations
 
-from types import CodeType, FunctionType
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any, cast
 
 import torch
 
@@ -18,6 +20,7 @@ from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
 from tilesmith.frontend.device_forms import MAX_ITEMS, DeviceForms
 from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.numpy_numbers import plain_number
 from tilesmith.frontend.source.checks import check_helper
 from tilesmith.frontend.source.names import globals_read, is_library
 from tilesmith.frontend.tracing.guards import has_device_form
@@ -32,13 +35,19 @@ class CapturedValues:
     """Wraps captured values for one trace and notes what the trace depends on."""
 
     def __init__(
-        self, tracer: Tracer, forms: DeviceForms, volatile: frozenset[str] = frozenset()
+        self,
+        tracer: Tracer,
+        forms: DeviceForms,
+        volatile: frozenset[str] = frozenset(),
+        host_objects: Sequence[object] = (),
     ) -> None:
         self._tracer = tracer
         self._forms = forms
         self._guards = tracer.guards
         self._volatile = volatile
         """Sources of numbers that were constants once and changed: now they are parameters."""
+        self._host_objects = host_objects
+        """Arguments that only host code knows: device code reads their attributes."""
         self._noted: set[FunctionType] = set()
 
     def wrap(self, value: Any, source: str) -> Any:
@@ -53,6 +62,17 @@ class CapturedValues:
             check_helper(value)
             self.note_function(value, source)
             return self._forms.of(value)
+        if any(value is known for known in self._host_objects):
+            return HostObjectView(self, value, source)
+        return self._wrap_other(value, source)
+
+    def _wrap_other(self, value: Any, source: str) -> Any:
+        if isinstance(value, partial):
+            check_helper(cast("partial[Any]", value).func)
+            return self._forms.of(self._note_partial(cast("partial[Any]", value), source))
+        number = plain_number(value)
+        if number is not value:
+            return self.wrap(number, f"{source}.item()")
         items = items_of(value)
         if items is None:
             if not has_device_form(value):
@@ -118,6 +138,14 @@ class CapturedValues:
         )
         return result
 
+    def method(self, method: MethodType, source: str, owner: HostObjectView) -> MethodType:
+        """A method of an object that device code sees as ``owner``."""
+        function: Any = method.__func__
+        if isinstance(function, FunctionType):
+            check_helper(function)
+            self.note_function(function, f"{source}.__func__")
+        return MethodType(self._forms.of(function), owner)
+
     def note_function(self, function: FunctionType, source: str) -> None:
         """What a function holds and reads is an input or a constant when device code calls it."""
         self._guards.constant(function, source)
@@ -162,9 +190,19 @@ class CapturedValues:
             self.note_function(value, source)
         elif isinstance(value, (bool, int, float)):
             return self._wrap_number(value, source)
+        elif isinstance(value, partial):
+            return self._note_partial(cast("partial[Any]", value), source)
         else:
             return self._note_items(value, source)
         return value
+
+    def _note_partial(self, given: partial[Any], source: str) -> partial[Any]:
+        """What is bound to the function is found where the closure of one would be."""
+        self._guards.container(given, source)
+        function = self._note(given.func, f"{source}.func")
+        args = self._note_items(given.args, f"{source}.args")
+        keywords = self._note_items(given.keywords, f"{source}.keywords")
+        return partial(function, *args, **keywords)
 
     def _note_items(self, value: Any, source: str) -> Any:
         items = items_of(value)
@@ -181,6 +219,35 @@ class CapturedValues:
         if known != source:
             # One parameter stands for both places, so they must go on holding one tensor.
             self._guards.require(f"{known} is {source}", value=True)
+
+
+class HostObjectView:
+    """The ``self`` of a method in device code: each attribute is captured when it is read."""
+
+    def __init__(self, captures: CapturedValues, value: Any, source: str) -> None:
+        self.__dict__.update(_captures=captures, _value=value, _source=source)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._value, name)
+        source = f"{self._source}.{name}"
+        if isinstance(value, MethodType) and value.__self__ is self._value:
+            return self._captures.method(value, source, self)
+        if is_plain_object(value):
+            return HostObjectView(self._captures, value, source)
+        return self._captures.wrap(value, source)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A module that is called runs its ``forward``."""
+        name = "forward" if isinstance(self._value, torch.nn.Module) else "__call__"
+        return self.__getattr__(name)(*args, **kwargs)
+
+
+def is_plain_object(value: Any) -> bool:
+    """Whether a value is nothing but an object with attributes."""
+    if isinstance(value, torch.nn.Module):
+        return True
+    is_known = isinstance(value, (torch.Tensor, constexpr, type)) or items_of(value) is not None
+    return not is_known and not has_device_form(value) and plain_number(value) is value
 
 
 class CapturedList(list[Any]):

@@ -7,14 +7,18 @@ Lists, tuples, named tuples, dicts and dataclass instances; anything else is a l
 from __future__ import annotations
 
 import dataclasses
+import enum
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, itemgetter
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
+
+import tilesmith.exc as errors
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,27 @@ class Item:
     """Finds the item in another container of the same form."""
 
 
+class Arguments(tuple[Any, ...]):
+    """One value for each parameter of a kernel: not to be matched with its signature again."""
+
+    __slots__ = ()
+
+
+_VALUES = (torch.Tensor, bool, int, float, str, enum.Enum, FunctionType, type(None))
+
+
+def is_host_kind(kind: type) -> bool:
+    """Whether a method's ``self`` of this type is any object, not a value of a known kind.
+
+    No key covers it. Host code reads it at every call; what device code reads of it is guarded.
+    """
+    return not issubclass(kind, _VALUES)
+
+
 def items_of(value: Any) -> list[Item] | None:
     """The items of a container, in a fixed order; None for a leaf."""
+    if isinstance(value, enum.Enum):
+        return None  # whatever else its class derives from, a member is itself
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [_attribute(value, name) for name in value._fields]  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
@@ -49,6 +72,8 @@ def rebuilt(value: Any, items: Sequence[Any]) -> Any:
     """A container like ``value`` with these items, in the order of ``items_of``."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*items)
+    if isinstance(value, Arguments):
+        return Arguments(items)
     if isinstance(value, (list, tuple)):
         return list(items) if isinstance(value, list) else tuple(items)
     if isinstance(value, dict):
@@ -118,9 +143,14 @@ class _TensorTemplate:
 class ArgumentTemplate:
     """Remembers arguments; ``materialise`` gives them back, or others of the same form."""
 
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, arguments: tuple[Any, ...], host_objects: frozenset[int] = frozenset()
+    ) -> None:
         self._tensors: list[_TensorTemplate] = []
-        self._items = [self._remember(argument) for argument in arguments]
+        self._items = [
+            _remember_object(argument) if position in host_objects else self._remember(argument)
+            for position, argument in enumerate(arguments)
+        ]
 
     def materialise(self) -> tuple[Any, ...]:
         """The same arguments where they still exist, else fresh ones that share memory alike."""
@@ -137,12 +167,20 @@ class ArgumentTemplate:
             return self._tensors[-1].recall
         if isinstance(argument, FunctionType) and argument.__closure__:
             return self._remember_function(argument)
+        if isinstance(argument, partial):
+            return self._remember_partial(cast("partial[Any]", argument))
         items = items_of(argument)
         if items is None:
             return lambda _: argument
         empty = rebuilt(argument, [None] * len(items))
         recalls = [self._remember(item.value) for item in items]
         return lambda storages: rebuilt(empty, [recall(storages) for recall in recalls])
+
+    def _remember_partial(self, given: partial[Any]) -> Recall:
+        """The function with arguments of its own."""
+        function = self._remember(given.func)
+        args, keywords = self._remember(given.args), self._remember(given.keywords)
+        return lambda storages: partial(function(storages), *args(storages), **keywords(storages))
 
     def _remember_function(self, function: FunctionType) -> Recall:
         """The function over closure cells of its own."""
@@ -160,3 +198,24 @@ class ArgumentTemplate:
             return copy
 
         return recall
+
+
+def _remember_object(value: Any) -> Recall:
+    """An object that is not kept alive, if it can be helped."""
+    try:
+        reference = weakref.ref(value)
+    except TypeError:
+        return lambda _: value
+    kind = type(value).__name__
+
+    def recall(_: Storages) -> Any:
+        alive = reference()
+        if alive is None:
+            raise errors.InvalidArgumentValue(
+                function=kind,
+                problem="the object that a kernel was bound with is gone",
+                expected="one that is alive: bind the kernel again",
+            )
+        return alive
+
+    return recall

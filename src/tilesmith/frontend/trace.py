@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
-from tilesmith.frontend.source.names import nested_codes, read_names
+from tilesmith.frontend.source.names import nested_codes, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
 from tilesmith.frontend.tracing.guards import Guard, GuardList
@@ -32,6 +33,7 @@ from tilesmith.frontend.tracing.host_run import (
     BlockSizeMode,
     HostWatch,
     RuntimeSizeMode,
+    UnchangedTensors,
     copy_if_changed,
 )
 from tilesmith.frontend.tracing.host_session import HostSession, RuntimeFloat, RuntimeInt
@@ -47,6 +49,8 @@ from tilesmith.ir.function import Function
 
 _UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
 """What Python says when the numbers of names and values differ."""
+_PLAIN = (torch.Tensor, bool, int, float, str, torch.dtype, torch.device, type(None))
+"""Arguments that a function can change the elements of at most."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,24 @@ class TraceRequest:
     warnings: WarningLog = field(default_factory=WarningLog)
     volatile: frozenset[str] = frozenset()
     """Where captured numbers stand that are known to change from call to call."""
+    host_objects: frozenset[int] = frozenset()
+    """Positions of arguments that only host code knows: the ``self`` of a method."""
+    is_whole: bool = False
+    """Whether host code runs with all of its effects: without them it computed something else."""
+
+    def host_function(self) -> FunctionType:
+        """Host code for a run up to the launch point."""
+        return trial_host(self.kernel, self.arguments, is_whole=self.is_whole)
+
+
+def trial_host(
+    kernel: SplitKernel, arguments: Sequence[Any], *, is_whole: bool = False
+) -> FunctionType:
+    """Host code for a run that ends at the launch point, by default without visible effects."""
+    named = zip(parameter_names(kernel.source.tree), arguments)
+    plain = frozenset(name for name, value in named if isinstance(value, _PLAIN))
+    quiet = None if is_whole else kernel.quiet_host_function(plain)
+    return quiet or kernel.host_function()
 
 
 @dataclass(frozen=True)
@@ -99,9 +121,19 @@ class HostReturnedError(Exception):
 def trace_kernel(request: TraceRequest) -> Trace:
     """Trace a kernel; raises a located error for anything its code does wrong.
 
-    Host code runs for it, without a trace of that: tensors and random numbers are as before.
+    Host code runs for it, without a trace of that: tensors and random numbers are as before, and
+    statements that only have effects are left out.
     """
-    return _trace_with(request, ConstantSizes())
+    try:
+        return _trace_with(request, ConstantSizes())
+    except HostReturnedError:
+        raise
+    except Exception:
+        whole = replace(request, is_whole=True)
+        if request.host_function().__code__ is whole.host_function().__code__:
+            raise
+    # What was left out may have checked the arguments, or have been needed after all.
+    return _trace_with(whole, ConstantSizes())
 
 
 def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
@@ -115,7 +147,9 @@ def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
 
 
 def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
-    scratch = copy_if_changed(request.kernel.source, request.arguments)
+    given = request.arguments
+    scratch = copy_if_changed(request.kernel.source, given, request.host_objects)
+    own = () if scratch is given else scratch
     request = replace(request, arguments=scratch)
     session = HostSession(
         request.block_sizes,
@@ -128,9 +162,10 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
         raise _Traced(_trace_device(request, session, values))
 
     launch.device = request.device  # type: ignore[attr-defined]
-    host = request.kernel.host_function()
+    host = request.host_function()
+    kept = request.constants | request.host_objects
     arguments = [
-        argument if position in request.constants else mark_runtime(argument, _argument(position))
+        argument if position in kept else mark_runtime(argument, _argument(position))
         for position, argument in enumerate(request.arguments)
     ]
     mode = (
@@ -140,7 +175,14 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     )
     try:
         watch = HostWatch(request.warnings, host.__code__, request.device)
-        with running_host(session), BlockSizeMode(), mode, watch, same_random_numbers():
+        with (
+            running_host(session),
+            UnchangedTensors(own),
+            BlockSizeMode(),
+            mode,
+            watch,
+            same_random_numbers(),
+        ):
             host(launch, *arguments)
     except _Traced as traced:
         return traced.trace
@@ -157,7 +199,7 @@ def same_random_numbers() -> AbstractContextManager[None]:
 
 def mark_runtime(argument: Any, origin: Callable[..., Any]) -> Any:
     """Numbers among the arguments are read at each launch: mark them, in containers too."""
-    if isinstance(argument, bool):
+    if isinstance(argument, (bool, enum.Enum)):
         return argument
     if isinstance(argument, int):
         return RuntimeInt.make(argument, origin)
@@ -203,12 +245,14 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     kernel = request.kernel
     options = replace(request.options, index_dtype=_index_dtype(request.options, values))
     tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
-    tracer.guards = GuardList(kernel.keyed)
+    objects = [request.arguments[position] for position in sorted(request.host_objects)]
+    parameters = parameter_names(kernel.source.tree)
+    tracer.guards = GuardList(kernel.keyed - {parameters[i] for i in request.host_objects})
     tracer.warnings = request.warnings
     forms = DeviceForms(RUNTIME_FUNCTIONS)
     overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
-        captures = CapturedValues(tracer, forms, request.volatile)
+        captures = CapturedValues(tracer, forms, request.volatile, objects)
         device_values = [
             _wrap(captures, kernel, name, v) for name, v in zip(kernel.captured, values)
         ]

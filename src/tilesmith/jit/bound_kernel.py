@@ -1,47 +1,35 @@
-"""A kernel bound to one specialization: what a user asks of it, and which config it uses."""
+"""A kernel bound to one specialization: how it runs, and which config it uses."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.diagnostics.wording import ms_text
 from tilesmith.frontend.trace import TraceRequest
-from tilesmith.ir.function import Function
+from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import LaunchSite
 from tilesmith.jit.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.runtime.device import resolve_target
-from tilesmith.runtime.native.host_cpu import host_target
-from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.facts.fact_set import Facts
-from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.settings import Settings
 from tilesmith.store.lookup import describe_arguments, find_stored_config
-from tilesmith.targets import Target, parse_target
+from tilesmith.targets import Target
 
 CONFIG, TRACE = topic_log("config"), topic_log("trace")
-ConfigLike = Config | Mapping[str, Any] | None
-DEFAULT_GPU_TARGET = "cuda:90"
-"""What Triton code is shown for when there is no GPU."""
-_ALIASES = {"asm": "assembly"}
 
 
-class BoundKernel:
+class BoundKernel(CompiledKernel):
     """A kernel with the types and shapes of its arguments known.
 
     Example:
@@ -54,114 +42,36 @@ class BoundKernel:
         arguments: tuple[Any, ...],
         target: Target,
         device: torch.device,
+        *,
+        kernel: Any = None,
     ) -> None:
-        self.definition = definition
-        self.target = target
+        self.kernel = kernel
+        """The ``Kernel`` that was bound; it may have other settings by now."""
         self.device = device
-        self.specialization = _specialize(definition, arguments, device)
-        """What is compiled, for any target."""
+        super().__init__(definition, _specialize(definition, arguments, device), target)
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
         self._executables = Executables(LaunchSite(definition, self.specialization, target, device))
-        self.chosen: Config | None = None
-        """What ``set_config`` was given or a tuner has found."""
         self._active: Executable | None = None
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
         """Run with the installed config and all arguments, none left to their defaults."""
 
-    @property
-    def settings(self) -> Settings:
-        """The kernel's settings."""
-        return self.definition.settings
-
-    @property
-    def configs(self) -> list[Config]:
-        """Configs given with the decorator."""
-        return self.definition.configs
-
-    @property
-    def function(self) -> Function:
-        """The IR after the standard passes (of the first trace)."""
-        return self.specialization.default.function
-
-    @property
-    def traced_function(self) -> Function:
-        """The IR as it was traced first, before any pass."""
-        return self.specialization.default.trace.function
-
-    @property
-    def config_spec(self) -> ConfigSpec:
-        """What a Config of this kernel may contain."""
-        return self.specialization.spec(self.target)
-
-    @property
-    def facts(self) -> Facts:
-        """What it multiplies, reduces and moves, to print; runtime sizes are of the first call."""
-        return self.config_spec.facts.with_sizes(self.specialization.default.trace.observed)
-
-    def default_config(self) -> Config:
-        """A sensible config, without any search."""
-        return self.specialization.default_config(self.target)
-
-    def order_dependence(self, config: Config) -> str:
-        """Why the last bits of results depend on the order of programs; empty if they do not."""
-        update = self.specialization.find_order_dependence(self.config_spec.normalize(config))
-        return "" if update is None else str(update)
-
-    def to_triton_code(
-        self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
-    ) -> str:
-        """The Triton module for a config, with or without a GPU.
-
-        ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
-        """
-        gpu = _triton_target(_any_target(target, self.target), self.definition.backends)
-        return self.specialization.module(_resolve(self, config, gpu), gpu)
-
-    def to_code(
-        self,
-        config: ConfigLike = None,
-        *,
-        form: str = "",
-        target: str | Target | None = None,
-        **options: Any,
-    ) -> str:
-        """The generated code: Triton source on a GPU, the loop nest on a CPU.
-
-        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
-        """
-        resolved = _any_target(target, self.target)
-        backends = self.definition.backends
-        form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
-        if form == "triton":
-            return self.to_triton_code(config, target=target, **options)
-        # Native code of a kernel for another device is shown as this machine would run it.
-        shown = resolved if form in backends.of(resolved).forms else host_target()
-        return show_form(self.to_artifact(config, target=shown), form)
-
-    def to_artifact(
-        self, config: ConfigLike = None, *, target: str | Target | None = None
-    ) -> Artifact:
-        """What the launcher gets for a config: source and launch contract."""
-        resolved = _any_target(target, self.target)
-        return self.specialization.artifact(_resolve(self, config, resolved), resolved)
-
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
-        normal = self.config_spec.normalize(_resolve(self, config, self.target))
+        normal = self.config_spec.normalize(self.resolve(config))
         return self._executables.capture(normal, self.definition.with_defaults(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
-        executable = self._executable(_resolve(self, config, self.target))
+        executable = self._executable(self.resolve(config))
         return lambda *args: executable.call(*self.definition.with_defaults(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
-        chosen = _resolve(self, config, self.target)
+        chosen = self.resolve(config)
         CONFIG.info("%s: %r, as set_config or a search said", self.definition.name, chosen)
         self._activate(self._executable(chosen))
         self.chosen = chosen
@@ -224,9 +134,18 @@ class BoundKernel:
             self.ensure_config_exists(args)
         return self.call(*args)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with the installed config."""
+        if kwargs:
+            args = self.definition.normalize_args(*args, **kwargs)
         return self.call(*self.definition.with_defaults(args))
+
+    def __reduce__(self) -> NoReturn:
+        raise errors.BoundKernelNotPicklable(function=self.definition.name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BoundKernel:
+        """Itself: what it holds belongs to the process, whoever refers to it."""
+        return self
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""
@@ -253,6 +172,7 @@ def _specialize(
         definition.trace_options,
         device,
         warnings=definition.warnings,
+        host_objects=definition.host_objects(arguments),
     )
     watch = Stopwatch()
     made = Specialization(request, definition.settings, definition.backends)
@@ -260,15 +180,6 @@ def _specialize(
         given = describe_arguments(definition.parameters, arguments)
         TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
     return made
-
-
-def _any_target(target: str | Target | None, default: Target) -> Target:
-    return default if target is None else resolve_target(target)
-
-
-def _triton_target(target: Target, backends: BackendTable) -> Target:
-    is_shown = "triton" in backends.of(target).forms
-    return target if is_shown else parse_target(DEFAULT_GPU_TARGET)
 
 
 def _tuned_config(bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
@@ -299,36 +210,8 @@ def _first_config(bound: BoundKernel, runner: Runner) -> Config | None:
     """What suits the runner; None: whole tensors as tiles."""
     if runner is REFERENCE and not bound.configs:
         return None
-    config = _resolve(bound, None, bound.target)
+    config = bound.resolve(None)
     if runner is not CHECKED or bound.configs:
         return config
     blocks = split_tile_sizes(bound.function, config.get("block_sizes", []))
     return config.updated(block_sizes=blocks)
-
-
-def _resolve(bound: BoundKernel, config: ConfigLike, target: Target) -> Config:
-    """The config given, chosen before, of the decorator, or the target's default."""
-    if config is not None:
-        return config if isinstance(config, Config) else Config.from_dict(config)
-    if bound.chosen is not None:
-        return bound.chosen
-    return bound.configs[0] if bound.configs else bound.specialization.default_config(target)
-
-
-def show_form(artifact: Artifact, form: str) -> str:
-    """The code of an artifact in one of the forms of its backend."""
-    if form == "llvm":
-        return artifact.llvm
-    if form == "assembly":
-        return code_maker(artifact.target).make_assembly(artifact.llvm)
-    return artifact.readable
-
-
-def check_form(form: str, known: Sequence[str]) -> str:
-    """The form by its full name; raises unless it is empty or one of the known ones."""
-    full = _ALIASES.get(form, form)
-    if full and full not in known:
-        raise errors.InvalidArgumentValue(
-            function="to_code", problem=f"there is no form {form!r}", expected=", ".join(known)
-        )
-    return full

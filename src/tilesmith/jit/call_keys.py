@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.ir.shared_elements import find_overlap
 from tilesmith.ir.types import dynamic_form
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import INT32_RANGE, KeyMaker, alias_pattern, check_layouts
@@ -98,6 +99,7 @@ class CallKeys:
         return {
             "types": types,
             "form": dynamic_form,
+            "find_overlap": find_overlap,
             "key": self._keys.key,
             "constant_key": self._keys.constants.key,
             "alias_pattern": alias_pattern,
@@ -111,14 +113,24 @@ class CallKeys:
         listed = ", ".join(names)
         parts = ["types"]
         for position, (name, kind) in enumerate(zip(names, types)):
+            if self._definition.is_host_object(position, kind):
+                continue  # all that counts is its type, and guards
             is_constant = position in self._definition.constexprs
             parts += self._parts(name, kind, self._definition.parameters[position], is_constant)
         parts += [f"extractors[{i}]({listed})" for i in range(len(self._extractors))]
         if self._is_alias_sensitive:
+            parts += self._overlap_parts(names, types)
             parts.append(_alias_expression(names, types))
         if self._user_key is not None:
             parts.append(f"user_key({listed})")
         return names, f"({', '.join(parts)},)"
+
+    def _overlap_parts(self, names: Sequence[str], types: Types) -> list[str]:
+        """Whether two elements of a tensor are one; fixed strides tell it already."""
+        if self.are_sizes_fixed:
+            return []
+        tensors = [name for name, kind in zip(names, types) if issubclass(kind, torch.Tensor)]
+        return [f"find_overlap({name}.shape, {name}.stride())" for name in tensors]
 
     def _parts(self, name: str, kind: type, spelling: str, is_constant: bool) -> list[str]:
         if issubclass(kind, torch.Tensor):

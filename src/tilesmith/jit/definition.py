@@ -8,7 +8,7 @@ import linecache
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, cast
+from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -17,6 +17,7 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.logs import set_up_logs
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.containers import is_host_kind
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.checks import (
     check_decorators,
@@ -27,13 +28,12 @@ from tilesmith.frontend.source.kernel_source import parse_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.runners import is_interpreted
+from tilesmith.jit.signature import ALLOWED, KernelSignature
 from tilesmith.jit.tuner import Tuner
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
-_REQUIRED = inspect.Parameter.empty
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 RESERVED_NAMES = frozenset(
     {"_source_module", "_launcher", "_default_launcher", "_NUM_SM", "_NUM_XCDS"}
@@ -60,8 +60,10 @@ class KernelDefinition:
         self.backends = backends
         self.fn = function
         self.name = function.__name__
-        self.signature = inspect.signature(function)
-        self.parameters = tuple(self.signature.parameters)
+        self.arguments = KernelSignature(function)
+        self.signature = self.arguments.plain
+        self.parameters = self.arguments.names
+        self.is_method = self.arguments.is_method
         self.settings = settings
         self.configs = list(configs)
         self.tuner = tuner
@@ -78,16 +80,6 @@ class KernelDefinition:
             _INDEX_DTYPES[settings.index_dtype],
             is_interpreted=is_interpreted(settings),
         )
-
-    @functools.cached_property
-    def _tails(self) -> dict[int, tuple[Any, ...]]:
-        """The defaults that complete a number of positional arguments, where that is allowed."""
-        parameters = list(self.signature.parameters.values())
-        if not all(parameter.kind in _POSITIONAL for parameter in parameters):
-            return {}
-        defaults = [parameter.default for parameter in parameters]
-        first = next((i for i, d in enumerate(defaults) if d is not _REQUIRED), len(defaults))
-        return {count: tuple(defaults[count:]) for count in range(first, len(defaults) + 1)}
 
     @functools.cached_property
     def split(self) -> SplitKernel:
@@ -114,34 +106,33 @@ class KernelDefinition:
         wrapped = {i for i, argument in enumerate(arguments) if isinstance(argument, constexpr)}
         return self.constexprs | wrapped
 
+    def is_host_object(self, position: int, kind: type) -> bool:
+        """Whether an argument is the ``self`` of a method, and any object."""
+        return position == 0 and self.is_method and is_host_kind(kind)
+
+    def host_objects(self, arguments: tuple[Any, ...]) -> frozenset[int]:
+        """Positions of arguments that only host code knows."""
+        kinds = enumerate(map(type, arguments))
+        return frozenset(i for i, kind in kinds if self.is_host_object(i, kind))
+
     def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Positional arguments with keywords placed and defaults applied."""
-        tail = None if kwargs else self._tails.get(len(args))
-        if tail is not None:
-            return args + tail
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            problem = "Too many arguments" if len(args) > len(self.parameters) else str(error)
-            raise errors.WrongArguments(
-                function=self.name, problem=problem, signature=str(self.signature)
-            ) from error
-        bound.apply_defaults()
-        return tuple(bound.arguments.values())
+        """A value for each parameter: keywords placed, defaults applied."""
+        return self.arguments.normalize(*args, **kwargs)
 
     def unpack_args(self, args: object) -> tuple[Any, ...]:
-        """The same from a tuple or list; a lone tensor would be taken apart into its rows."""
-        if isinstance(args, (tuple, list)):
-            return self.normalize_args(*cast("Sequence[Any]", args))
-        raise errors.WrongArguments(
-            function=self.name,
-            problem=f"its arguments come in a tuple, found {kind_of(args)}",
-            signature=str(self.signature),
-        )
+        """The same from a tuple or list."""
+        return self.arguments.unpack(args)
 
     def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All positional arguments, defaults filled in."""
-        return args if len(args) == len(self.parameters) else self.normalize_args(*args)
+        """A value for each parameter, defaults filled in."""
+        return self.arguments.complete(args)
+
+    def changed(self, *, settings: Settings, configs: Sequence[Config]) -> KernelDefinition:
+        """The same function with other settings or configs."""
+        made = KernelDefinition(self.fn, configs, settings, self.tuner, self.backends)
+        if "split" in self.__dict__:
+            made.__dict__["split"] = self.split
+        return made
 
 
 def _is_constexpr(annotation: Any) -> bool:
@@ -160,9 +151,9 @@ def check_definition(function: Any) -> None:
         raise errors.NotAKernelFunction(kind="a lambda", loc=place)
     loc = SourceLocation(code.co_filename, _definition_line(code), function.__name__)
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        if parameter.kind not in ALLOWED:
             raise errors.UnsupportedSignature(
-                function=function.__name__, parameter=_spelling(parameter), loc=loc
+                function=function.__name__, parameter=str(parameter), loc=loc
             )
     if code.co_freevars:
         raise errors.ClosuresNotSupported(
@@ -178,11 +169,6 @@ def _definition_line(code: CodeType) -> int:
     while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
         line += 1
     return line
-
-
-def _spelling(parameter: inspect.Parameter) -> str:
-    is_keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    return f"*, {parameter}" if is_keyword_only else str(parameter)
 
 
 def _conflicts(function: FunctionType) -> list[str]:

@@ -6,10 +6,12 @@ builds and runs candidates in other processes, never in this one.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,8 +21,13 @@ from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import UNKNOWN
-from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
-from tilesmith.frontend.tracing.host_run import HostWatch, copy_if_changed, may_compute
+from tilesmith.frontend.trace import HostReturnedError, same_random_numbers, trial_host
+from tilesmith.frontend.tracing.host_run import (
+    HostWatch,
+    UnchangedTensors,
+    copy_if_changed,
+    may_compute,
+)
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.launchers import LaunchSite, find_launcher
@@ -30,14 +37,6 @@ from tilesmith.schedule.config import Config
 
 MAX_NEW_TRACES = 3
 """How often one call may be traced anew because host code computes something else each time."""
-
-
-class _GuardFailedError(Exception):
-    """Host code computed something else than when it was traced."""
-
-    def __init__(self, captured: tuple[Any, ...]) -> None:
-        super().__init__()
-        self.captured = captured
 
 
 class Executable:
@@ -61,7 +60,7 @@ class Executable:
 
 
 def _fail(*values: Any) -> None:
-    raise _GuardFailedError(values)
+    raise errors.InternalError(problem="an executable runs before it was prepared")
 
 
 class Executables:
@@ -93,18 +92,11 @@ class Executables:
         host = self._host
 
         def call(*args: Any) -> Any:
-            try:
-                return host(executable.launch, *args)
-            except _GuardFailedError as failed:
-                captured = failed.captured
-            return self._run_traced_anew(executable, args, captured, MAX_NEW_TRACES)
+            return host(executable.launch, *args)
 
         def call_in_session(*args: Any) -> Any:
-            try:
-                return self._run_with_session(executable, args)
-            except _GuardFailedError as failed:
-                captured = failed.captured
-            return self._run_traced_anew(executable, args, captured, MAX_NEW_TRACES)
+            with running_host(self._make_session(executable.config, executable.blocks)):
+                return host(executable.launch, *args)
 
         chosen = call_in_session if self._needs_session else call
         return chosen if self._is_watched else self._watched(chosen)
@@ -121,40 +113,50 @@ class Executables:
 
     def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         """What host code hands over under a config; nothing is launched, no argument changed."""
-        for _ in range(MAX_NEW_TRACES + 1):
-            captured = self._capture_once(config, args)
+        for attempt in range(MAX_NEW_TRACES + 1):
+            is_whole = attempt == MAX_NEW_TRACES
+            captured = self._capture_once(config, args, is_whole=is_whole)
             if captured.fits_variant:
                 return captured
             changed = self._changed_numbers(captured.values)
-            self._specialization.trace_anew(config, args, changed)
+            self._specialization.trace_anew(config, args, changed, is_whole=is_whole)
         raise self._unsteady()
 
-    def _capture_once(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
+    def _capture_once(
+        self, config: Config, args: tuple[Any, ...], *, is_whole: bool
+    ) -> CapturedLaunch:
         split = self._definition.split
-        arguments = copy_if_changed(split.source, args)
+        arguments = copy_if_changed(split.source, args, self._definition.host_objects(args))
         stop = make_stop(self._device)
-        blocks = dict(enumerate(config.get("block_sizes", [])))
+        host = trial_host(split, arguments, is_whole=is_whole)
+        own = () if arguments is args else arguments
+        session = self._make_session(config, dict(enumerate(config.get("block_sizes", []))))
         try:
-            with same_random_numbers():
-                self._run_host(stop, arguments, config, blocks)
+            with running_host(session), same_random_numbers(), UnchangedTensors(own):
+                host(stop, *arguments)
         except LaunchReached as reached:
             variant = self._specialization.find(config)
             return CapturedLaunch(variant, split.captured, reached.values, arguments, self._device)
         raise HostReturnedError
 
-    def _run_traced_anew(
-        self, executable: Executable, args: tuple[Any, ...], captured: tuple[Any, ...], left: int
-    ) -> Any:
-        """Run again with a trace of what host code computes this time; it may change once more."""
-        if not left:
-            raise self._unsteady()
-        changed = self._changed_numbers(captured)
-        self.prepare(executable, self._specialization.trace_anew(executable.config, args, changed))
-        try:
-            return self._run_with_session(executable, args)
-        except _GuardFailedError as failed:
-            captured = failed.captured
-        return self._run_traced_anew(executable, args, captured, left - 1)
+    def _launch_anew(self, executable: Executable, values: tuple[Any, ...]) -> None:
+        """Launch with a trace of what host code has computed this time.
+
+        It has arrived at its launch point and goes on from there: what it did is not done twice.
+        """
+        args = _arguments_of(self._host)
+        for attempt in range(MAX_NEW_TRACES):
+            variant = self._specialization.trace_anew(
+                executable.config,
+                args,
+                self._changed_numbers(values),
+                is_whole=attempt == MAX_NEW_TRACES - 1,
+            )
+            self.prepare(executable, variant)
+            if _fits(self._definition.split.captured, variant, values):
+                executable.launch(*values)
+                return
+        raise self._unsteady()
 
     def _unsteady(self) -> errors.BaseError:
         return errors.ShapeSpecializingCall(
@@ -163,16 +165,10 @@ class Executables:
             fix="compute it from the arguments alone, or hand it to device code in a tensor",
         )
 
-    def _run_with_session(self, executable: Executable, args: tuple[Any, ...]) -> Any:
-        return self._run_host(executable.launch, args, executable.config, executable.blocks)
-
-    def _run_host(
-        self, launch: Launcher, args: tuple[Any, ...], config: Config, blocks: dict[int, int]
-    ) -> Any:
+    def _make_session(self, config: Config, blocks: dict[int, int]) -> HostSession:
         fragments = self._session.tunable_fragments
         tunables = {name: config[name] for name in fragments if name in config}
-        with running_host(HostSession(blocks, tunables, device=self._device)):
-            return self._host(launch, *args)
+        return HostSession(blocks, tunables, device=self._device)
 
     def _changed_numbers(self, captured: tuple[Any, ...]) -> frozenset[str]:
         """Where numbers stand that some trace took for constants and that are others now."""
@@ -206,6 +202,8 @@ class Executables:
             is_late = executable.runner.backend.builds_at_launch
             recover = fallback.replace if is_late else None
         executable.call = self._make_call(executable)
+        if executable.launch is _fail:
+            executable.launch = lambda *values: self._launch_anew(executable, values)
         executable.launch = compile_choice(
             self._definition.split.captured,
             variant.trace.guards,
@@ -286,6 +284,24 @@ def _each_once(first: Config, find_others: Callable[[], Iterable[Config]]) -> It
     yield from (config for config in find_others() if config != first)
 
 
+def _arguments_of(host: FunctionType) -> tuple[Any, ...]:
+    """The arguments of the run of host code that is at its launch point; it may have rebound them.
+
+    Whoever runs it calls them ``args``. Handing them to every launch would cost every call.
+    """
+    frame = sys._getframe(1)
+    while frame.f_code is not host.__code__:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    assert frame.f_back is not None
+    return frame.f_back.f_locals["args"]
+
+
+def _fits(names: Sequence[str], variant: Variant, values: tuple[Any, ...]) -> bool:
+    guard = compile_guard(names, variant.trace.guards, variant.trace.constants)
+    return guard is None or guard(*values)
+
+
 class LaunchReached(BaseException):
     """Ends a run of host code at the launch point."""
 
@@ -324,9 +340,7 @@ class CapturedLaunch:
     @property
     def fits_variant(self) -> bool:
         """Whether everything that the trace took for constant is as it was."""
-        trace = self.variant.trace
-        guard = compile_guard(self.names, trace.guards, trace.constants)
-        return guard is None or guard(*self.values)
+        return _fits(self.names, self.variant, self.values)
 
     @property
     def depends_on_config(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
+
+from typing_extensions import Self, override
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -18,7 +19,10 @@ from tilesmith.frontend.tracing.tracer import find_tracer, running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
+from tilesmith.jit.defined_kernel import DefinedKernel, as_configs
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.kernel_settings import plain_settings
+from tilesmith.jit.method import KernelMethod, is_method
 from tilesmith.jit.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
@@ -32,7 +36,7 @@ _OF_FUNCTIONS = ("__globals__", "__code__", "__defaults__", "__kwdefaults__")
 """By these tools such as ``torch.library.custom_op`` know a function."""
 
 
-class Kernel:
+class Kernel(DefinedKernel):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
 
     def __init__(
@@ -45,47 +49,24 @@ class Kernel:
         tuner: Tuner | None = None,
         backends: BackendTable = BACKENDS,
     ) -> None:
-        self.definition = KernelDefinition(
-            function, configs, settings or Settings(), tuner, backends
-        )
-        functools.update_wrapper(self, function, (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS))
-        self._keys = CallKeys(self.definition, key)
-        self._num_parameters = len(self.definition.parameters)
-        self._bound: dict[Hashable, BoundKernel] = {}
-        """Kernels for the device of their arguments, by key."""
-        self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
-        """Kernels for another target, by target and key."""
         self._lock = threading.RLock()
-        self._finder = CallFinder(self._keys, self._bound, self._lock, self.definition.find_reader)
+        plain = plain_settings(settings or Settings())
+        super().__init__(KernelDefinition(function, configs, plain, tuner, backends), key)
+        functools.update_wrapper(self, function, (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS))
 
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The decorated function."""
-        return self.definition.fn
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.definition.name
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """The function's signature."""
-        return self.definition.signature
-
-    @property
-    def settings(self) -> Settings:
-        """The settings, fixed when the function was decorated."""
-        return self.definition.settings
-
-    @property
-    def configs(self) -> list[Config]:
-        """Configs given with the decorator."""
-        return self.definition.configs
-
-    def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Positional arguments with keywords placed and defaults applied."""
-        return self.definition.normalize_args(*args, **kwargs)
+    @override
+    def use(self, definition: KernelDefinition) -> None:
+        """Begin anew, with nothing bound."""
+        with self._lock:
+            super().use(definition)
+            is_whole = definition.arguments.is_positional
+            self._num_parameters = len(definition.parameters) if is_whole else -1
+            self._keys = CallKeys(definition, self.user_key)
+            self._bound: dict[Hashable, BoundKernel] = {}
+            """Kernels for the device of their arguments, by key."""
+            self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
+            """Kernels for another target, by target and key."""
+            self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -101,7 +82,8 @@ class Kernel:
                 found = self._find(arguments, target)
                 if found is None:
                     return self._bind_new(arguments, target)
-                if not self.settings.static_shapes:
+                found.specialization.remember(arguments)
+                if not self.definition.settings.static_shapes:
                     # What it shows is for these arguments: sizes that were equal when it was traced
                     # may differ now.
                     found.capture_launch(arguments)
@@ -122,7 +104,7 @@ class Kernel:
         return self._bound.get(key) if target is None else self._bound_elsewhere.get((target, key))
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
-        check_modes(self.settings)
+        check_modes(self.definition.settings)
         device = find_device(arguments)
         if device is None:
             raise errors.NoTensorArgs(function=self.name)
@@ -130,7 +112,7 @@ class Kernel:
         check_devices(arguments, self.definition.parameters, device)
         resolved = target_of(device) if target is None else resolve_target(target)
         with repro_on_failure(self.definition, arguments):
-            bound = BoundKernel(self.definition, arguments, resolved, device)
+            bound = BoundKernel(self.definition, arguments, resolved, device, kernel=self)
         writes = bool(bound.written_arguments)
         if self._keys.extend(bound.specialization.specialized_values(), writes_arguments=writes):
             self._forget()
@@ -152,6 +134,10 @@ class Kernel:
 
     def _call_anew(self, args: tuple[Any, ...]) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
+        plain = self.definition.arguments.plain_numbers(args)
+        if plain is not args:
+            found = self._finder.find(*plain)
+            return self._call_anew(plain) if found is None else found.call(*plain)
         try:
             with self._lock:
                 bound = self._find_or_bind(args, None)
@@ -211,6 +197,18 @@ class Kernel:
         used = [bound.install(config) for bound, _ in cases]
         return used[0]
 
+    @override
+    def remade(self) -> Self:
+        definition = self.definition
+        return type(self)(
+            self.fn,
+            configs=definition.configs,
+            settings=definition.settings,
+            key=self.user_key,
+            tuner=definition.tuner,
+            backends=definition.backends,
+        )
+
     def reset(self) -> None:
         """Forget everything compiled."""
         with self._lock:
@@ -222,9 +220,13 @@ class Kernel:
         self._bound_elsewhere.clear()
         self._finder.forget()
 
-    def kernel_source(self) -> str:
-        """The source text of the function."""
-        return inspect.getsource(self.fn)
+
+class MethodKernel(Kernel):
+    """A kernel that was written in a class. Others are no descriptors: they get no ``self``."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
+        """The kernel with its ``self``, where it is called on an instance."""
+        return self if instance is None else KernelMethod(self, instance)
 
 
 def kernel(
@@ -247,9 +249,9 @@ def kernel(
         )
     if config is not None and configs is not None:
         raise errors.ConflictingArguments(first="config", second="configs")
-    given = [config] if config is not None else list(configs or ())
-    resolved = [c if isinstance(c, Config) else Config.from_dict(c) for c in given]
-    return Kernel(fn, configs=resolved, settings=_settings(settings), key=key, tuner=tuner)
+    given = as_configs([config] if config is not None else configs or ())
+    made = MethodKernel if is_method(fn) else Kernel
+    return made(fn, configs=given, settings=_settings(settings), key=key, tuner=tuner)
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:

@@ -64,7 +64,9 @@ def launch_natively(site: LaunchSite, variant: Variant, config: Config) -> Launc
     """Native code of the CPU, built at once."""
     if site.device.type != "cpu":
         raise errors.BackendUnsupported(
-            operation=f"running on tensors of device {site.device}", backend="cpu"
+            operation=f"running on tensors of device {site.device}",
+            backend="cpu",
+            fix="pass tensors of the CPU or of a GPU; kernel.bind(args) shows code without any",
         )
     artifact = site.specialization.artifact(config, site.target, variant)
     site.show(lambda: artifact.readable)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Hashable, Iterator
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -13,6 +14,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.numpy_numbers import plain_number
 from tilesmith.frontend.source.names import is_library
 from tilesmith.ir.types import INT32_LIMIT, dynamic_form
 from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY
@@ -66,6 +68,8 @@ class KeyMaker:
             return ("constexpr", self.constants.key(argument.value, name))
         if isinstance(argument, FunctionType):
             return self._function_key(argument, name)
+        if isinstance(argument, functools.partial):
+            return self._partial_key(cast("functools.partial[Any]", argument), name)
         if isinstance(argument, torch.fx.GraphModule):
             return _graph_key(argument)
         if isinstance(argument, BuiltinFunctionType) or _is_torch_callable(argument):
@@ -78,15 +82,24 @@ class KeyMaker:
         return self._leaf_key(argument, name)
 
     def _leaf_key(self, argument: Any, name: str) -> Hashable:
-        """Numbers of other kinds by value; as a constant, anything that can be compared."""
-        is_number = isinstance(argument, (int, float)) and not isinstance(argument, enum.Enum)
-        if not is_number and not self._are_numbers_constant:
+        """Members and numbers of other kinds by value; as a constant, what can be compared."""
+        if plain_number(argument) is not argument:
+            return ("numpy", type(argument))  # no kernel has this key: it becomes a plain number
+        is_value = isinstance(argument, (int, float, enum.Enum))
+        if not is_value and not self._are_numbers_constant:
             raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument))
         try:
             hash(argument)
         except TypeError:
             raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument)) from None
         return (type(argument), argument)
+
+    def _partial_key(self, given: functools.partial[Any], name: str) -> Hashable:
+        """The function, and what is bound to it, as if that stood in its closure."""
+        place = f"{name} (captured)"
+        keywords = tuple((key, self.constants.key(v, place)) for key, v in given.keywords.items())
+        args = tuple(self.constants.key(value, place) for value in given.args)
+        return ("partial", self.key(given.func, name), args, keywords)
 
     def _function_key(
         self, function: FunctionType, name: str, callers: tuple[FunctionType, ...] = ()
@@ -126,6 +139,11 @@ def held_values(function: FunctionType) -> Iterator[Any]:
 
 def leaves(argument: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Everything in an argument that is no container, with its name; functions: what they hold."""
+    if isinstance(argument, functools.partial):
+        given = cast("functools.partial[Any]", argument)
+        for content in (given.func, *given.args, *given.keywords.values()):
+            yield from leaves(content, f"{name} (captured)")
+        return
     if isinstance(argument, FunctionType) and not is_library(argument):
         for content in held_values(argument):
             if not isinstance(content, FunctionType):
@@ -155,6 +173,10 @@ def find_device(arguments: tuple[Any, ...]) -> torch.device | None:
             return leaf.device
         if isinstance(leaf, torch.device):
             return leaf
+        if isinstance(leaf, torch.nn.Module):
+            held = next(iter((*leaf.parameters(), *leaf.buffers())), None)
+            if held is not None:
+                return held.device
     return None
 
 
@@ -170,19 +192,37 @@ def check_devices(arguments: tuple[Any, ...], names: tuple[str, ...], device: to
 def check_layouts(arguments: tuple[Any, ...], names: tuple[str, ...]) -> None:
     """All tensors must be dense, and not stand for others."""
     for place, tensor in _tensors(arguments, names):
-        if tensor.layout is not torch.strided:
-            raise errors.UnsupportedArgumentType(
-                argument=place,
-                kind=f"a tensor of layout {tensor.layout}",
-                expected="a dense tensor",
-                fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
-            )
-        try:
-            tensor.untyped_storage().data_ptr()
-        except RuntimeError:
-            raise errors.UnsupportedArgumentType(
-                argument=place, kind=NO_MEMORY, expected="a dense tensor", fix=AS_OPERATOR
-            ) from None
+        _check_layout(tensor, place)
+
+
+def _check_layout(tensor: torch.Tensor, place: str) -> None:
+    if tensor.is_nested:
+        raise errors.UnsupportedArgumentType(
+            argument=place,
+            kind="a nested tensor",
+            expected="a dense tensor",
+            fix=f"pass its parts: {place}.values() and {place}.offsets() of the jagged layout, or\n"
+            f"`{place}.to_padded_tensor(0.0)`",
+        )
+    if tensor.layout is not torch.strided:
+        raise errors.UnsupportedArgumentType(
+            argument=place,
+            kind=f"a tensor of layout {tensor.layout}",
+            expected="a dense tensor",
+            fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
+        )
+    try:
+        tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        is_wrapper = type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        raise errors.UnsupportedArgumentType(
+            argument=place,
+            kind=f"a {type(tensor).__name__}, which has no memory itself"
+            if is_wrapper
+            else NO_MEMORY,
+            expected="a dense tensor",
+            fix=f"pass the tensors that `{place}` is made of" if is_wrapper else AS_OPERATOR,
+        ) from None
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:

@@ -20,7 +20,13 @@ from tilesmith.frontend.source.kernel_source import (
     is_language_call,
     without_reversed,
 )
-from tilesmith.frontend.source.names import bound_names, is_library, nested_codes, read_names
+from tilesmith.frontend.source.names import (
+    bound_names,
+    is_library,
+    nested_codes,
+    parameter_names,
+    read_names,
+)
 
 _NOT_ALLOWED = {
     ast.Return: "`return`", ast.With: "`with`", ast.Try: "`try`", ast.AsyncWith: "`async with`",
@@ -127,7 +133,7 @@ def _check_globals(source: KernelSource) -> None:
 
 
 def _host_names(source: KernelSource) -> dict[str, ast.AST]:
-    arguments = {arg.arg: arg for arg in source.tree.args.args}
+    arguments = dict.fromkeys(parameter_names(source.tree), source.tree)
     return {**arguments, **bound_names(source.before)}
 
 

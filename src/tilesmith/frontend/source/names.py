@@ -109,6 +109,13 @@ def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     return _collect(nodes).loaded
 
 
+def parameter_names(function: ast.FunctionDef) -> list[str]:
+    """All parameters, in the order of ``inspect.signature``."""
+    args = function.args
+    rest = [args.vararg] if args.vararg is not None else []
+    return [arg.arg for arg in (*args.posonlyargs, *args.args, *rest, *args.kwonlyargs)]
+
+
 def definitely_bound(statements: Sequence[ast.stmt]) -> set[str]:
     """Names bound by straight-line statements (not inside branches, loops or try blocks)."""
     simple = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -19,8 +19,14 @@ from typing_extensions import override
 from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
 from tilesmith.frontend.source.jumps import without_jumps
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.source.names import bound_names, definitely_bound, read_names
+from tilesmith.frontend.source.names import (
+    bound_names,
+    definitely_bound,
+    parameter_names,
+    read_names,
+)
 from tilesmith.frontend.source.patterns import without_match
+from tilesmith.frontend.source.quiet_host import leave_out_effects
 
 LAUNCH = "__launch"
 _DATA = (int, float, str, torch.Tensor, list, tuple, dict)
@@ -36,11 +42,15 @@ class SplitKernel:
     """Host names and data of the module that device code reads, in the order both functions use."""
     host_code: CodeType
     device_code: CodeType
+    quiet_codes: dict[frozenset[str], CodeType | None] = field(
+        default_factory=dict[frozenset[str], "CodeType | None"], compare=False
+    )
+    """Host code without effects by plain parameters, as far as made; None: it has none."""
 
     @property
     def keyed(self) -> frozenset[str]:
         """Parameters that host code never rebinds: the specialization key covers their values."""
-        parameters = {arg.arg for arg in self.source.tree.args.args}
+        parameters = set(parameter_names(self.source.tree))
         return frozenset(parameters - set(bound_names(self.source.before)))
 
     def host_function(self) -> FunctionType:
@@ -51,10 +61,31 @@ class SplitKernel:
 
         It runs over the user's own module globals, so later changes to them are seen.
         """
-        scope: dict[str, Any] = {}
-        exec(self.host_code, scope)
-        code = scope[self.source.tree.name].__code__
-        return FunctionType(code, self.source.function.__globals__, self.source.tree.name)
+        return self._function(self.host_code, self.source.function.__globals__)
+
+    def quiet_host_function(self, plain: frozenset[str]) -> FunctionType | None:
+        """Host code up to the launch point, only as far as a trace needs it; None if all is needed.
+
+        Its assignments to globals are its own. ``plain`` as in ``leave_out_effects``.
+        """
+        if plain not in self.quiet_codes:
+            self.quiet_codes[plain] = self._quiet_code(plain)
+        code = self.quiet_codes[plain]
+        scope = self.source.function.__globals__
+        return None if code is None else self._function(code, dict(scope))
+
+    def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
+        source = self.source.fresh()
+        num_left_out = leave_out_effects(source, plain)
+        is_changing = any(isinstance(n, ast.Global) for s in source.before for n in ast.walk(s))
+        if not num_left_out and not is_changing:
+            return None
+        return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
+
+    def _function(self, module: CodeType, scope: dict[str, Any]) -> FunctionType:
+        made: dict[str, Any] = {}
+        exec(module, made)
+        return FunctionType(made[self.source.tree.name].__code__, scope, self.source.tree.name)
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
         """Device code as a function of the captured names, over globals plus ``overrides``."""
@@ -66,13 +97,13 @@ class SplitKernel:
 def split_kernel(source: KernelSource) -> SplitKernel:
     """Compile host and device code."""
     captured = _captured_names(source)
-    host = _compile(_host_tree(source, captured), source.file, source.tree.name)
+    host = _compile(_host_tree(source.fresh(), captured), source.file, source.tree.name)
     device = _compile(_device_tree(source, captured), source.file, source.tree.name)
     return SplitKernel(source, captured, host, device)
 
 
 def _captured_names(source: KernelSource) -> tuple[str, ...]:
-    host = [arg.arg for arg in source.tree.args.args] + list(bound_names(source.before))
+    host = [*parameter_names(source.tree), *bound_names(source.before)]
     wanted = read_names(source.loops)
     local = {*host, *bound_names(source.tree.body)}
     module = source.function.__globals__
@@ -84,18 +115,18 @@ def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> a
     """A copy of the function with bare parameters: no decorators, annotations or defaults."""
     template = cast("ast.FunctionDef", ast.parse("def f(): pass").body[0])
     template.name = name
-    template.args.args = [ast.arg(arg.arg) for arg in tree.args.args]
+    template.args.args = [ast.arg(name) for name in parameter_names(tree)]
     template.body = body
     return ast.copy_location(template, tree)
 
 
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
-    source = source.fresh()
+    """Host code with one launch point; uses up the source's tree."""
     call = f"{LAUNCH}({', '.join(captured)})"
     launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
     for node in ast.walk(launch):
         ast.copy_location(node, source.loops[0])
-    known = {arg.arg for arg in source.tree.args.args} | definitely_bound(source.before)
+    known = {*parameter_names(source.tree), *definitely_bound(source.before)}
     known |= set(captured) - set(bound_names(source.before))
     # A name bound in one branch of host code only must not stop the launch: device code may never
     # use it.

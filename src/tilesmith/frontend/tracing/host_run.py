@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,7 +23,7 @@ from tilesmith.diagnostics.kernel_warnings import (
     WrongDevice,
 )
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.containers import map_tensors, tensors_in
+from tilesmith.frontend.containers import map_tensors, rebuilt, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.constant_sizes import ConstantSizes, place_of
 from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
@@ -205,6 +205,43 @@ class RuntimeSizeMode(_HostMode):
         return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis), place)
 
 
+class UnchangedTensors(_HostMode):
+    """Active while host code runs for tracing: tensors that it has not made stay as they are.
+
+    ``own``: tensors that it may change; copies of the arguments.
+    """
+
+    def __init__(self, own: Any) -> None:
+        super().__init__()
+        self._own = {_memory(tensor) for tensor in tensors_in(own)}
+
+    @override
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if find_tracer() is not None:
+            return func(*args, **kwargs)
+        changed = _changed_tensor(getattr(func, "__name__", ""), args, kwargs)
+        if changed is not None and _memory(changed) not in self._own:
+            return changed
+        result = func(*args, **kwargs)
+        given = {_memory(tensor) for tensor in tensors_in([*args, *kwargs.values()])}
+        self._own |= {_memory(tensor) for tensor in tensors_in(result)} - given
+        return result
+
+
+_IN_PLACE = frozenset(
+    {f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
+    | {f"__i{name}__" for name in ("and", "or", "xor", "lshift", "rshift")}
+    | {"__setitem__"}
+)
+
+
+def _changed_tensor(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The tensor that a call changes; None for one that changes none, or several."""
+    is_in_place = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+    changed = args[0] if is_in_place and args else kwargs.get("out")
+    return changed if isinstance(changed, torch.Tensor) else None
+
+
 def _sizes_given(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
     """The sizes in a call that makes or views a tensor, in the order of its axes."""
     sequences = [a for a in (*args, kwargs.get("size")) if isinstance(a, (list, tuple))]
@@ -227,9 +264,19 @@ def may_change_arguments(source: KernelSource) -> bool:
     return any(_is_change(node, counters) for node in nodes)
 
 
-def copy_if_changed(source: KernelSource, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments for a trial run: copies where host code may change them."""
-    return copy_tensors(arguments) if may_change_arguments(source) else arguments
+def copy_if_changed(
+    source: KernelSource, arguments: tuple[Any, ...], kept: frozenset[int] = frozenset()
+) -> tuple[Any, ...]:
+    """The arguments for a trial run: copies where host code may change them.
+
+    Those at the positions ``kept`` are objects of which nobody knows what they hold.
+    """
+    if not may_change_arguments(source):
+        return arguments
+    values = [None if position in kept else value for position, value in enumerate(arguments)]
+    copied: list[Any] = copy_tensors(values)
+    whole = [arguments[i] if i in kept else value for i, value in enumerate(copied)]
+    return rebuilt(arguments, whole)
 
 
 def copy_tensors(value: Any) -> Any:

@@ -145,6 +145,8 @@ def _unsupported_elements(dtype: torch.dtype, source: str) -> errors.BaseError:
         expected=f"elements of {', '.join(map(str, ELEMENT_TYPES))}",
         fix=f"{is_view}({source}), {source}.real, {source}.imag"
         if dtype.is_complex
+        else f"take {source}.int_repr() or {source}.dequantize() on the host"
+        if str(dtype).startswith("torch.q")
         else f"convert `{source}` on the host, or view its bits as integers",
     )
 

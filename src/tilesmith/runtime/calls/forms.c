@@ -67,6 +67,27 @@ static int is_long(const Tensor *tensor, const Rules *rules) {
     return last > rules->max_offset;
 }
 
+/* Whether some stride does not pass all that smaller ones reach; sizes that are fixed tell it. */
+static int may_overlap(const Tensor *tensor, const Rules *rules) {
+    int64_t reached = 0, last = 0;
+    if (rules->are_sizes_fixed) return 0;
+    for (int32_t i = 0; i < tensor->num_axes; i++)
+        if (tensor->sizes[i] == 0) return 0;
+    for (int32_t step = 0; step < tensor->num_axes; step++) {
+        int32_t next = -1, num_equal = 0;
+        for (int32_t i = 0; i < tensor->num_axes; i++) {
+            if (tensor->sizes[i] == 1 || (step && tensor->strides[i] <= last)) continue;
+            if (next >= 0 && tensor->strides[i] == tensor->strides[next]) num_equal++;
+            if (next < 0 || tensor->strides[i] < tensor->strides[next]) next = i, num_equal = 0;
+        }
+        if (next < 0) return 0;
+        last = tensor->strides[next];
+        if (num_equal || last <= reached) return 1;
+        reached += last * (tensor->sizes[next] - 1);
+    }
+    return 0;
+}
+
 /* From the first to the last element, in bytes. */
 static uint64_t extent_of(const Tensor *tensor) {
     int64_t last = 0;
@@ -124,6 +145,7 @@ static int fits_tensor(const Place *place, const Tensor *tensor, const Rules *ru
         if (place->sizes[i] != fixed_part(tensor->sizes[i], rules) ||
             place->strides[i] != fixed_part(tensor->strides[i], rules))
             return 0;
+    if (place->is_written && may_overlap(tensor, rules)) return 0; /* looked at more closely */
     return place->is_long == is_long(tensor, rules);
 }
 

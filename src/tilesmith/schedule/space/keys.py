@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from tilesmith.exc import InvalidConfig, InvalidConfigKeys, UnsupportedConfigKeys
 
@@ -96,7 +96,10 @@ def is_reserved(name: str) -> bool:
 
 
 def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
-    """Replace singular spellings by lists, and flags that stand for numbers."""
+    """Replace singular spellings by lists, and flags that stand for numbers.
+
+    A singular key takes one entry or the list of all.
+    """
     result: dict[str, Any] = {}
     for name, value in values.items():
         plural = PLURALS.get(name)
@@ -110,8 +113,19 @@ def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
             raise InvalidConfig(
                 problem=f"both {name} and {plural} are given", fix=f"leave out {name}"
             )
-        result[plural] = [value] * (num_reductions if name == "reduction_loop" else 1)
+        if _is_whole_list(name, value):
+            result[plural] = value
+        else:
+            result[plural] = [value] * (num_reductions if name == "reduction_loop" else 1)
     return result
+
+
+def _is_whole_list(name: str, value: Any) -> bool:
+    """Whether a singular key was given all entries; one loop order is a list itself."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    items = cast("list[Any]", value)
+    return name != "loop_order" or any(isinstance(item, (list, tuple)) for item in items)
 
 
 def keep_known(

@@ -1,0 +1,174 @@
+"""A kernel compiled for one specialization, as text: code, artifacts and facts under a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tilesmith.exc as errors
+from tilesmith.artifacts import Artifact, module_path
+from tilesmith.backends.interface import BackendTable
+from tilesmith.compiler.specialization import Specialization
+from tilesmith.ir.function import Function
+from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.output_code import OutputCodeOptions, decorator_line
+from tilesmith.runtime.device import resolve_target
+from tilesmith.runtime.native.host_cpu import host_target
+from tilesmith.runtime.native.machine_code import code_maker
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.facts.fact_set import Facts
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
+from tilesmith.targets import Target, parse_target
+
+ConfigLike = Config | Mapping[str, Any] | None
+DEFAULT_GPU_TARGET = "cuda:90"
+"""What Triton code is shown for when there is no GPU."""
+_ALIASES = {"asm": "assembly"}
+
+
+class CompiledKernel:
+    """What can be read of a bound kernel, without running it."""
+
+    def __init__(
+        self, definition: KernelDefinition, specialization: Specialization, target: Target
+    ) -> None:
+        self.definition = definition
+        self.specialization = specialization
+        """What is compiled, for any target."""
+        self.target = target
+        self.chosen: Config | None = None
+        """What ``set_config`` was given or a tuner has found."""
+
+    @property
+    def settings(self) -> Settings:
+        """The kernel's settings."""
+        return self.definition.settings
+
+    @property
+    def configs(self) -> list[Config]:
+        """Configs given with the decorator."""
+        return self.definition.configs
+
+    @property
+    def env(self) -> CompiledKernel:
+        """What it was compiled for (``device``, ``settings``, ``config_spec``): itself knows."""
+        return self
+
+    @property
+    def function(self) -> Function:
+        """The IR after the standard passes (of the first trace)."""
+        return self.specialization.default.function
+
+    @property
+    def traced_function(self) -> Function:
+        """The IR as it was traced first, before any pass."""
+        return self.specialization.default.trace.function
+
+    @property
+    def config_spec(self) -> ConfigSpec:
+        """What a Config of this kernel may contain."""
+        return self.specialization.spec(self.target)
+
+    @property
+    def facts(self) -> Facts:
+        """What it multiplies, reduces and moves, to print; runtime sizes are of the first call."""
+        return self.config_spec.facts.with_sizes(self.specialization.default.trace.observed)
+
+    def default_config(self) -> Config:
+        """A sensible config, without any search."""
+        return self.specialization.default_config(self.target)
+
+    def order_dependence(self, config: Config) -> str:
+        """Why the last bits of results depend on the order of programs; empty if they do not."""
+        update = self.specialization.find_order_dependence(self.config_spec.normalize(config))
+        return "" if update is None else str(update)
+
+    def to_triton_code(
+        self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
+    ) -> str:
+        """The Triton module for a config, with or without a GPU.
+
+        ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
+        """
+        gpu = _triton_target(_any_target(target, self.target), self.definition.backends)
+        return self.specialization.module(self.resolve(config, gpu), gpu)
+
+    def to_code(
+        self,
+        config: ConfigLike = None,
+        *,
+        form: str = "",
+        target: str | Target | None = None,
+        options: OutputCodeOptions | None = None,
+        **others: Any,
+    ) -> str:
+        """The generated code: Triton source on a GPU, the loop nest on a CPU.
+
+        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``. ``options`` have
+        been checked when they were made.
+        """
+        resolved = _any_target(target, self.target)
+        backends = self.definition.backends
+        form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
+        if form == "triton":
+            return self.to_triton_code(config, target=target, **others)
+        # Native code of a kernel for another device is shown as this machine would run it.
+        shown = resolved if form in backends.of(resolved).forms else host_target()
+        return show_form(self.to_artifact(config, target=shown), form)
+
+    def to_artifact(
+        self, config: ConfigLike = None, *, target: str | Target | None = None
+    ) -> Artifact:
+        """What the launcher gets for a config: source and launch contract."""
+        resolved = _any_target(target, self.target)
+        return self.specialization.artifact(self.resolve(config, resolved), resolved)
+
+    def format_kernel_decorator(self, config: Config, settings: Settings) -> str:
+        """The decorator line with this config and what settings say about shapes."""
+        return decorator_line(config, settings)
+
+    def get_cached_path(self, config: ConfigLike = None) -> str | None:
+        """The file of the Triton module of a config; None where nothing was written."""
+        if "triton" not in self.definition.backends.of(self.target).forms:
+            return None
+        path = module_path(self.to_artifact(config), Path(self.settings.cache_dir))
+        return str(path) if path.exists() else None
+
+    def resolve(self, config: ConfigLike, target: Target | None = None) -> Config:
+        """The config given, chosen before, of the decorator, or the target's default."""
+        if config is not None:
+            return config if isinstance(config, Config) else Config.from_dict(config)
+        if self.chosen is not None:
+            return self.chosen
+        default = self.specialization.default_config
+        return self.configs[0] if self.configs else default(target or self.target)
+
+
+def _any_target(target: str | Target | None, default: Target) -> Target:
+    return default if target is None else resolve_target(target)
+
+
+def _triton_target(target: Target, backends: BackendTable) -> Target:
+    is_shown = "triton" in backends.of(target).forms
+    return target if is_shown else parse_target(DEFAULT_GPU_TARGET)
+
+
+def show_form(artifact: Artifact, form: str) -> str:
+    """The code of an artifact in one of the forms of its backend."""
+    if form == "llvm":
+        return artifact.llvm
+    if form == "assembly":
+        return code_maker(artifact.target).make_assembly(artifact.llvm)
+    return artifact.readable
+
+
+def check_form(form: str, known: Sequence[str]) -> str:
+    """The form by its full name; raises unless it is empty or one of the known ones."""
+    full = _ALIASES.get(form, form)
+    if full and full not in known:
+        raise errors.InvalidArgumentValue(
+            function="to_code", problem=f"there is no form {form!r}", expected=", ".join(known)
+        )
+    return full

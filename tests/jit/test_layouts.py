@@ -1,0 +1,84 @@
+# type: ignore
+"""Tensors that are not plain memory are refused with what they are and what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tilesmith import exc
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+def doubled(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.shape):
+        out[tile] = x[tile] * 2
+    return out
+
+
+def doubled_first(tensors):
+    x = tensors[0]
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.shape):
+        out[tile] = x[tile] * 2
+    return out
+
+
+class Wrapper(torch.Tensor):
+    """Has sizes, and its elements in another tensor."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(func)
+
+
+class Labelled(torch.Tensor):
+    """Has memory like any other tensor."""
+
+
+REFUSED = {
+    "a nested tensor": lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]),
+    "layout torch.sparse_coo": X.to_sparse,
+    "layout torch.sparse_csr": X.to_sparse_csr,
+    "layout torch._mkldnn": X.to_mkldnn,
+    "torch.qint8": lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8),
+    "a Wrapper, which has no memory itself": lambda: Wrapper(X),
+    "torch.complex64": lambda: X.to(torch.complex64),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("static_shapes", [True, False])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_tensors_of_other_kinds_are_refused(kind, static_shapes) -> None:
+    tensor = REFUSED[kind]()
+    kernel = helion.kernel(doubled, static_shapes=static_shapes)
+    for _ in range(2):
+        with pytest.raises(exc.UnsupportedArgumentType, match=kind):
+            kernel(tensor)
+        with pytest.raises(exc.UnsupportedArgumentType, match=kind):
+            kernel.bind((tensor,))
+        kernel(X)
+    with pytest.raises(exc.UnsupportedArgumentType, match=kind):
+        helion.kernel(doubled_first, static_shapes=static_shapes)([tensor])
+
+
+def test_tensors_of_the_meta_device_are_for_code_only() -> None:
+    kernel = helion.kernel(doubled)
+    assert "tl.load" in kernel.bind((X.to("meta"),)).to_triton_code()
+    with pytest.raises(exc.BackendUnsupported, match="device meta"):
+        kernel(X.to("meta"))
+
+
+def test_subclasses_with_memory_are_tensors() -> None:
+    result = helion.kernel(doubled)(X.as_subclass(Labelled))
+    assert type(result) is Labelled
+    assert torch.equal(result, X * 2)
