@@ -78,7 +78,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     # Loops and branches.
     "NoDeviceLoopsInKernel": {"function": "add"},
     "EmptyDeviceLoopAfterDCE": {},
-    "NestedGridLoop": {"statement": "if"},
+    "NestedGridLoop": {"statement": "def"},
     "TopLevelStatementBetweenLoops": {},
     "LoopDependencyError": {"tensor": "part"},
     "DeviceLoopElseBlock": {},

@@ -12,7 +12,7 @@ import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
-from tilesmith.compiler.specialization import Specialization
+from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
@@ -112,8 +112,7 @@ class BoundKernel:
 
         ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
         """
-        gpu = _triton_target(_any_target(target, self.target), self.definition.backends)
-        return self.specialization.module(_resolve(self, config, gpu), gpu)
+        return triton_module(self, config, target)
 
     def to_code(
         self,
@@ -289,6 +288,17 @@ def _resolve(bound: BoundKernel, config: ConfigLike, target: Target) -> Config:
     if bound.chosen is not None:
         return bound.chosen
     return bound.configs[0] if bound.configs else bound.specialization.default_config(target)
+
+
+def triton_module(
+    bound: BoundKernel,
+    config: ConfigLike,
+    target: str | Target | None,
+    variant: Variant | None = None,
+) -> str:
+    """The Triton module of a trace, by default of the newest that fits the config."""
+    gpu = _triton_target(_any_target(target, bound.target), bound.definition.backends)
+    return bound.specialization.module(_resolve(bound, config, gpu), gpu, variant)
 
 
 def show_form(artifact: Artifact, form: str) -> str:

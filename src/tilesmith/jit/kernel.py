@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -21,6 +21,7 @@ from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
+from tilesmith.jit.staged_kernel import StagedKernel
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -36,7 +37,7 @@ class Kernel:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | KernelDefinition,
         *,
         configs: Sequence[Config] = (),
         settings: Settings | None = None,
@@ -44,10 +45,11 @@ class Kernel:
         tuner: Tuner | None = None,
         backends: BackendTable = BACKENDS,
     ) -> None:
-        self.definition = KernelDefinition(
-            function, configs, settings or Settings(), tuner, backends
-        )
-        functools.update_wrapper(self, function, (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS))
+        if not isinstance(function, KernelDefinition):
+            function = KernelDefinition(function, configs, settings or Settings(), tuner, backends)
+        self.definition = function
+        assigned = (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS)
+        functools.update_wrapper(self, function.fn, assigned)
         self._keys = CallKeys(self.definition, key)
         self._num_parameters = len(self.definition.parameters)
         self._bound: dict[Hashable, BoundKernel] = {}
@@ -95,6 +97,8 @@ class Kernel:
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.unpack_args(args)
+        if self._staged is not None:
+            return cast("BoundKernel", self._staged.bind(arguments, target))
         try:
             with self._lock:
                 found = self._find(arguments, target)
@@ -110,6 +114,13 @@ class Kernel:
             raise errors.NoDeviceLoopsInKernel(
                 function=self.name, loc=source.location(source.tree)
             ) from None
+
+    @functools.cached_property
+    def _staged(self) -> StagedKernel | None:
+        """What runs it where it has several launches."""
+        if self.definition.staged is None:
+            return None
+        return StagedKernel(self.definition, self.definition.staged, Kernel)
 
     def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         with self._lock:
@@ -150,19 +161,15 @@ class Kernel:
 
     def _call_anew(self, args: tuple[Any, ...]) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
+        if self._staged is not None:
+            return self._staged.call(args)
         try:
             with self._lock:
                 bound = self._find_or_bind(args, None)
                 self._finder.add(args)
         except HostReturnedError:
-            return self._run_host_alone(args)
+            return _run_host_alone(self.definition, args)
         return bound.call(*args)
-
-    def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
-        """For arguments with which host code returns before any device loop."""
-        nowhere = SimpleNamespace(device=find_device(args))
-        with running_host(HostSession(device=nowhere.device)):
-            return self.definition.split.host_function()(nowhere, *args)
 
     def autotune(
         self,
@@ -200,6 +207,8 @@ class Kernel:
             budget: seconds, for all workloads together.
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
+        if self._staged is not None:
+            raise self._staged.refuse_several()
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
@@ -214,6 +223,7 @@ class Kernel:
         with self._lock:
             self._keys.reset()
             self._forget()
+            self.__dict__.pop("_staged", None)
 
     def _forget(self) -> None:
         self._bound.clear()
@@ -223,6 +233,13 @@ class Kernel:
     def kernel_source(self) -> str:
         """The source text of the function."""
         return inspect.getsource(self.fn)
+
+
+def _run_host_alone(definition: KernelDefinition, args: tuple[Any, ...]) -> Any:
+    """For arguments with which host code returns before any device loop."""
+    nowhere = SimpleNamespace(device=find_device(args))
+    with running_host(HostSession(device=nowhere.device)):
+        return definition.split.host_function()(nowhere, *args)
 
 
 def kernel(
