@@ -118,9 +118,8 @@ class Kernel:
     @functools.cached_property
     def _staged(self) -> StagedKernel | None:
         """What runs it where it has several launches."""
-        if self.definition.staged is None:
-            return None
-        return StagedKernel(self.definition, self.definition.staged, Kernel)
+        staged = self.definition.staged
+        return None if staged is None else StagedKernel(self.definition, staged, Kernel)
 
     def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         with self._lock:
