@@ -6,7 +6,7 @@ A specification belongs to a trace and a target, an artifact also to a config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any

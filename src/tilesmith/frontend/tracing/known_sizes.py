@@ -7,7 +7,7 @@ numbers that only the Config decides; and how many elements an axis holds.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -22,7 +22,16 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.types import Dim, Value
 
-Linear = dict[Value | str | None, int]
+
+@dataclass(frozen=True)
+class _Number:
+    """An unknown value; those computed in the same way are equal: ``t.begin // 2`` is itself."""
+
+    formula: Hashable
+    value: Value = field(compare=False)
+
+
+Linear = dict[_Number | str | None, int]
 """Coefficients of unknown values, of symbols (blocks and runtime sizes), and the constant."""
 
 
@@ -57,11 +66,11 @@ def config_length(start: Any, stop: Any, step: int = 1) -> Dim | None:
     return Dim.of(len(range(0, total, step)))
 
 
-def _number_of(tracer: Tracer, key: Value | str | None) -> int | None:
+def _number_of(tracer: Tracer, key: _Number | str | None) -> int | None:
     if isinstance(key, str):
         is_block = any(block.name == key for block in tracer.blocks)
         return _block_size(tracer, key) if is_block else None
-    number = None if key is None else _find_number(tracer, key)
+    number = None if key is None else _find_number(tracer, key.value)
     return None if number is None else int(number.item())
 
 
@@ -95,12 +104,7 @@ def _of_value(value: Value) -> Linear:
     if isinstance(op, Elementwise) and op.fn in ("add", "sub", "mul"):
         return _of_operands(op, value)
     is_size = op is None and value.name in tracer.sizes
-    return {value.name if is_size else _same_number(tracer, value): 1}
-
-
-def _same_number(tracer: Tracer, value: Value) -> Value:
-    """The first value that was computed in the same way: ``t.begin // 2`` is itself anywhere."""
-    return tracer.same_numbers.setdefault(_formula(tracer, value), value)
+    return {value.name if is_size else _Number(_formula(tracer, value), value): 1}
 
 
 def _formula(tracer: Tracer, value: Value) -> Hashable:
@@ -123,7 +127,7 @@ def _of_operands(op: Elementwise, value: Value) -> Linear:
     for factor, other in ((left, right), (right, left)):
         if not set(factor) - {None}:
             return _sum({}, other, factor.get(None, 0))
-    return {_same_number(current_tracer("a size"), value): 1}
+    return {_Number(_formula(current_tracer("a size"), value), value): 1}
 
 
 def _sum(left: Linear, right: Linear, scale: int) -> Linear:

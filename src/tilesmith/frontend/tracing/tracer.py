@@ -7,7 +7,7 @@ runs in this thread right now.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -108,8 +108,6 @@ class Tracer:
     """Where remarks on the kernel go."""
     merged_axes: dict[tuple[str, ...], Dim] = field(default_factory=dict[tuple[str, ...], Dim])
     """The last axis that a reshape made of several, by its factors in no order."""
-    same_numbers: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
-    """The first scalar of each formula that a length was worked out from."""
     random_calls: int = 0
     """How many calls of torch's random functions there are so far."""
     is_eager: bool = False
