@@ -257,7 +257,52 @@ def keep() -> torch.Tensor:
 
 
 # fmt: off
+@helion.kernel
+def half_a_block(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(y)
+    for t in hl.tile(x.size(0)):
+        half = t.block_size // 2
+        first = t.begin // 2
+        offset = hl.zeros([half]) + hl.arange(half)
+        part = y[t.begin // 2 : t.begin // 2 + half]
+        out[first : first + t.block_size // 2] = part * 2 + (offset - hl.arange(half))
+    return out
+
+
+@helion.kernel
+def all_but_one_of_a_block(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for t in hl.tile(x.size(0), block_size=8):
+        begin = t.begin // 4 * 4
+        out[begin + 1 : begin + t.block_size] = x[t.begin : t.begin + t.block_size - 1]
+    return out
+
+
+def all_but_one_reference(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for begin in range(0, x.size(0), 8):
+        last = min(begin + 7, x.size(0) - 1)
+        out[begin + 1 : last + 1] = x[begin:last]
+    return out
+
+
 SLICES = (
+    Case(
+        "half_a_block",
+        half_a_block,
+        lambda: (randn(38), randn(19, seed=1)),
+        lambda _, y: y.double() * 2,
+        blocks(8),
+        varies_with_blocks=True,
+    ),
+    Case(
+        "all_but_one",
+        all_but_one_of_a_block,
+        lambda: (randn(21),),
+        all_but_one_reference,
+        helion.Config(),
+        EXACT,
+    ),
     Case("window_of_a_block", window_of_a_block, lambda: (randn(5, 25), 3), lambda x, s: x[:, 3:24],
          blocks(2, 8), EXACT),
     Case("tile_from_its_bounds", tile_from_its_bounds, lambda: (randn(13),), lambda x: x + 1,

@@ -15,9 +15,10 @@ import traceback
 # Imported first of all that may import triton: it sets TRITON_INTERPRET.
 from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
 from tests.conformance.all_cases import CASES
+from tests.conformance.host_control_kernels import STAGED
 from tests.examples.triton_interpreter_worker import import_text
 
-BY_NAME = {case.name: case for case in CASES}
+BY_NAME = {case.name: case for case in [*CASES, *STAGED]}
 
 
 def run_job(name: str, form: str) -> None:

@@ -81,7 +81,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     # Loops and branches.
     "NoDeviceLoopsInKernel": {"function": "add"},
     "EmptyDeviceLoopAfterDCE": {},
-    "NestedGridLoop": {"statement": "if"},
+    "NestedGridLoop": {"statement": "def"},
     "TopLevelStatementBetweenLoops": {},
     "LoopDependencyError": {"tensor": "part"},
     "DeviceLoopElseBlock": {},
@@ -126,6 +126,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "StackTensorDevPtrDtype": {"dtype": "int64"},
     "StackTensorExampleOnDevice": {},
     "IndexOutOfRange": {"tensor": "x", "dim": 0, "index": -11, "size": 10},
+    "TileOutOfRange": {"tensor": "y", "dim": 0, "end": 5, "size": 3},
     "OutOfBoundsAccess": {"tensor": "x", "dim": 0, "index": 13, "size": 10},
     "DeviceAssertionFailed": {"condition": "assert n > 0", "program": "(3)"},
     "RaceDetected": {"tensor": "out", "index": "(3,)", "conflict": "two programs store to it"},

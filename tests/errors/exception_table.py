@@ -54,6 +54,7 @@ NEVER_RAISED = {
     "StarredArgsNotSupportedOnDevice": "starred targets are lists of device values",
     "MultipleReductionDims": "several dimensions are reduced one after the other",
     "ReductionOnNonTile": "every axis can be reduced",
+    "TopLevelStatementBetweenLoops": "device loops before and after it are separate launches",
     "TritonError": "needs a GPU to launch on",
     "TritonUnrecoverableRuntimeError": "a failed device is reported in the words of Triton or "
     "the driver",

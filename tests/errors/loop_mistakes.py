@@ -19,23 +19,61 @@ def without_a_device_loop(x):
 
 
 @helion.kernel
-def loop_inside_an_if(x, flag):
+def loop_inside_a_def(x):
     out = torch.empty_like(x)
-    if flag:
+
+    def copy():
         for tile in hl.tile(x.size(0)):
             out[tile] = x[tile]
+
+    copy()
     return out
 
 
 @helion.kernel
-def statement_between_loops(x):
-    first = torch.empty_like(x)
+def host_reads_what_an_earlier_loop_computed(x):
+    out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
-        first[tile] = x[tile] + 1
-    second = torch.empty_like(first)
+        doubled = x[tile] * 2
+        out[tile] = doubled
+    total = doubled.sum()
     for tile in hl.tile(x.size(0)):
-        second[tile] = x[tile] + 2
-    return first, second
+        out[tile] = out[tile] - total[()]
+    return out
+
+
+@helion.kernel
+def loop_in_a_branch_rebinds_a_host_variable(x, flag):
+    out = torch.empty_like(x)
+    scale = 2.0
+    if flag:
+        for tile in hl.tile(x.size(0)):
+            scale = x[tile] * 2
+            out[tile] = scale
+    return out
+
+
+@helion.kernel
+def barrier_in_a_host_branch(x, flag):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile]
+    if flag:
+        hl.barrier()
+    for tile in hl.tile(x.size(0)):
+        out[tile] = out[tile] + 1
+    return out
+
+
+@helion.kernel
+def wrong_line_of_a_later_launch(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile]
+    more = torch.zeros_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = more[tile] + undefined_name  # noqa: F821
+    return out
 
 
 @helion.kernel
@@ -178,8 +216,15 @@ def block_of_a_runtime_size(x):
 
 CASES = [
     Case(without_a_device_loop, exc.NoDeviceLoopsInKernel, X),
-    Case(loop_inside_an_if, exc.NestedGridLoop, (row(), True)),
-    Case(statement_between_loops, exc.TopLevelStatementBetweenLoops, X),
+    Case(loop_inside_a_def, exc.NestedGridLoop, X),
+    Case(host_reads_what_an_earlier_loop_computed, exc.CannotReadDeviceVariableOnHost, X),
+    Case(
+        loop_in_a_branch_rebinds_a_host_variable,
+        exc.CannotModifyHostVariableOnDevice,
+        (row(), True),
+    ),
+    Case(barrier_in_a_host_branch, exc.BarrierOnlyAllowedAtTopLevel, (row(), True)),
+    Case(wrong_line_of_a_later_launch, exc.UndefinedVariable, X),
     Case(loops_without_a_barrier, exc.LoopDependencyError, X),
     Case(loop_without_a_store, exc.EmptyDeviceLoopAfterDCE, X),
     Case(loop_with_else, exc.DeviceLoopElseBlock, X),

@@ -12,6 +12,21 @@ from tilesmith import exc
 
 
 @helion.kernel
+def tile_past_the_end_of_another_tensor(x, y):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] + y[tile]
+    return out
+
+
+@helion.kernel
+def store_past_the_end(x, y):
+    for tile, rows in hl.tile([x.size(0), 2]):
+        y[rows, tile] = x[tile][None, :]
+    return y
+
+
+@helion.kernel
 def backward_slice(x):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
@@ -303,6 +318,8 @@ BATCHES = (torch.ones(2, 8, 8), torch.ones(3, 8, 8))
 PAIR = (matrix(), matrix())
 
 CASES = [
+    Case(tile_past_the_end_of_another_tensor, exc.TileOutOfRange, (row(), torch.ones(3))),
+    Case(store_past_the_end, exc.TileOutOfRange, (row(), torch.ones(2, 7))),
     Case(backward_slice, exc.InvalidSliceStep, XX),
     Case(slice_of_runtime_length, exc.TensorSliceBound, (matrix(), 3)),
     Case(slice_from_a_tensor, exc.TensorSliceBound, X),

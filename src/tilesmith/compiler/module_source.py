@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -31,24 +31,31 @@ _PLACE = ast.Pass()
 _ROOT = re.compile(r"\W")
 _NUM_SM = "torch.cuda.get_device_properties({0}).multi_processor_count if {0}.type == 'cuda' else 1"
 _TRITON_FUNCTIONS = frozenset({"cdiv", "next_power_of_2"})
-_OTHER_TRITON = "triton_module"
+OTHER_TRITON = "triton_module"
 """The module in host code that has a variable `triton` of its own."""
 _AVAILABLE = frozenset({"torch", "triton", "tl"})
 _IN_MODULE = re.compile(r"__constants__\[(\d+)\]\['(\w+)'\]")
 _NAMELESS = re.compile(r"__constants__\[(\d+)\]")
 
 
-class _FoldLanguage(ast.NodeTransformer):
-    def __init__(self, trace: Trace, config: Config, module: dict[str, Any]) -> None:
-        blocks = config.get("block_sizes", [])
-        self._blocks = [blocks[block.slot] for block in trace.session.registered]
-        self._tunables = trace.session.tunable_values
+class FoldLanguage(ast.NodeTransformer):
+    """Replaces language calls in host code by their values.
+
+    ``blocks`` are those that host code registers, in the order of the source.
+    """
+
+    def __init__(
+        self, blocks: Sequence[int], tunables: Mapping[str, Any], module: dict[str, Any]
+    ) -> None:
+        self._blocks = blocks
+        self._tunables = tunables
         self._module = module
         self._registered = 0
         self.triton = "triton"
         """What host code calls the module."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A call: its value, what it comes to without the language, or itself."""
         self.generic_visit(node)
         name = called_name(node)
         if not self._is_ours(node.func):
@@ -134,19 +141,21 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     module = kernel.source.function.__globals__
     sources = [parameter.source for parameter in artifact.parameters]
     arguments, lines = replace_constants(sources, trace.constants)
-    fold = _FoldLanguage(trace, config, module)
-    if fold.triton in _own_names(kernel.source.tree):
-        fold.triton = _OTHER_TRITON
+    blocks = config.get("block_sizes", [])
+    registered = [blocks[block.slot] for block in trace.session.registered]
+    fold = FoldLanguage(registered, trace.session.tunable_values, module)
+    if fold.triton in own_names(kernel.source.tree):
+        fold.triton = OTHER_TRITON
     function = _host_function(kernel, fold)
     if device := _device_of(trace, set(parameter_names(function))):
         function.body = on_device(function.body, module, device)
-    is_taken = LAUNCH in {function.name, *_own_names(function)}
+    is_taken = LAUNCH in {function.name, *own_names(function)}
     launcher = "launch_kernel" if is_taken else LAUNCH
     position = function.body.index(_PLACE)
     launch = ast.parse("\n".join([*_size_checks(trace), f"{launcher}({arguments})"])).body
     function.body[position : position + 1] = launch
-    names = [name for name in _free_names(function) if name != launcher]
-    other = {f"import triton as {_OTHER_TRITON}"} if _OTHER_TRITON in names else set[str]()
+    names = [name for name in free_names(function) if name != launcher]
+    other = {f"import triton as {OTHER_TRITON}"} if OTHER_TRITON in names else set[str]()
     lines = sorted({*lines, *lines_for_names(module, names), *other})
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     constants = [line for line in lines if line not in imports]
@@ -181,19 +190,24 @@ def _size_symbols(function: Function) -> set[str]:
     return {symbol for shape in shapes for dim in shape for symbol in dim.symbols}
 
 
-def _host_function(kernel: SplitKernel, fold: _FoldLanguage) -> ast.FunctionDef:
+def _host_function(kernel: SplitKernel, fold: FoldLanguage) -> ast.FunctionDef:
     """Host code as a plain function, with ``_PLACE`` where the device loops stood."""
     source = kernel.source.fresh()
     before = [new for old in source.before if (new := fold.visit(old)) is not None]
     after = [fold.visit(statement) for statement in source.after]
-    function = source.tree
+    function = without_notes(source.tree)
+    kept = [statement for statement in before if not _is_self_assignment(statement)]
+    function.body = [*kept, _PLACE, *after]
+    return function
+
+
+def without_notes(function: ast.FunctionDef) -> ast.FunctionDef:
+    """The function without decorators and annotations."""
     function.decorator_list = []
     function.returns = None
     for argument in ast.walk(function.args):
         if isinstance(argument, ast.arg):
             argument.annotation = None
-    kept = [statement for statement in before if not _is_self_assignment(statement)]
-    function.body = [*kept, _PLACE, *after]
     return function
 
 
@@ -205,12 +219,14 @@ def _is_self_assignment(statement: ast.stmt) -> bool:
     return isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id
 
 
-def _own_names(function: ast.FunctionDef) -> set[str]:
+def own_names(function: ast.FunctionDef) -> set[str]:
+    """Parameters and local names of a function."""
     return {*parameter_names(function), *bound_names(function.body)}
 
 
-def _free_names(function: ast.FunctionDef) -> Iterable[str]:
-    own = _own_names(function)
+def free_names(function: ast.FunctionDef) -> Iterable[str]:
+    """What a function reads from its module."""
+    own = own_names(function)
     defaults = [*function.args.defaults, *function.args.kw_defaults]
     parts: list[ast.AST] = [*function.body, *(d for d in defaults if d is not None)]
     return [name for name in read_names(parts) if name not in own]

@@ -6,7 +6,7 @@ A specification belongs to a trace and a target, an artifact also to a config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -117,17 +117,21 @@ class Specialization:
         self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]
     ) -> Variant:
         request = replace(self._request, arguments=arguments, block_sizes=blocks, tunables=tunables)
-        trace = self._trace_volatile(request) if self._volatile else trace_kernel(request)
+        trace = self._trace_first_that_works(request)
         check_written_tensors(trace.function, trace.observed)
         state = Lowering(trace.function, self.settings, request.warnings)
         return Variant(trace, run_stages(state, [TRACE, STANDARD]).function)
 
-    def _trace_volatile(self, request: TraceRequest) -> Trace:
+    def _trace_first_that_works(self, request: TraceRequest) -> Trace:
         """Numbers that change are parameters, unless device code needs them as constants."""
-        try:
-            return trace_kernel(replace(request, volatile=self._volatile))
-        except BaseError:
-            return trace_kernel(request)
+        tried = (_try_to_trace(freer) for freer in self._freer_requests(request))
+        return next((trace for trace in tried if trace is not None), None) or trace_kernel(request)
+
+    def _freer_requests(self, request: TraceRequest) -> Iterator[TraceRequest]:
+        if request.kernel.source.computed and not request.options.static_shapes:
+            yield replace(request, are_computed_runtime=True, volatile=self._volatile)
+        if self._volatile:
+            yield replace(request, volatile=self._volatile)
 
     def spec(self, target: Target, variant: Variant | None = None) -> MultiFormSpec:
         """What a config may say on a target; of the first trace unless another is named."""
@@ -170,10 +174,10 @@ class Specialization:
             self._artifacts[key] = made
         return made
 
-    def module(self, config: Config, target: Target) -> str:
+    def module(self, config: Config, target: Target, variant: Variant | None = None) -> str:
         """The text of a module: device code with the user's host code around it."""
-        config = self.spec(target).normalize(config)
-        variant = self.find(config)
+        config = self.spec(target, variant).normalize(config)
+        variant = variant or self.find(config)
         artifact = self.artifact(config, target, variant)
         kernel = self._request.kernel
         return with_host_function(artifact, kernel, variant.trace, config, self._host_parts)
@@ -189,6 +193,13 @@ class Specialization:
         tensors = [p.value for p in trace.function.parameters if p.value.name in names]
         written = {tensor.tensor.alias for tensor in tensors}
         return frozenset(i for i, found in enumerate(trace.argument_aliases) if found & written)
+
+
+def _try_to_trace(request: TraceRequest) -> Trace | None:
+    try:
+        return trace_kernel(request)
+    except BaseError:
+        return None
 
 
 def make_spec(

@@ -18,13 +18,13 @@ class EmptyDeviceLoopAfterDCE(BaseError):
 
 class NestedGridLoop(BaseError):
     message = "a device loop stands inside a host `{statement}`"
-    expected = "device loops directly in the function body"
-    fix = "split the kernel in two and call them from a function that holds the `{statement}`"
+    expected = "device loops in the kernel's own statements, branches and loops among them"
+    fix = "write the loop where the `{statement}` is used, or make a kernel of it"
 
 
 class TopLevelStatementBetweenLoops(BaseError):
     message = "a host statement stands between two device loops"
-    note = "all device loops of a kernel run in one launch; host code cannot run in the middle"
+    note = "these loops run in one launch; host code cannot run in the middle"
     fix = "move it before the first loop or after the last, or split the kernel in two"
 
 

@@ -235,6 +235,12 @@ class OutOfBoundsAccess(IndexOutOfRange):
     fix = "loop over the smaller size, or pass extra_mask to hl.load / hl.store"
 
 
+class TileOutOfRange(OutOfBoundsAccess):
+    """A tile of a constant range that ends beyond the tensor's constant size."""
+
+    message = "tiles up to {end} run past the end of dimension {dim} of `{tensor}`, of size {size}"
+
+
 class DeviceAssertionFailed(BaseError, AssertionError):
     """The interpreter saw an ``assert`` of device code fail."""
 

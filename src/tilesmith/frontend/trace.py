@@ -73,6 +73,8 @@ class TraceRequest:
     """Positions of arguments that only host code knows: the ``self`` of a method."""
     is_whole: bool = False
     """Whether host code runs with all of its effects: without them it computed something else."""
+    are_computed_runtime: bool = False
+    """Whether numbers that a larger kernel computes are read at each launch, as arguments are."""
 
     def host_function(self) -> FunctionType:
         """Host code for a run up to the launch point."""
@@ -163,11 +165,7 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
 
     launch.device = request.device  # type: ignore[attr-defined]
     host = request.host_function()
-    kept = request.constants | request.host_objects
-    arguments = [
-        argument if position in kept else mark_runtime(argument, _argument(position))
-        for position, argument in enumerate(request.arguments)
-    ]
+    arguments = [_marked(request, *numbered) for numbered in enumerate(request.arguments)]
     mode = (
         nullcontext()
         if request.options.static_shapes
@@ -197,9 +195,25 @@ def same_random_numbers() -> AbstractContextManager[None]:
     return torch.random.fork_rng([torch.cuda.current_device()] if is_live else [])
 
 
-def mark_runtime(argument: Any, origin: Callable[..., Any]) -> Any:
-    """Numbers among the arguments are read at each launch: mark them, in containers too."""
-    if isinstance(argument, (bool, enum.Enum)):
+def _marked(request: TraceRequest, position: int, argument: Any) -> Any:
+    if position in request.constants | request.host_objects:
+        return argument
+    source = request.kernel.source
+    if parameter_names(source.tree)[position] not in source.computed:
+        return mark_runtime(argument, _argument(position))
+    if not request.are_computed_runtime:
+        return argument
+    # They may be sizes, of which 0 and 1 are constants.
+    return mark_runtime(argument, _argument(position), constants=(0, 1))
+
+
+def mark_runtime(argument: Any, origin: Callable[..., Any], constants: tuple[int, ...] = ()) -> Any:
+    """Numbers among the arguments are read at each launch: mark them, in containers too.
+
+    ``constants`` are left as they are.
+    """
+    is_constant = isinstance(argument, int) and argument in constants
+    if is_constant or isinstance(argument, (bool, enum.Enum)):
         return argument
     if isinstance(argument, int):
         return RuntimeInt.make(argument, origin)
@@ -208,7 +222,7 @@ def mark_runtime(argument: Any, origin: Callable[..., Any]) -> Any:
     items = None if isinstance(argument, constexpr) else items_of(argument)
     if items is None:
         return argument
-    marked = [mark_runtime(item.value, _compose(item.get, origin)) for item in items]
+    marked = [mark_runtime(item.value, _compose(item.get, origin), constants) for item in items]
     if all(new is item.value for new, item in zip(marked, items)):
         return argument
     return rebuilt(argument, marked)
@@ -247,7 +261,8 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
     objects = [request.arguments[position] for position in sorted(request.host_objects)]
     parameters = parameter_names(kernel.source.tree)
-    tracer.guards = GuardList(kernel.keyed - {parameters[i] for i in request.host_objects})
+    guarded = _guarded_names(kernel, values) | {parameters[i] for i in request.host_objects}
+    tracer.guards = GuardList(kernel.keyed - guarded)
     tracer.warnings = request.warnings
     forms = DeviceForms(RUNTIME_FUNCTIONS)
     overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
@@ -267,6 +282,20 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
     aliases = tuple(frozenset(map(tracer.alias_of, tensors_in(a))) for a in request.arguments)
     return Trace(function, session, guards, constants, equal_sizes, tracer.observed, aliases)
+
+
+def _guarded_names(kernel: SplitKernel, values: tuple[Any, ...]) -> set[str]:
+    """Parameters with numbers that are constants here, though the key has only their types."""
+    computed = kernel.source.computed
+    named = zip(kernel.captured, values)
+    return {name for name, value in named if name in computed and _holds_numbers(value)}
+
+
+def _holds_numbers(value: Any) -> bool:
+    items = None if isinstance(value, constexpr) else items_of(value)
+    if items is None:
+        return type(value) in (int, float)
+    return any(_holds_numbers(item.value) for item in items)
 
 
 def _wrap(captures: CapturedValues, kernel: SplitKernel, name: str, value: Any) -> Any:

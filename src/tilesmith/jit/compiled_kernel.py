@@ -9,7 +9,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, module_path
 from tilesmith.backends.interface import BackendTable
-from tilesmith.compiler.specialization import Specialization
+from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.output_code import OutputCodeOptions, decorator_line
@@ -92,8 +92,7 @@ class CompiledKernel:
 
         ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
         """
-        gpu = _triton_target(_any_target(target, self.target), self.definition.backends)
-        return self.specialization.module(self.resolve(config, gpu), gpu)
+        return triton_module(self, config, target)
 
     def to_code(
         self,
@@ -153,6 +152,17 @@ def _any_target(target: str | Target | None, default: Target) -> Target:
 def _triton_target(target: Target, backends: BackendTable) -> Target:
     is_shown = "triton" in backends.of(target).forms
     return target if is_shown else parse_target(DEFAULT_GPU_TARGET)
+
+
+def triton_module(
+    compiled: CompiledKernel,
+    config: ConfigLike,
+    target: str | Target | None,
+    variant: Variant | None = None,
+) -> str:
+    """The Triton module of a trace, by default of the newest that fits the config."""
+    gpu = _triton_target(_any_target(target, compiled.target), compiled.definition.backends)
+    return compiled.specialization.module(compiled.resolve(config, gpu), gpu, variant)
 
 
 def show_form(artifact: Artifact, form: str) -> str:

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import Self, override
 
@@ -26,6 +26,7 @@ from tilesmith.jit.method import KernelMethod, is_method
 from tilesmith.jit.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
+from tilesmith.jit.staged_kernel import StagedKernel
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -41,7 +42,7 @@ class Kernel(DefinedKernel):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | KernelDefinition,
         *,
         configs: Sequence[Config] = (),
         settings: Settings | None = None,
@@ -50,15 +51,19 @@ class Kernel(DefinedKernel):
         backends: BackendTable = BACKENDS,
     ) -> None:
         self._lock = threading.RLock()
-        plain = plain_settings(settings or Settings())
-        super().__init__(KernelDefinition(function, configs, plain, tuner, backends), key)
-        functools.update_wrapper(self, function, (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS))
+        if not isinstance(function, KernelDefinition):
+            plain = plain_settings(settings or Settings())
+            function = KernelDefinition(function, configs, plain, tuner, backends)
+        super().__init__(function, key)
+        assigned = (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS)
+        functools.update_wrapper(self, function.fn, assigned)
 
     @override
     def use(self, definition: KernelDefinition) -> None:
         """Begin anew, with nothing bound."""
         with self._lock:
             super().use(definition)
+            self.__dict__.pop("_staged", None)
             is_whole = definition.arguments.is_positional
             self._num_parameters = len(definition.parameters) if is_whole else -1
             self._keys = CallKeys(definition, self.user_key)
@@ -77,6 +82,8 @@ class Kernel(DefinedKernel):
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.unpack_args(args)
+        if self._staged is not None:
+            return cast("BoundKernel", self._staged.bind(arguments, target))
         try:
             with self._lock:
                 found = self._find(arguments, target)
@@ -93,6 +100,12 @@ class Kernel(DefinedKernel):
             raise errors.NoDeviceLoopsInKernel(
                 function=self.name, loc=source.location(source.tree)
             ) from None
+
+    @functools.cached_property
+    def _staged(self) -> StagedKernel | None:
+        """What runs it where it has several launches."""
+        staged = self.definition.staged
+        return None if staged is None else StagedKernel(self.definition, staged, Kernel)
 
     def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         with self._lock:
@@ -138,19 +151,15 @@ class Kernel(DefinedKernel):
         if plain is not args:
             found = self._finder.find(*plain)
             return self._call_anew(plain) if found is None else found.call(*plain)
+        if self._staged is not None:
+            return self._staged.call(args)
         try:
             with self._lock:
                 bound = self._find_or_bind(args, None)
                 self._finder.add(args)
         except HostReturnedError:
-            return self._run_host_alone(args)
+            return _run_host_alone(self.definition, args)
         return bound.call(*args)
-
-    def _run_host_alone(self, args: tuple[Any, ...]) -> Any:
-        """For arguments with which host code returns before any device loop."""
-        nowhere = SimpleNamespace(device=find_device(args))
-        with running_host(HostSession(device=nowhere.device)):
-            return self.definition.split.host_function()(nowhere, *args)
 
     def autotune(
         self,
@@ -188,6 +197,8 @@ class Kernel(DefinedKernel):
             budget: seconds, for all workloads together.
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
+        if self._staged is not None:
+            raise self._staged.refuse_several()
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
@@ -214,6 +225,7 @@ class Kernel(DefinedKernel):
         with self._lock:
             self._keys.reset()
             self._forget()
+            self.__dict__.pop("_staged", None)
 
     def _forget(self) -> None:
         self._bound.clear()
@@ -227,6 +239,13 @@ class MethodKernel(Kernel):
     def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
         """The kernel with its ``self``, where it is called on an instance."""
         return self if instance is None else KernelMethod(self, instance)
+
+
+def _run_host_alone(definition: KernelDefinition, args: tuple[Any, ...]) -> Any:
+    """For arguments with which host code returns before any device loop."""
+    nowhere = SimpleNamespace(device=find_device(args))
+    with running_host(HostSession(device=nowhere.device)):
+        return definition.split.host_function()(nowhere, *args)
 
 
 def kernel(

@@ -27,7 +27,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.emission import full as emit_full
 from tilesmith.frontend.tracing.host_session import HostSession
-from tilesmith.frontend.tracing.known_sizes import length_between
+from tilesmith.frontend.tracing.known_sizes import config_length, length_between
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer, find_host_session
 from tilesmith.frontend.tracing.values import Scalar, TileValue
@@ -125,6 +125,7 @@ def _length(start: Any, end: Any, step: Any) -> Dim:
     if isinstance(start, int) and isinstance(end, int):
         return Dim.of(len(range(start, end, step)))
     length = length_between(start, end, step) if step > 0 else None
+    length = config_length(start, end, step) if length is None else length
     if length is None:
         raise errors.ShapeSpecializingCall(value="the length of hl.arange")
     return length

@@ -23,7 +23,7 @@ from tilesmith.frontend.tracing.emission import (
     permute,
     reshape,
 )
-from tilesmith.frontend.tracing.known_sizes import length_between
+from tilesmith.frontend.tracing.known_sizes import config_length, length_between
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text, size_of_dim
@@ -43,6 +43,9 @@ def as_dim(size: Any, operation: str) -> Dim:
     if isinstance(size, Scalar):
         dim = length_between(0, size)
         if dim is not None and dim.constant is None:
+            return dim
+        dim = config_length(0, size)
+        if dim is not None:
             return dim
         raise errors.ShapeSpecializingAllocation(size=size._value.name or "a runtime value")
     raise invalid_kind(operation, f"{kind_of(size)} is no size")
@@ -125,7 +128,8 @@ def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
         left=shape_text(x.tile.shape),
         right=f"[{', '.join('-1' if dim is None else str(dim) for dim in wanted)}]",
         note="a reshape may merge tile axes with others, but neither split nor reorder them",
-        fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1)",
+        fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1); to "
+        "split a tile, view the host tensor so before the loop (x.view(-1, 2)) and tile its rows",
     )
 
 

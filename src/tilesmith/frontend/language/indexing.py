@@ -26,7 +26,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     spaced_range,
 )
-from tilesmith.frontend.tracing.known_sizes import length_between
+from tilesmith.frontend.tracing.known_sizes import config_length, length_between, linear_form
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
@@ -67,6 +67,8 @@ class Position:
     """The number of the ``hl.paired`` that it stands in; 0: none."""
     is_tensor: bool = False
     """Whether it is an index tensor, not a tile, slice or number."""
+    limit: Any = None
+    """The size of its dimension where the indices may pass that: such lanes are masked off."""
 
     @property
     def shape(self) -> Shape:
@@ -80,6 +82,8 @@ class Access:
 
     indices: tuple[Value, ...]
     shape: Shape
+    within: TileValue | None = None
+    """Which lanes are inside the tensor, where some may not be."""
 
 
 def resolve_access(ref: TensorRef, index: Any) -> Access:
@@ -99,7 +103,17 @@ def resolve_access(ref: TensorRef, index: Any) -> Access:
         for position, start, group_shape in placed
         if position.index is not None
     ]
-    return Access(tuple(indices), result)
+    return Access(tuple(indices), result, _within(placed, len(result)))
+
+
+def _within(placed: list[tuple[Position, int, Shape]], rank: int) -> TileValue | None:
+    """Lanes whose indices are below their limits; None where no index has one."""
+    within: TileValue | None = None
+    for position, start, shape in placed:
+        if position.index is not None and position.limit is not None:
+            below = apply("lt", _align(position.index, start, shape, rank), position.limit)
+            within = below if within is None else apply("and", within, below)
+    return within
 
 
 def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
@@ -169,7 +183,9 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if isinstance(element, Tile):
         return Position(_tile_position(ref, axis, element))
     if isinstance(element, slice):
-        return Position(slice_position(ref, axis, element))
+        index = slice_position(ref, axis, element)
+        limit = ref.shape[axis] if _has_config_length(element) else None
+        return Position(index, limit=limit)
     if isinstance(element, TensorRef):
         raise errors.HostTensorDirectUsage(name=element.source, use="an index")
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
@@ -181,6 +197,25 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if not element.tile.dtype.is_integer:
         raise errors.InvalidIndexingType(kind=f"a tensor of {element.dtype}", tensor=ref.source)
     return Position(element, is_tensor=True)
+
+
+def check_tiles(ref: TensorRef, index: Any) -> None:
+    """Raise where a tile is known to leave the tensor. A branch may keep it from being read."""
+    if any(region.kind in ("if", "while") for region in current_tracer("a subscript").regions):
+        return
+    for axis, element in _expand(ref, index):
+        if isinstance(element, Tile) and element.lengths is None:
+            _check_tile(ref, axis, element)
+
+
+def _check_tile(ref: TensorRef, axis: int, tile: Tile) -> None:
+    extent = ref.type.shape[axis]
+    begin, end = (linear_form(bound) for bound in (tile.range_begin, tile.range_end))
+    if {*begin, *end} - {None} or extent == 1 or not isinstance(extent, int):
+        return
+    last = end.get(None, 0)
+    if begin.get(None, 0) < last > extent:
+        raise errors.TileOutOfRange(tensor=ref.source, dim=axis, end=last, size=extent)
 
 
 def _tile_position(ref: TensorRef, axis: int, tile: Tile) -> TileValue:
@@ -311,6 +346,15 @@ def _known_extent(ref: TensorRef, axis: int, element: slice) -> int:
     return hint
 
 
+def _has_config_length(element: slice) -> bool:
+    """Whether a slice is as long as the Config says: its last part may be shorter."""
+    start, stop = 0 if element.start is None else element.start, element.stop
+    step = 1 if element.step is None else element.step
+    if not isinstance(stop, TileValue) or not isinstance(step, int) or step < 1:
+        return False
+    return length_between(start, stop, step) is None
+
+
 def _runtime_slice(ref: TensorRef, axis: int, element: slice) -> TileValue:
     """``s : s + t.block_size``: a range of a known length, from a runtime start."""
     step = element.step or 1
@@ -318,6 +362,8 @@ def _runtime_slice(ref: TensorRef, axis: int, element: slice) -> TileValue:
     stop = ref.shape[axis] if element.stop is None else element.stop
     is_backward = any(isinstance(bound, int) and bound < 0 for bound in (start, stop))
     dim = None if is_backward else length_between(start, stop, step)
+    if dim is None and not is_backward:
+        dim = config_length(start, stop, step)
     if dim is None:
         raise errors.TensorSliceBound()
     return spaced_range(start, dim, step)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -13,7 +14,12 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, U64, DType
-from tilesmith.frontend.language.indexing import Access, broadcast_value, resolve_access
+from tilesmith.frontend.language.indexing import (
+    Access,
+    broadcast_value,
+    check_tiles,
+    resolve_access,
+)
 from tilesmith.frontend.language.jagged import access_mask
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
@@ -55,7 +61,9 @@ class StackTensor(TorchOperand):
         ]
         bases = expand_dims(self.dev_ptrs, tuple(range(lead, lead + rank)))
         shape = (*self.dev_ptrs.tile.shape, *inner.shape)
-        return Access(tuple(indices), shape), bases.value
+        within = inner.within
+        wide = None if within is None else expand_dims(within, tuple(range(lead)))
+        return Access(tuple(indices), shape, wide), bases.value
 
     def __getitem__(self, index: Any) -> Any:
         return dispatch("load", (self, index), {})
@@ -124,12 +132,11 @@ def _resolve(tensor: Any, index: Any, function: str) -> tuple[TensorRef, Access,
 
 
 def lane_mask(extra_mask: Any, access: Access, *, writes: bool = False) -> Value | None:
-    """The explicit mask of an access: the user's own and that of jagged tiles."""
-    jagged = access_mask(access.shape, writes=writes)
-    if extra_mask is None:
-        return None if jagged is None else broadcast_to(jagged, access.shape).value
-    mask = broadcast_to(as_tile(extra_mask, BOOL), access.shape)
-    return mask.value if jagged is None else apply("and", mask, jagged).value
+    """The explicit mask of an access: the user's own, of jagged tiles, and of ends of tensors."""
+    given = None if extra_mask is None else as_tile(extra_mask, BOOL)
+    known = [given, access_mask(access.shape, writes=writes), access.within]
+    masks = [broadcast_to(mask, access.shape) for mask in known if mask is not None]
+    return reduce(lambda left, right: apply("and", left, right), masks).value if masks else None
 
 
 def load(
@@ -148,6 +155,8 @@ def load(
             "hl.load", f"eviction_policy={eviction_policy!r} is none of evict_first, evict_last"
         )
     ref, access, bases = _resolve(tensor, index, "hl.load")
+    if extra_mask is None:
+        check_tiles(ref, index)
     value = tracer.create(
         Load,
         TileType(ref.type.dtype, access.shape),
@@ -182,6 +191,8 @@ def store(tensor: Any, index: Any, value: Any, extra_mask: Any = None) -> None:
     if isinstance(value, TensorRef):
         value = load(value, ())
     ref, access, bases = _resolve(tensor, index, "hl.store")
+    if extra_mask is None:
+        check_tiles(ref, index)
     reject_stored_value(value, ref)
     stored = broadcast_value(value, access, ref)
     tracer.builder.effect(
@@ -226,6 +237,7 @@ def _update(
     ref = host_tensor(target, name)
     _check(name, kind, ref.type.dtype, sem)
     access = resolve_access(ref, index)
+    check_tiles(ref, index)
     operands: dict[str, Any] = {}
     for role, operand in (("value", value), ("expected", expected)):
         if role == "value" or kind is AtomicKind.CAS:

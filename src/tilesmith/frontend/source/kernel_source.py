@@ -32,6 +32,8 @@ class KernelSource:
     num_before: int
     """How many statements stand before the first device loop."""
     num_loops: int
+    computed: frozenset[str] = frozenset()
+    """Parameters that the host code of a larger kernel computes, see ``stages``."""
 
     @property
     def before(self) -> list[ast.stmt]:
@@ -53,7 +55,12 @@ class KernelSource:
 
         To be changed (parsing is cheaper than copying).
         """
-        return replace(self, tree=_parse_text(self.text, self.function))
+        return replace(self, tree=parse_text(self.text, self.function))
+
+    @property
+    def name(self) -> str:
+        """What errors call the kernel."""
+        return self.tree.name
 
     @property
     def file(self) -> str:
@@ -80,9 +87,9 @@ def location_of_node(node: ast.AST, function: Callable[..., Any]) -> SourceLocat
 
 def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     """Read, parse and split the source of a kernel function."""
-    text = _read(function)
-    tree = _parse_text(text, function)
-    is_loop = [_is_device_loop(statement, function) for statement in tree.body]
+    text = read_text(function)
+    tree = parse_text(text, function)
+    is_loop = [is_device_loop(statement, function) for statement in tree.body]
     _find_nested_loop([s for s, loop in zip(tree.body, is_loop) if not loop], function)
     if not any(is_loop):
         raise errors.NoDeviceLoopsInKernel(
@@ -100,7 +107,7 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     return KernelSource(function, text, tree, first, last + 1 - first)
 
 
-def _read(function: Callable[..., Any]) -> str:
+def read_text(function: Callable[..., Any]) -> str:
     """The source text, placed so that parsing it gives the file's own lines and columns."""
     try:
         lines, first_line = inspect.getsourcelines(function)
@@ -113,7 +120,10 @@ def _read(function: Callable[..., Any]) -> str:
     return "\n" * (first_line - 1) + "".join(lines)
 
 
-def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
+def parse_text(
+    text: str, function: Callable[..., Any], *, is_unrolled: bool = True
+) -> ast.FunctionDef:
+    """The tree of a function's text; ``is_unrolled``: with host loops over literals written out."""
     try:
         statement, *others = ast.parse(text).body
     except SyntaxError as error:
@@ -124,7 +134,10 @@ def _parse_text(text: str, function: Callable[..., Any]) -> ast.FunctionDef:
         raise errors.SourceChanged(function=function.__name__)
     if statement.name != function.__code__.co_name:
         raise errors.SourceChanged(function=function.__name__)
-    statement.body = unroll_host_loops(statement.body, lambda node: _is_device_loop(node, function))
+    if is_unrolled:
+        statement.body = unroll_host_loops(
+            statement.body, lambda node: is_device_loop(node, function)
+        )
     return statement
 
 
@@ -163,7 +176,8 @@ def is_barrier(node: ast.AST, function: Callable[..., Any]) -> bool:
     return is_language_call(node, ("barrier",), function)
 
 
-def _is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
+def is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
+    """Whether a statement is a loop over ``hl.tile`` or its kin."""
     return isinstance(statement, ast.For) and is_language_call(
         without_reversed(statement.iter), LOOP_FUNCTIONS, function
     )
@@ -181,9 +195,10 @@ def without_reversed(iterator: ast.expr) -> ast.expr:
 def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) -> None:
     for statement in statements:
         for node in ast.walk(statement):
-            if isinstance(node, ast.stmt) and _is_device_loop(node, function):
+            if isinstance(node, ast.stmt) and is_device_loop(node, function):
                 raise errors.NestedGridLoop(
-                    statement=type(statement).__name__.lower(), loc=location_of_node(node, function)
+                    statement="class" if isinstance(statement, ast.ClassDef) else "def",
+                    loc=location_of_node(node, function),
                 )
 
 
@@ -214,7 +229,20 @@ def _is_unrollable(statement: ast.stmt, is_device_loop: IsDeviceLoop) -> bool:
     targets = bound_names([statement.target])
     is_rebound = any(name in targets for name in bound_names(statement.body))
     has_stars = any(isinstance(item, ast.Starred) for item in statement.iter.elts)
-    return holds_loops and not is_rebound and not has_stars and not statement.orelse
+    is_plain = not (is_rebound or has_stars or statement.orelse or _has_jumps(statement.body))
+    return holds_loops and is_plain
+
+
+def _has_jumps(body: Sequence[ast.stmt]) -> bool:
+    """Whether the loop with this body may be left or a turn cut short; inner loops have theirs."""
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Break, ast.Continue)):
+            return True
+        if not isinstance(node, (ast.For, ast.While)):
+            waiting.extend(ast.iter_child_nodes(node))
+    return False
 
 
 def _unroll(loop: ast.For, is_device_loop: IsDeviceLoop, number: int) -> Iterator[ast.stmt]:

@@ -97,8 +97,8 @@ class SplitKernel:
 def split_kernel(source: KernelSource) -> SplitKernel:
     """Compile host and device code."""
     captured = _captured_names(source)
-    host = _compile(_host_tree(source.fresh(), captured), source.file, source.tree.name)
-    device = _compile(_device_tree(source, captured), source.file, source.tree.name)
+    host = _compile(_host_tree(source.fresh(), captured), source.file, source.name)
+    device = _compile(_device_tree(source, captured), source.file, source.name)
     return SplitKernel(source, captured, host, device)
 
 
@@ -118,6 +118,13 @@ def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> a
     template.args.args = [ast.arg(name) for name in parameter_names(tree)]
     template.body = body
     return ast.copy_location(template, tree)
+
+
+def compile_function(tree: ast.FunctionDef, body: list[ast.stmt], source: KernelSource) -> CodeType:
+    """Code that defines ``f(launch, *arguments)`` with the tree's name and parameters."""
+    function = _plain_function(tree, tree.name, body)
+    function.args.args.insert(0, ast.arg(LAUNCH))
+    return _compile(function, source.file, source.name)
 
 
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:

@@ -6,8 +6,8 @@ numbers that only the Config decides; and how many elements an axis holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -22,7 +22,16 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.types import Dim, Value
 
-Linear = dict[Value | str | None, int]
+
+@dataclass(frozen=True)
+class _Number:
+    """An unknown value; those computed in the same way are equal: ``t.begin // 2`` is itself."""
+
+    formula: Hashable
+    value: Value = field(compare=False)
+
+
+Linear = dict[_Number | str | None, int]
 """Coefficients of unknown values, of symbols (blocks and runtime sizes), and the constant."""
 
 
@@ -39,6 +48,30 @@ def length_between(start: Any, stop: Any, step: int = 1) -> Dim | None:
     is_block = any(block.name == symbol for block in current_tracer("a size").blocks)
     # Of each index of the block, all multiples follow each other: the valid ones come first.
     return Dim.of(symbol) * Dim.of(count // step) if is_block or count == step else None
+
+
+def config_length(start: Any, stop: Any, step: int = 1) -> Dim | None:
+    """The length of a range that only the Config decides, such as half a block.
+
+    The trace then holds for these block sizes only.
+    """
+    tracer = current_tracer("a size")
+    span = _sum(linear_form(stop), linear_form(start), -1)
+    total = span.pop(None, 0)
+    with tracer.eager():
+        numbers = [(_number_of(tracer, key), count) for key, count in span.items()]
+    if any(number is None for number, _ in numbers):
+        return None
+    total += sum(number * count for number, count in numbers if number is not None)
+    return Dim.of(len(range(0, total, step)))
+
+
+def _number_of(tracer: Tracer, key: _Number | str | None) -> int | None:
+    if isinstance(key, str):
+        is_block = any(block.name == key for block in tracer.blocks)
+        return _block_size(tracer, key) if is_block else None
+    number = None if key is None else _find_number(tracer, key.value)
+    return None if number is None else int(number.item())
 
 
 def linear_form(number: Any) -> Linear:
@@ -71,7 +104,20 @@ def _of_value(value: Value) -> Linear:
     if isinstance(op, Elementwise) and op.fn in ("add", "sub", "mul"):
         return _of_operands(op, value)
     is_size = op is None and value.name in tracer.sizes
-    return {value.name if is_size else value: 1}
+    return {value.name if is_size else _Number(_formula(tracer, value), value): 1}
+
+
+def _formula(tracer: Tracer, value: Value) -> Hashable:
+    op = tracer.builder.definition_of(value)
+    if isinstance(op, Full):
+        return (value.tile, op.value)
+    if isinstance(op, BlockSize):
+        return (value.tile, op.block)
+    if isinstance(op, Cast):
+        return (value.tile, op.bitcast, _formula(tracer, op.x))
+    if isinstance(op, Elementwise):
+        return (value.tile, op.fn, *(_formula(tracer, arg) for arg in op.args))
+    return value
 
 
 def _of_operands(op: Elementwise, value: Value) -> Linear:
@@ -81,7 +127,7 @@ def _of_operands(op: Elementwise, value: Value) -> Linear:
     for factor, other in ((left, right), (right, left)):
         if not set(factor) - {None}:
             return _sum({}, other, factor.get(None, 0))
-    return {value: 1}
+    return {_Number(_formula(current_tracer("a size"), value), value): 1}
 
 
 def _sum(left: Linear, right: Linear, scale: int) -> Linear:

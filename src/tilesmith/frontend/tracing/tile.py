@@ -129,6 +129,11 @@ class Tile(TileOperators):
         return result
 
     @property
+    def range_begin(self) -> Scalar:
+        """The first index of the whole loop."""
+        return Scalar(self._first)
+
+    @property
     def range_end(self) -> Scalar:
         """One past the last index of the whole loop."""
         return Scalar(self._end)

@@ -1,0 +1,157 @@
+"""Kernels of several launches: traces, configs, code and tuning of their stages."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from tilesmith import exc
+from tilesmith.autotuner import IntegerFragment
+from tilesmith.frontend.source.stages import find_stages
+
+
+@helion.kernel
+def host_loop(x: torch.Tensor, steps: int) -> torch.Tensor:
+    out = x.clone()
+    for i in range(steps):
+        for t in hl.tile(x.size(0)):
+            out[t] = out[t] * 2 + i
+    return out
+
+
+@helion.kernel
+def two_launches(x: torch.Tensor, tag: list[str]) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] + 1
+    tag.append("between")
+    for t in hl.tile(x.size(0)):
+        out[t] = out[t] * 2
+    return out
+
+
+@helion.kernel
+def in_place(x: torch.Tensor, flag: bool) -> None:
+    if flag:
+        for t in hl.tile(x.size(0)):
+            x[t] = x[t] + 1
+
+
+@helion.kernel
+def one_launch(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] + 1
+    hl.barrier()
+    for t in hl.tile(x.size(0)):
+        out[t] = out[t] * 2
+    return out
+
+
+@helion.kernel
+def tuned_split(x: torch.Tensor) -> torch.Tensor:
+    parts = hl.register_tunable("parts", IntegerFragment(1, 8, 2))
+    out = torch.zeros([parts], dtype=x.dtype)
+    if parts > 1:
+        for t in hl.tile(parts):
+            out[t] = out[t] + parts
+    return out
+
+
+def test_the_variable_of_a_host_loop_costs_one_more_trace(traces) -> None:
+    x = torch.randn(5)
+    for steps in (5, 3, 7):
+        expected = x.clone()
+        for i in range(steps):
+            expected = expected * 2 + i
+        torch.testing.assert_close(host_loop(x, steps), expected)
+    assert traces == ["host_loop_1"] * 2
+
+
+def test_shapes_reuse_what_dynamic_shapes_traced(traces) -> None:
+    kernel = helion.kernel(host_loop.fn, static_shapes=False)
+    for n in (5, 7, 12):
+        assert kernel(torch.zeros(n), 3).shape == (n,)
+    assert len(traces) <= 2
+
+
+def test_a_call_runs_host_code_once() -> None:
+    said: list[str] = []
+    two_launches.reset()
+    two_launches(torch.ones(3), said)
+    assert said == ["between"]
+
+
+def test_binding_leaves_arguments_alone() -> None:
+    x = torch.ones(3)
+    in_place.bind((x, True))
+    assert torch.equal(x, torch.ones(3))
+    in_place(x, True)
+    assert torch.equal(x, torch.full((3,), 2.0))
+
+
+def test_adjacent_loops_are_one_launch() -> None:
+    assert find_stages(one_launch.fn) is None
+
+
+def test_blocks_are_split_in_the_order_of_the_source() -> None:
+    bound = two_launches.bind((torch.ones(9), []))
+    text = bound.to_triton_code(helion.Config(block_sizes=[2, 4], num_warps=8), target="cuda:90")
+    assert "T = tl.constexpr(2)" in text
+    assert "tl.constexpr(4)" in text
+    assert text.count("num_warps=8") == 2
+
+
+def test_a_config_for_each_stage() -> None:
+    bound = two_launches.bind((torch.ones(9), []))
+    stages = [helion.Config(block_sizes=[2]), {"block_sizes": [4], "num_warps": 2}]
+    text = bound.to_triton_code(helion.Config(stages=stages), target="cuda:90")
+    assert "num_warps=2" in text
+    assert "tl.constexpr(4)" in text
+
+
+def test_set_config_counts_for_later_calls() -> None:
+    kernel = helion.kernel(two_launches.fn)
+    x = torch.ones(9)
+    bound = kernel.bind((x, []))
+    bound.set_config(helion.Config(block_sizes=[2, 4]))
+    torch.testing.assert_close(kernel(x, []), (x + 1) * 2)
+    assert [stage.chosen["block_sizes"] for stage in bound.stages] == [[2], [4]]
+
+
+def test_tuning_gives_a_config_of_all_stages() -> None:
+    kernel = helion.kernel(two_launches.fn)
+    x = torch.ones(9)
+    config = kernel.autotune((x, []), budget=0)
+    assert len(config["stages"]) == 2
+    run = kernel.bind((x, [])).compile_config(config)
+    torch.testing.assert_close(run(x, []), (x + 1) * 2)
+
+
+def test_tuning_for_several_arguments_is_refused() -> None:
+    with pytest.raises(exc.AutotuneError, match="several launches"):
+        two_launches.autotune_multi([(torch.ones(3), [])])
+
+
+def test_tunables_of_host_code_come_from_the_config() -> None:
+    x = torch.ones(3)
+    assert tuned_split(x).shape == (2,)
+    kernel = helion.kernel(tuned_split.fn, config=helion.Config(block_sizes=[4], parts=4))
+    assert torch.equal(kernel(x), torch.full((4,), 4.0))
+    text = tuned_split.bind((x,)).to_triton_code(
+        helion.Config(block_sizes=[4], parts=8), target="cuda:90"
+    )
+    assert "torch.zeros([parts]" in text
+    assert "parts = 8" in text
+
+
+def test_checked_mode_checks_every_stage() -> None:
+    kernel = helion.kernel(two_launches.fn, check=True)
+    torch.testing.assert_close(kernel(torch.ones(3), []), torch.full((3,), 4.0))
+
+
+def test_the_reference_runs_every_stage() -> None:
+    x = torch.ones(9)
+    torch.testing.assert_close(two_launches.bind((x, [])).run_ref(x, []), (x + 1) * 2)
