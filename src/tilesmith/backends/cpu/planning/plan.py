@@ -197,7 +197,7 @@ class RegionPlanner:
         """
         if self._tiles.is_stored(new):
             return False
-        leaves = self._tiles.closure((new, own_coords(new.tile.shape))).leaves
+        leaves = self._tiles.closure(own_place(new)).leaves
         buffers = [(self._program.buffer_of(place[0]), place) for place in leaves]
         own = self._program.buffer_of(arg)
         return all(b is own and is_identity(place) for b, place in buffers if b in args)
