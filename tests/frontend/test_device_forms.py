@@ -27,7 +27,7 @@ def twice(value: Any) -> Any:
 
 
 def test_helpers_run_over_device_forms_of_what_they_name() -> None:
-    forms = DeviceForms(None)
+    forms = DeviceForms(RUNTIME_FUNCTIONS)
     made = forms.of(twice)
     assert made.__code__ is twice.__code__
     assert made.__globals__["smaller"] is forms.of(smaller)
@@ -47,7 +47,7 @@ def test_a_recursive_helper_has_one_form() -> None:
 
 
 def test_partials_methods_and_short_lists_are_seen_through() -> None:
-    forms = DeviceForms(None)
+    forms = DeviceForms(RUNTIME_FUNCTIONS)
     assert forms.of(functools.partial(smaller, 9))() == 3
     assert forms.of([smaller, 1])[0] is forms.of(smaller)
     numbers = [1, 2]
@@ -57,7 +57,7 @@ def test_partials_methods_and_short_lists_are_seen_through() -> None:
 
 
 def test_math_of_plain_numbers_is_python_s() -> None:
-    form = DeviceForms(None).of(math)
+    form = DeviceForms(RUNTIME_FUNCTIONS).of(math)
     assert form.sqrt(4.0) == 2.0
     assert form.pi == math.pi
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, UsageError, commands
+from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, commands
 from tilesmith.cli.kernel_reference import find_function
-from tilesmith.cli.output import show
+from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.pages import LIGHT, PictureError, Theme, finish, new_figure
 from tilesmith.numerics.doctor.diagnose import diagnose

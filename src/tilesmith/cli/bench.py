@@ -27,13 +27,13 @@ from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.run import Listener, run_plan
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.cli.flags import UsageError, commands
-from tilesmith.cli.output import SideConsole, is_shown, tell
+from tilesmith.cli.flags import commands
+from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
+from tilesmith.cli.results import load_results
 from tilesmith.diagnostics.wording import counted
 from tilesmith.lab.pages import PictureError
 
 BUDGET_S, TIMEOUT_S = Options.tune_budget_s, Options.timeout_s
-EXPECTED = "expected a file as tilesmith bench --out writes it"
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
 FLAGS = {"load": "--from", "is_list": "--list", "cudagraph": "--cudagraph or --no-cudagraph"}
@@ -180,20 +180,6 @@ def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     finally:
         _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
-
-
-def load_results(path: Path) -> Results:
-    """A finished run from its file."""
-    try:
-        journal = read_journal(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {EXPECTED}") from None
-    if not journal.rows:
-        raise UsageError(f"{path} has no rows of a benchmark; {EXPECTED}")
-    if journal.num_unreadable:
-        lines = counted(journal.num_unreadable, "line")
-        tell(f"warning: {lines} of {path} cannot be read")
-    return Results(journal.rows, journal.run)
 
 
 def list_lines(jobs: Sequence[Job]) -> Iterator[str]:

@@ -26,9 +26,9 @@ from tilesmith.bench.compare import (
 )
 from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.bench.tables import plus_minus
-from tilesmith.cli.bench import load_results
 from tilesmith.cli.flags import commands
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
+from tilesmith.cli.results import load_results
 from tilesmith.diagnostics.wording import counted, number_text
 from tilesmith.lab.reports import json_line
 

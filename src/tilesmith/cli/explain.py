@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.flags import BoundFlags, UsageError, commands
-from tilesmith.cli.output import show
+from tilesmith.cli.flags import BoundFlags, commands
+from tilesmith.cli.output import UsageError, show
 from tilesmith.compiler.pipeline import TRACE, watch_stages
 from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
 from tilesmith.ir.printer import print_function

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tilesmith.cli.kernel_reference import ReferenceNotFoundError, find_function, find_kernel
+from tilesmith.cli.output import UsageError
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -33,10 +34,6 @@ ARGS_HELP = (
     "the kernel's arguments: randn(4096, 4096, dtype=bf16), 3, eps=1e-5; also zeros, ones, full, "
     "rand, randint, arange, views such as .T or [::2]; @file.json reads them from a file"
 )
-
-
-class UsageError(Exception):
-    """Options that do not go together."""
 
 
 @dataclass(frozen=True)

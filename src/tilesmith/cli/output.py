@@ -12,6 +12,10 @@ UNPRINTED = 3
 """Exit code of a command whose results could not be printed."""
 
 
+class UsageError(Exception):
+    """Options that do not go together, or name what is not there."""
+
+
 class SideConsole(Console):
     """Standard error: when its reader goes, nothing more is printed there, and all else goes on."""
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, UsageError, commands
-from tilesmith.cli.output import show
+from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, commands
+from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted

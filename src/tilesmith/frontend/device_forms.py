@@ -16,7 +16,6 @@ from typing import Any
 
 from tilesmith.dtypes import F32, I32, DType
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
-from tilesmith.frontend.functions.combine import language_form
 from tilesmith.frontend.language.debugging import breakpoint, print_builtin
 from tilesmith.frontend.language.loops import LoopRange, grid
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
@@ -170,7 +169,8 @@ class DeviceForms:
             return functools.partial(self.of(value.func), *value.args, **value.keywords)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType, reportUnknownVariableType]
         if getattr(value, "__module__", None) == "math" and callable(value):
             return getattr(self._math, value.__name__)
-        return self._container(value) if isinstance(value, _CONTAINERS) else language_form(value)
+        is_container = isinstance(value, _CONTAINERS)
+        return self._container(value) if is_container else self._runtime.replaced(value)
 
     def _container(self, container: Any) -> Any:
         items = [item.value for item in items_of(container) or ()][: MAX_ITEMS + 1]

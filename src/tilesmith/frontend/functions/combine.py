@@ -21,7 +21,6 @@ from tilesmith.frontend.functions.combine_functions import (
     trace_combination,
 )
 from tilesmith.frontend.functions.promotion import compute_dtype
-from tilesmith.frontend.functions.reduction import ValuesAndIndices
 from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.language.parameter_names import also_named
@@ -43,7 +42,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
-from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.frontend.tracing.values import TileValue, ValuesAndIndices
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.reduction import (
     KINDS_BY_FUNCTION,

@@ -26,7 +26,12 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.known_sizes import find_counts
 from tilesmith.frontend.tracing.tracer import current_tracer
-from tilesmith.frontend.tracing.values import TileValue, shape_text, size_of_dim
+from tilesmith.frontend.tracing.values import (
+    TileValue,
+    ValuesAndIndices,
+    shape_text,
+    size_of_dim,
+)
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -162,13 +167,6 @@ def _first_position(x: TileValue, kind: ReduceKind, keepdim: bool) -> TileValue:
     is_best = apply("or", apply("eq", x, best), apply("ne", x, x))
     positions = apply("where", is_best, position, size, dtype=I64)
     return _reduce_axes(positions, axes, ReduceKind.MIN, keepdim)
-
-
-class ValuesAndIndices(NamedTuple):
-    """What ``torch.max`` and ``torch.min`` along a dimension give."""
-
-    values: TileValue
-    indices: TileValue
 
 
 def max_or_min(x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: ReduceKind) -> Any:

@@ -17,7 +17,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I16, I32, I64, ElementKind
 from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype
-from tilesmith.frontend.functions.reduction import ValuesAndIndices, require_elements, valid_count
+from tilesmith.frontend.functions.reduction import require_elements, valid_count
 from tilesmith.frontend.functions.shape import flatten, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.refusals import invalid_kind, unsupported_argument
@@ -41,7 +41,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.known_sizes import known_count, known_counts
 from tilesmith.frontend.tracing.tracer import current_tracer
-from tilesmith.frontend.tracing.values import TileValue, shape_text
+from tilesmith.frontend.tracing.values import TileValue, ValuesAndIndices, shape_text
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Dim
 

@@ -7,7 +7,7 @@ in one table (``torch_functions.py``). A proxy is immutable; in-place spellings 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from typing_extensions import override
@@ -237,6 +237,13 @@ class Scalar(TileValue):
     @override
     def is_weak(self) -> bool:
         return True
+
+
+class ValuesAndIndices(NamedTuple):
+    """What ``torch.max``, ``torch.sort`` and others along a dimension give."""
+
+    values: TileValue
+    indices: TileValue
 
 
 def size_of_dim(dim: Dim) -> Any:

@@ -327,7 +327,7 @@ class _Doctor:
         runs = (self._run(function) for _ in range(self._options.repeats - 1))
         yield compare_repeats(name, first, runs, self._unwritten())
         if name == OURS:
-            yield self._over_configs(self._subject.bound)
+            yield self._over_configs(self._kernel.bind(self._subject.args))
         if self._options.check_batches:
             yield batches.compare(name, function, first)
 

@@ -18,13 +18,13 @@ from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
     CauseKind,
+    ErrorSources,
     ErrorStatistics,
     Examination,
     Finding,
     Outputs,
     WorstElement,
 )
-from tilesmith.numerics.doctor.reruns import ErrorSources
 from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.judge_report import unravel
 from tilesmith.numerics.oracle import Reference, ReferenceTensor

@@ -17,7 +17,7 @@ from tilesmith.interpreter.prepare import PreparedFunction
 from tilesmith.interpreter.run import Argument, run_prepared
 from tilesmith.interpreter.sampling import Sampling
 from tilesmith.ir.function import Function
-from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.numerics.oracle import OracleOptions, Reference
 from tilesmith.numerics.reference_setup import copy_written, needs_all_programs, runtime_sizes
 from tilesmith.schedule.config import Config
@@ -191,11 +191,36 @@ class OutputPlace:
 
 
 @dataclass(frozen=True)
+class ErrorSources:
+    """What the error of one tensor is made of, as root mean squares (relative to the truth's)."""
+
+    output: str
+    scale: float
+    """Root mean square of the truth; the others are relative to it."""
+    total: float
+    """Of the kernel as it is written."""
+    of_result: float
+    """Rounding of the exact result to its type, which nothing can avoid."""
+    of_sums: float
+    """Order and type of sums, the rest being as written."""
+    roundings: tuple[Sensitivity, ...] = ()
+    """Intermediates, the most important first."""
+    sums: tuple[Sensitivity, ...] = ()
+    """Sums carried in narrow types or one after the other, the most important first."""
+
+    @property
+    def of_roundings(self) -> float:
+        """What roundings of intermediates add, together."""
+        share = min(1.0, sum(found.share for found in self.roundings))
+        return self.total * share**0.5
+
+
+@dataclass(frozen=True)
 class DiagnosedCall:
     """A kernel on arguments, ready to be interpreted again in other ways."""
 
     name: str
-    bound: BoundKernel
+    bound: CompiledKernel
     args: tuple[Any, ...]
     """All arguments, in their initial state."""
     function: Function
@@ -295,7 +320,7 @@ class DiagnoseOptions:
     seed: int = 0
 
 
-def choose_config(bound: BoundKernel) -> Config:
+def choose_config(bound: CompiledKernel) -> Config:
     """The config whose tiles the reference starts from."""
     chosen = bound.configs[0] if bound.configs else bound.default_config()
     return bound.config_spec.normalize(chosen)

@@ -19,7 +19,7 @@ from tilesmith.interpreter.sampling import FEWEST, Sampling
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import Value
-from tilesmith.numerics.doctor.findings import DiagnosedCall, Sensitivity
+from tilesmith.numerics.doctor.findings import DiagnosedCall, ErrorSources, Sensitivity
 from tilesmith.numerics.oracle import as_on_device, work_out_reference
 from tilesmith.numerics.reference_setup import needs_all_programs
 from tilesmith.numerics.tolerance import rms
@@ -108,31 +108,6 @@ def _affordable(subject: DiagnosedCall) -> DiagnosedCall:
     arguments, sizes = subject.arguments, subject.sizes
     again = work_out_reference(subject.function, arguments, sizes, oracle)
     return replace(subject, oracle=oracle, launch_reference=again)
-
-
-@dataclass(frozen=True)
-class ErrorSources:
-    """What the error of one tensor is made of, as root mean squares (relative to the truth's)."""
-
-    output: str
-    scale: float
-    """Root mean square of the truth; the others are relative to it."""
-    total: float
-    """Of the kernel as it is written."""
-    of_result: float
-    """Rounding of the exact result to its type, which nothing can avoid."""
-    of_sums: float
-    """Order and type of sums, the rest being as written."""
-    roundings: tuple[Sensitivity, ...] = ()
-    """Intermediates, the most important first."""
-    sums: tuple[Sensitivity, ...] = ()
-    """Sums carried in narrow types or one after the other, the most important first."""
-
-    @property
-    def of_roundings(self) -> float:
-        """What roundings of intermediates add, together."""
-        share = min(1.0, sum(found.share for found in self.roundings))
-        return self.total * share**0.5
 
 
 @dataclass(frozen=True)

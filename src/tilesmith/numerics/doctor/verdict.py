@@ -33,6 +33,7 @@ from tilesmith.numerics.doctor.findings import (
     OURS,
     CauseKind,
     DiagnosedCall,
+    ErrorSources,
     ErrorStatistics,
     Examination,
     Finding,
@@ -41,7 +42,7 @@ from tilesmith.numerics.doctor.findings import (
     WorstElement,
 )
 from tilesmith.numerics.doctor.report import Diagnosis
-from tilesmith.numerics.doctor.reruns import ErrorSources, Reruns, TooSlowError, find_sources
+from tilesmith.numerics.doctor.reruns import Reruns, TooSlowError, find_sources
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.passes.widen_floats import CannotWidenError
 
