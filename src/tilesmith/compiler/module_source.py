@@ -195,19 +195,19 @@ def _host_function(kernel: SplitKernel, fold: FoldLanguage) -> ast.FunctionDef:
     source = kernel.source.fresh()
     before = [new for old in source.before if (new := fold.visit(old)) is not None]
     after = [fold.visit(statement) for statement in source.after]
-    function = without_notes(source.tree)
     kept = [statement for statement in before if not _is_self_assignment(statement)]
-    function.body = [*kept, _PLACE, *after]
-    return function
+    source.tree.body = [*kept, _PLACE, *after]
+    return without_notes(source.tree)
 
 
 def without_notes(function: ast.FunctionDef) -> ast.FunctionDef:
-    """The function without decorators and annotations."""
+    """The function without decorators, and without annotations, also of functions inside."""
     function.decorator_list = []
-    function.returns = None
-    for argument in ast.walk(function.args):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
+    for node in ast.walk(function):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
     return function
 
 
