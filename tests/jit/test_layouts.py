@@ -82,3 +82,13 @@ def test_subclasses_with_memory_are_tensors() -> None:
     result = helion.kernel(doubled)(X.as_subclass(Labelled))
     assert type(result) is Labelled
     assert torch.equal(result, X * 2)
+
+
+@pytest.mark.parametrize("static_shapes", [True, False])
+def test_negated_views_made_by_as_strided_are_refused_where_bound(static_shapes) -> None:
+    part = torch.randn(20, dtype=torch.complex64).conj().imag.as_strided((5,), (1,), 1)
+    assert part.is_neg()
+    kernel = helion.kernel(doubled, static_shapes=static_shapes)
+    with pytest.raises(exc.UnsupportedArgumentType, match="resolve_neg"):
+        kernel(part)
+    torch.testing.assert_close(kernel(part.resolve_neg()), part * 2)

@@ -211,6 +211,13 @@ def _check_layout(tensor: torch.Tensor, place: str) -> None:
             expected="a dense tensor",
             fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
         )
+    if tensor.is_neg():
+        raise errors.UnsupportedArgumentType(
+            argument=place,
+            kind="a view with its sign flipped lazily",
+            expected="a tensor whose memory holds its values",
+            fix=f"pass `{place}.resolve_neg()`",
+        )
     try:
         tensor.untyped_storage().data_ptr()
     except RuntimeError:
