@@ -26,9 +26,9 @@ def may_be_negated(x: torch.Tensor) -> bool:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(4, 6), (4, 1), (1, 6), (1, 1), (5, 3)])
 def test_parts_of_complex_numbers_may_be_negated(shape, dtype):
-    part = torch.zeros(shape, dtype=dtype.to_complex()).conj().imag
+    # The same memory without the flag: kernels are not bound to negated views.
+    part = torch.zeros(shape, dtype=dtype.to_complex()).imag
     for view in (part, part.t(), part[:, :1], part[::2], part.unsqueeze(0).squeeze(0)):
-        assert view.is_neg()
         assert may_be_negated(view)
 
 
