@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilesmith import exc, language, runtime
-    from tilesmith.frontend.language.host_functions import cdiv
+    from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output_code import OutputCodeOptions
     from tilesmith.schedule.config import Config
-    from tilesmith.schedule.schedule import next_power_of_2
     from tilesmith.settings import RefMode, Settings
     from tilesmith.tune.autotune import kernel
 
@@ -48,7 +47,7 @@ _PLACES = {
     "jit": "tilesmith.tune.autotune:kernel",
     "kernel": "tilesmith.tune.autotune:kernel",
     "language": "tilesmith.language",
-    "next_power_of_2": "tilesmith.schedule.schedule:next_power_of_2",
+    "next_power_of_2": "tilesmith.frontend.language.host_functions:next_power_of_2",
     "runtime": "tilesmith.runtime",
 }
 """Where each public name is: a module, or a name in one."""

@@ -37,6 +37,29 @@ def listed(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@helion.kernel
+def rounded_up(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Accumulators of the next power of two meet rows of the size itself."""
+    n = hl.specialize(y.size(1))
+    wide = helion.next_power_of_2(n)
+    rows = torch.empty([x.size(0), n], dtype=x.dtype, device=x.device)
+    sums, products = torch.empty_like(rows[:, 0]), torch.empty_like(rows)
+    for t in hl.tile(x.size(0)):
+        acc, total = hl.zeros([t, wide]), hl.zeros([t, wide])
+        for u in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[t, u], y[u, :])
+            total += x[t, u] @ y[u, :]
+        products[t, :] = acc
+        rows[t, :] = total + y[0, :]
+        sums[t] = acc.sum(1)
+    return products, rows, sums
+
+
+def rounded_rows(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    product = x.double() @ y.double()
+    return product, product + y[0].double(), product.sum(1)
+
+
 def filled_rows(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
     rows = [1, n, s.item(), 3, -1, 1, 2.5 + n, 1, 1 + s.item(), 1]
     return torch.tensor(rows, dtype=torch.float32)[:, None].expand(10, x.size(0)).contiguous()
@@ -53,5 +76,7 @@ CREATION = (
          EXACT),
     Case("listed", listed, lambda: (randn(7),), listed_rows, blocks(4), 3,
          needs_static_shapes=True),
+    *(Case(f"rounded_up_{n}", rounded_up, lambda n=n: (randn(7, 11), randn(11, n, seed=1)),
+           rounded_rows, blocks(4, 8), 11 * n) for n in (5, 8, 13)),
 )
 # fmt: on

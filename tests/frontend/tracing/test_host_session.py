@@ -87,13 +87,15 @@ def test_handing_a_block_size_on_is_no_look() -> None:
 
 def test_specialising_remembers_how_to_recompute_the_value() -> None:
     session = HostSession()
-    sizes = (RuntimeInt.make(12, argument(1), axis=(7, 0)), 5)
+    sizes = (RuntimeInt.make(12, argument(1), axis=(7, "size", 0)), 5)
     assert session.specialize(sizes) == (12, 5)
     assert all(type(size) is int for size in session.specialize(sizes))
     origin, value = session.specialized[0]
     assert (origin("x", 30), value) == (30, 12)
-    assert session.constant_sizes.is_constant("x.size(0)", 12, (7, 0))
-    assert not session.constant_sizes.is_constant("x.size(1)", 12, (7, 1)), "equal, but not it"
+    assert session.constant_sizes.is_constant("x.size(0)", 12, (7, "size", 0))
+    assert not session.constant_sizes.is_constant("x.size(1)", 12, (7, "size", 1)), (
+        "equal, but not it"
+    )
 
 
 @pytest.mark.parametrize("value", [1.5, True, "n", RuntimeInt.make(3)])

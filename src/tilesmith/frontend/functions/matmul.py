@@ -12,7 +12,14 @@ from tilesmith.dtypes import BF16, F16, F32, F64, I8, I32, DType
 from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.language.jagged import keep_lanes, reset_lanes
 from tilesmith.frontend.refusals import invalid_kind
-from tilesmith.frontend.tracing.emission import broadcast_to, cast, device_value, emit, unify_dims
+from tilesmith.frontend.tracing.emission import (
+    broadcast_to,
+    cast,
+    device_value,
+    emit,
+    pad_to,
+    unify_dims,
+)
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.interpreter.torch_dtypes import from_torch
@@ -120,6 +127,8 @@ def product(
     common = common_dtype(lhs, rhs)
     if acc is not None and not _accumulates(common, acc.tile.dtype):
         return _accumulate_widened(lhs, rhs, operation, acc, common)
+    if acc is not None and acc.tile.rank == rhs.tile.rank:
+        rhs = pad_to(rhs, rhs.tile.rank - 1, acc.tile.shape[-1])
     lhs, rhs, shape = _check_shapes(cast(lhs, common), cast(rhs, common), operation)
     lhs, rhs = _reset_contracted(lhs, rhs)
     default = current_tracer(operation).options.dot_precision if common == F32 else "ieee"

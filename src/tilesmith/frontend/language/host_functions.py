@@ -16,7 +16,7 @@ from tilesmith.frontend.tracing.tracer import (
     locate,
 )
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.schedule import next_power_of_2 as round_up
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.keys import is_reserved
 
@@ -66,6 +66,21 @@ def specialize(value: Any) -> Any:
     return current_host_session("hl.specialize").specialize(value)
 
 
+def next_power_of_2(n: int) -> int:
+    """The least power of two that is not below ``n``.
+
+    In a kernel, device values of that size may meet those of size ``n``: zeros follow them.
+
+    Example:
+        ``acc = hl.zeros([t, helion.next_power_of_2(n)])``
+    """
+    size = round_up(n)
+    session = find_host_session()
+    if session is not None and size != n:
+        session.rounded_sizes.add((int(n), int(size)))
+    return size
+
+
 def register_block_size(min_or_max: int, max_or_none: int | None = None, /) -> int:
     """A tuned block size for use in several loops, or in host code. Host code only.
 
@@ -80,7 +95,7 @@ def register_block_size(min_or_max: int, max_or_none: int | None = None, /) -> i
         raise errors.InvalidConfigValue(
             key="register_block_size min", value=low, allowed="a power of two", loc=locate()
         )
-    most = max(int(low), next_power_of_2(int(high)))
+    most = max(int(low), round_up(int(high)))
     is_runtime_size = isinstance(high, RuntimeInt)
     return session.register_block_size(int(low), most, is_runtime_size=is_runtime_size)
 

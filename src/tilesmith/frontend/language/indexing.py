@@ -23,8 +23,10 @@ from tilesmith.frontend.tracing.emission import (
     broadcast_to,
     expand_dims,
     full,
+    is_rounded_up,
     reshape,
     spaced_range,
+    take_range,
 )
 from tilesmith.frontend.tracing.known_sizes import config_length, length_between, linear_form
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
@@ -297,6 +299,10 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
                 tensor=ref.source, rank=len(access.shape), given=tile.tile.rank, **fix
             )
         tile = reshape(tile, tile.tile.shape[extra:])
+    for axis in range(-tile.tile.rank, 0):
+        wanted, given = access.shape[axis], tile.tile.shape[axis]
+        if is_rounded_up(wanted, given):
+            tile = take_range(tile, axis + tile.tile.rank, range(wanted.constant or 0))
     return broadcast_to(tile, access.shape)
 
 

@@ -110,6 +110,9 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
         return left
     if left.is_one:
         return right
+    for small, large in ((left, right), (right, left)):
+        if is_rounded_up(small, large):
+            return large
     _note_equal_sizes(left.symbol, right.symbol)
     for block, other in ((left, right), (right, left)):
         # A tile whose block size is fixed to n also accepts plain values of size n.
@@ -119,6 +122,22 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
                 return block
             _note_equal(block.symbol, other.constant)
     return None
+
+
+def is_rounded_up(small: Dim, large: Dim) -> bool:
+    """Whether host code made one constant of the other: ``helion.next_power_of_2(n)``."""
+    rounded = current_tracer("shape").host.rounded_sizes
+    return (small.constant, large.constant) in rounded
+
+
+def pad_to(operand: TileValue, axis: int, dim: Dim) -> TileValue:
+    """Zeros behind a constant axis whose size host code has rounded up; others stay."""
+    if not is_rounded_up(operand.tile.shape[axis], dim):
+        return operand
+    size = operand.tile.shape[axis].constant or 0
+    places = positions_in(with_dim(operand.tile.shape, axis, dim), axis)
+    found = gather(operand, apply("minimum", places, size - 1), axis)
+    return select(apply("lt", places, size), found, 0)
 
 
 def _note_equal_sizes(left: str | None, right: str | None) -> None:
@@ -229,6 +248,9 @@ def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
         own = operand.tile.shape
     if len(own) != len(shape) or any(unify_dims(a, b) != b for a, b in zip(own, shape)):
         raise _shape_mismatch(shape, own)
+    for axis, dim in enumerate(shape):
+        operand = pad_to(operand, axis, dim)
+    own = operand.tile.shape
     if own == shape:
         return operand
     if any(a != b and not a.is_one for a, b in zip(own, shape)):

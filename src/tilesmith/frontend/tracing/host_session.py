@@ -184,6 +184,8 @@ class HostSession:
     block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
     tunables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     registered: list[RegisteredBlock] = field(default_factory=list[RegisteredBlock])
+    rounded_sizes: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """Sizes and what ``helion.next_power_of_2`` made of them: values of both may meet."""
     observed_slots: set[int] = field(default_factory=set[int])
     """Slots of block sizes whose value was looked at: the trace holds for these values
     only."""
