@@ -45,14 +45,14 @@ def test_repr_pastes_below_the_import_of_the_package(config):
 
 
 @given(CONFIGS)
-def test_repr_pastes_where_the_package_has_helions_name(config):
+def test_repr_pastes_where_the_script_has_helions_name(config):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "helion", tilesmith)
+        patch.setattr(sys.modules["__main__"], "helion", tilesmith, raising=False)
         assert eval(repr([config]), {"helion": tilesmith}) == [config]
 
 
 def test_another_package_of_that_name_changes_nothing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "helion", ModuleType("helion"))
+    monkeypatch.setattr(sys.modules["__main__"], "helion", ModuleType("helion"), raising=False)
     assert repr(Config(num_warps=4)) == "tilesmith.Config(num_warps=4)"
 
 

@@ -22,10 +22,9 @@ Value_co = TypeVar("Value_co", covariant=True)
 
 
 def package_name() -> str:
-    """What the running program calls this package: ``tilesmith run`` lends it Helion's name."""
-    lent = sys.modules.get("helion")
-    is_ours = lent is not None and lent.__name__ == "tilesmith"
-    return "helion" if is_ours else "tilesmith"
+    """What the running script calls this package: Helion's name, where it has imported that."""
+    known = getattr(sys.modules.get("__main__"), "helion", None)
+    return "helion" if getattr(known, "__name__", "") == "tilesmith" else "tilesmith"
 
 
 class Specification(Protocol):
