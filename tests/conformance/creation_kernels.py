@@ -45,7 +45,7 @@ def rounded_up(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     rows = torch.empty([x.size(0), n], dtype=x.dtype, device=x.device)
     sums, products = torch.empty_like(rows[:, 0]), torch.empty_like(rows)
     for t in hl.tile(x.size(0)):
-        acc, total = hl.zeros([t, wide]), hl.zeros([t, wide])
+        acc, total = hl.zeros([t, wide]), hl.zeros([t, helion.next_power_of_2(y.size(1))])
         for u in hl.tile(x.size(1)):
             acc = torch.addmm(acc, x[t, u], y[u, :])
             total += x[t, u] @ y[u, :]

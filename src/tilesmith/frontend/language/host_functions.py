@@ -75,7 +75,8 @@ def next_power_of_2(n: int) -> int:
         ``acc = hl.zeros([t, helion.next_power_of_2(n)])``
     """
     size = round_up(n)
-    session = find_host_session()
+    tracer = find_tracer()
+    session = find_host_session() if tracer is None else tracer.host
     if session is not None and size != n:
         session.rounded_sizes.add((int(n), int(size)))
     return size
