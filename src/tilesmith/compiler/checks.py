@@ -1,9 +1,9 @@
 """What is told to a user about a function before code is made of it.
 
 Top-level loops have an effect, and none needs what another writes. Elements that are written are
-apart in memory. Sums over k that lose precision
-get a remark: ``acc += a @ b`` becomes one accumulating dot and loses nothing, but what stands
-between the product and the sum, such as a scale, keeps the rounding of the product as torch has it.
+apart in memory. Sums over k that lose precision get a remark: ``acc += a @ b`` becomes one
+accumulating dot and loses nothing, but what stands between the product and the sum, such as a
+scale, keeps the rounding of the product as torch has it.
 A sum that is itself of half type is rounded at every turn, however it is written.
 """
 
