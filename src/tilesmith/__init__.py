@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tilesmith import exc, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
-    from tilesmith.jit.output_code import OutputCodeOptions
+    from tilesmith.jit.output.code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
     from tilesmith.tune.autotune import kernel
@@ -39,7 +39,7 @@ __all__ = [
 _PLACES = {
     "Config": "tilesmith.schedule.config:Config",
     "Kernel": "tilesmith.jit.kernel:Kernel",
-    "OutputCodeOptions": "tilesmith.jit.output_code:OutputCodeOptions",
+    "OutputCodeOptions": "tilesmith.jit.output.code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",

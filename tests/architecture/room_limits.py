@@ -10,12 +10,16 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton": (36, 7_350),
     "tilesmith/bench": (19, 4_050),
     "tilesmith/cli": (13, 1_700),
-    "tilesmith/compiler": (9, 1_450),
+    "tilesmith/compiler": (8, 1_300),
     "tilesmith/diagnostics": (10, 1_700),
-    "tilesmith/frontend": (61, 13_700),
+    "tilesmith/frontend": (56, 12_700),
+    "tilesmith/frontend/source/rewriting": (5, 700),
     "tilesmith/interpreter": (15, 2_150),
     "tilesmith/ir": (22, 2_950),
-    "tilesmith/jit": (23, 3_500),
+    "tilesmith/jit": (13, 2_350),
+    "tilesmith/jit/function_protocol": (5, 250),
+    "tilesmith/jit/output": (4, 400),
+    "tilesmith/jit/staging": (6, 1_100),
     "tilesmith/lab": (20, 3_000),
     "tilesmith/measure": (4, 500),
     "tilesmith/numerics": (20, 4_250),
@@ -25,7 +29,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/store": (7, 1_150),
     "tilesmith/tune": (29, 5_550),
 }
-"""Room: how many files and lines it may have, with all its folders."""
+"""Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
     "lines in src": 77_300,

@@ -12,7 +12,7 @@ from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.output_code import OutputCodeOptions, decorator_line
+from tilesmith.jit.output.code import OutputCodeOptions, decorator_line
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.runtime.native.machine_code import code_maker

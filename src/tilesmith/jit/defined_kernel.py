@@ -9,8 +9,8 @@ from typing import Any
 from typing_extensions import Self
 
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.kernel_settings import KernelSettings, plain_settings
-from tilesmith.jit.pickling import reduced
+from tilesmith.jit.function_protocol.pickling import reduced
+from tilesmith.jit.function_protocol.settings import KernelSettings, plain_settings
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 

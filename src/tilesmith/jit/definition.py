@@ -10,8 +10,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from typing_extensions import override
-
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
 from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
@@ -28,10 +26,9 @@ from tilesmith.frontend.source.checks import (
 )
 from tilesmith.frontend.source.kernel_source import parse_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
-from tilesmith.frontend.source.stages import StagedSource, StageSource, find_stages
 from tilesmith.frontend.tracing.tracer import TraceOptions
+from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature
 from tilesmith.jit.runners import is_interpreted
-from tilesmith.jit.signature import ALLOWED, KernelSignature
 from tilesmith.jit.tuner import Tuner
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.schedule.config import Config
@@ -93,14 +90,6 @@ class KernelDefinition:
         check_named_helpers(source)
         return split_kernel(source)
 
-    @functools.cached_property
-    def staged(self) -> StagedSource | None:
-        """The parts of a kernel of several launches; None for one with a single launch."""
-        found = find_stages(self.fn)
-        if found is not None:
-            check_decorators(found.source)
-        return found
-
     def find_tuner(self) -> Tuner:
         """The tuner, or an error that says why there is none."""
         if self.tuner is None:
@@ -144,32 +133,6 @@ class KernelDefinition:
         if "split" in self.__dict__:
             made.__dict__["split"] = self.split
         return made
-
-
-class StageDefinition(KernelDefinition):
-    """One stage of a kernel of several launches, as a kernel."""
-
-    def __init__(self, whole: KernelDefinition, stage: StageSource) -> None:
-        super().__init__(stage.function, (), whole.settings, whole.tuner, whole.backends)
-        self._stage = stage
-        self.warnings = whole.warnings
-        constants = {whole.parameters[position] for position in whole.constexprs}
-        names = enumerate(self.parameters)
-        self.constexprs = frozenset(position for position, name in names if name in constants)
-
-    @functools.cached_property
-    @override
-    def split(self) -> SplitKernel:
-        """Host code, which only launches, and device code."""
-        check_device_code(self._stage)
-        check_named_helpers(self._stage)
-        return split_kernel(self._stage)
-
-    @functools.cached_property
-    @override
-    def staged(self) -> StagedSource | None:
-        """A stage has a single launch."""
-        return None
 
 
 def _is_constexpr(annotation: Any) -> bool:

@@ -21,12 +21,12 @@ from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.defined_kernel import DefinedKernel, as_configs
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.kernel_settings import plain_settings
-from tilesmith.jit.method import KernelMethod, is_method
-from tilesmith.jit.repro import repro_on_failure
+from tilesmith.jit.function_protocol.method import KernelMethod, is_method
+from tilesmith.jit.function_protocol.settings import plain_settings
+from tilesmith.jit.output.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
-from tilesmith.jit.staged_kernel import StagedKernel
+from tilesmith.jit.staging.kernel import StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -104,8 +104,7 @@ class Kernel(DefinedKernel):
     @functools.cached_property
     def _staged(self) -> StagedKernel | None:
         """What runs it where it has several launches."""
-        staged = self.definition.staged
-        return None if staged is None else StagedKernel(self.definition, staged, Kernel)
+        return find_staged(self.definition, Kernel)
 
     def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         with self._lock:

@@ -17,7 +17,6 @@ import torch
 from typing_extensions import override
 
 from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
-from tilesmith.frontend.source.jumps import without_jumps
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import (
     bound_names,
@@ -25,8 +24,9 @@ from tilesmith.frontend.source.names import (
     parameter_names,
     read_names,
 )
-from tilesmith.frontend.source.patterns import without_match
-from tilesmith.frontend.source.quiet_host import leave_out_effects
+from tilesmith.frontend.source.rewriting.jumps import without_jumps
+from tilesmith.frontend.source.rewriting.patterns import without_match
+from tilesmith.frontend.source.rewriting.quiet_host import leave_out_effects
 
 LAUNCH = "__launch"
 _DATA = (int, float, str, torch.Tensor, list, tuple, dict)

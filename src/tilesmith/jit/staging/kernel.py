@@ -6,22 +6,30 @@ code has at that moment. Nothing is known of it before host code comes to it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
+from typing_extensions import override
 
 import tilesmith.exc as errors
-from tilesmith.frontend.source.stages import StagedSource
+from tilesmith.frontend.source.checks import (
+    check_decorators,
+    check_device_code,
+    check_named_helpers,
+)
+from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 from tilesmith.frontend.trace import same_random_numbers
 from tilesmith.frontend.tracing.host_run import HostWatch, copy_tensors
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.bound_stages import BoundStages, StageRecord
-from tilesmith.jit.definition import KernelDefinition, StageDefinition
+from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import find_device
-from tilesmith.jit.stage_configs import StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.bound import BoundStages, StageRecord
+from tilesmith.jit.staging.configs import StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.source import StagedSource, StageSource, find_stages
 from tilesmith.schedule.config import Config
 from tilesmith.targets import Target
 
@@ -43,6 +51,37 @@ class StageKernel(Protocol):
 
 
 Launch = Callable[..., Any]
+
+
+class StageDefinition(KernelDefinition):
+    """One stage of a kernel of several launches, as a kernel."""
+
+    def __init__(self, whole: KernelDefinition, stage: StageSource) -> None:
+        super().__init__(stage.function, (), whole.settings, whole.tuner, whole.backends)
+        self._stage = stage
+        self.warnings = whole.warnings
+        constants = {whole.parameters[position] for position in whole.constexprs}
+        names = enumerate(self.parameters)
+        self.constexprs = frozenset(position for position, name in names if name in constants)
+
+    @functools.cached_property
+    @override
+    def split(self) -> SplitKernel:
+        """Host code, which only launches, and device code."""
+        check_device_code(self._stage)
+        check_named_helpers(self._stage)
+        return split_kernel(self._stage)
+
+
+def find_staged(
+    definition: KernelDefinition, make_kernel: Callable[[KernelDefinition], StageKernel]
+) -> StagedKernel | None:
+    """What runs a kernel of several launches; None for one with a single launch, as stages have."""
+    source = None if isinstance(definition, StageDefinition) else find_stages(definition.fn)
+    if source is None:
+        return None
+    check_decorators(source.source)
+    return StagedKernel(definition, source, make_kernel)
 
 
 class StagedKernel:

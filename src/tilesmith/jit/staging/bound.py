@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import torch
 
 from tilesmith.compiler.specialization import Variant
-from tilesmith.compiler.staged_module import HostValues, StageForm, staged_module, staged_text
 from tilesmith.frontend.containers import ArgumentTemplate
-from tilesmith.frontend.source.stages import StagedSource
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import leaves
-from tilesmith.jit.stage_configs import STAGES, StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.configs import STAGES, StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.module import HostValues, StageForm, staged_module, staged_text
+from tilesmith.jit.staging.source import StagedSource
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target

@@ -21,11 +21,11 @@ from tilesmith.compiler.module_source import (
 )
 from tilesmith.frontend.source.kernel_source import parse_text
 from tilesmith.frontend.source.split_kernel import on_device
-from tilesmith.frontend.source.stages import Run, StagedSource, StageSource, replace_runs
 from tilesmith.frontend.trace import Trace
 from tilesmith.frontend.tracing.guards import root_of
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.types import TensorType
+from tilesmith.jit.staging.source import Run, StagedSource, StageSource, replace_runs
 
 _NOT_REACHED = "not reached with the arguments that this module was made for"
 _ALWAYS = ("import torch", "import triton", "import triton.language as tl")

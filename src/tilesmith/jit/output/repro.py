@@ -19,7 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.repro_values import TENSOR_FUNCTION, ValueWriter
+from tilesmith.jit.output.values import TENSOR_FUNCTION, ValueWriter
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.store.lookup import describe_arguments, installed_versions

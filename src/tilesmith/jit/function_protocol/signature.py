@@ -15,7 +15,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import Arguments
 from tilesmith.frontend.numpy_numbers import plain_numbers
-from tilesmith.jit.method import is_method
+from tilesmith.jit.function_protocol.method import is_method
 
 _REQUIRED = inspect.Parameter.empty
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -20,9 +20,9 @@ from tilesmith.frontend.source.functionalise import (
     Functionaliser,
     rebind_updated_names,
 )
-from tilesmith.frontend.source.jumps import without_early_returns
 from tilesmith.frontend.source.names import bound_names, nested_codes
-from tilesmith.frontend.source.patterns import without_match
+from tilesmith.frontend.source.rewriting.jumps import without_early_returns
+from tilesmith.frontend.source.rewriting.patterns import without_match
 
 _FLOW = (ast.For, ast.While, ast.If, ast.IfExp, ast.BoolOp, ast.Match)
 _PLAIN = (
