@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime": (13, 1_500),
     "tilesmith/schedule": (24, 5_050),
     "tilesmith/store": (7, 1_150),
-    "tilesmith/tune": (29, 5_550),
+    "tilesmith/tune": (30, 5_550),
 }
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 

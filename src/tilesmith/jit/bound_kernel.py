@@ -60,14 +60,14 @@ class BoundKernel(CompiledKernel):
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
         normal = self.config_spec.normalize(self.resolve(config))
-        return self._executables.capture(normal, self.definition.with_defaults(args))
+        return self._executables.capture(normal, self.definition.arguments.complete(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
         executable = self._executable(self.resolve(config))
-        return lambda *args: executable.call(*self.definition.with_defaults(args))
+        return lambda *args: executable.call(*self.definition.arguments.complete(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
@@ -93,7 +93,7 @@ class BoundKernel(CompiledKernel):
             options: settings (``autotune_`` may be left out), and options of the method.
         """
         request = TuneRequest(force, budget, options)
-        values = self.definition.unpack_args(args)
+        values = self.definition.arguments.unpack(args)
         return self.install(self.definition.find_tuner().tune(self, values, request))
 
     def install(self, config: Config | None) -> Config:
@@ -137,8 +137,8 @@ class BoundKernel(CompiledKernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with the installed config."""
         if kwargs:
-            args = self.definition.normalize_args(*args, **kwargs)
-        return self.call(*self.definition.with_defaults(args))
+            args = self.definition.arguments.normalize(*args, **kwargs)
+        return self.call(*self.definition.arguments.complete(args))
 
     def __reduce__(self) -> NoReturn:
         raise errors.BoundKernelNotPicklable(function=self.definition.name)
@@ -150,7 +150,7 @@ class BoundKernel(CompiledKernel):
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""
         reference = self._executables.get(None, REFERENCE)
-        return reference.call(*self.definition.with_defaults(args))
+        return reference.call(*self.definition.arguments.complete(args))
 
     @property
     def _runner(self) -> Runner:

@@ -9,8 +9,7 @@ from typing import Any
 from typing_extensions import Self
 
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.function_protocol.pickling import reduced
-from tilesmith.jit.function_protocol.settings import KernelSettings, plain_settings
+from tilesmith.jit.function_protocol.objects import KernelSettings, plain_settings, reduced
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
@@ -46,7 +45,7 @@ class DefinedKernel:
     @property
     def signature(self) -> inspect.Signature:
         """The function's signature."""
-        return self.definition.signature
+        return self.definition.arguments.plain
 
     @property
     def settings(self) -> Settings:
@@ -78,27 +77,28 @@ class DefinedKernel:
 
     def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Positional arguments with keywords placed and defaults applied."""
-        return self.definition.normalize_args(*args, **kwargs)
+        return self.definition.arguments.normalize(*args, **kwargs)
 
-    def remade(self) -> Self:
-        """A kernel of the same function, settings and configs that has nothing bound."""
-        raise NotImplementedError
-
-    def __copy__(self) -> Self:
-        return self.remade()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.remade()
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def _keywords(self) -> dict[str, Any]:
+        """What its class was called with beside the function, as it is now."""
         definition = self.definition
-        given = {
+        return {
             "configs": tuple(definition.configs),
             "settings": definition.settings,
             "key": self.user_key,
             "tuner": definition.tuner,
         }
-        return reduced(self, self.fn, given)
+
+    def __copy__(self) -> Self:
+        """A kernel of the same function, settings and configs that has nothing bound."""
+        kind: Any = type(self)
+        return kind(self.fn, backends=self.definition.given_backends, **self._keywords())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return reduced(self, self.fn, self._keywords())
 
     def kernel_source(self) -> str:
         """The source text of the function."""

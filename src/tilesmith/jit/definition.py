@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import linecache
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+import torch
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -29,11 +32,13 @@ from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature
 from tilesmith.jit.runners import is_interpreted
+from tilesmith.jit.specialization_key import find_device
 from tilesmith.jit.tuner import Tuner
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
+BACKENDS = "tilesmith.backends.table"
 _INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 RESERVED_NAMES = frozenset(
     {"_source_module", "_launcher", "_default_launcher", "_NUM_SM", "_NUM_XCDS"}
@@ -54,16 +59,14 @@ class KernelDefinition:
         configs: Sequence[Config],
         settings: Settings,
         tuner: Tuner | None,
-        backends: BackendTable,
+        backends: BackendTable | None = None,
     ) -> None:
         check_definition(function)
-        self.backends = backends
+        self.given_backends = backends
         self.fn = function
         self.name = function.__name__
         self.arguments = KernelSignature(function)
-        self.signature = self.arguments.plain
         self.parameters = self.arguments.names
-        self.is_method = self.arguments.is_method
         self.settings = settings
         self.configs = list(configs)
         self.tuner = tuner
@@ -71,7 +74,7 @@ class KernelDefinition:
         self.warnings = WarningLog(find_warnings(settings.ignore_warnings))
         self.constexprs = frozenset(
             position
-            for position, parameter in enumerate(self.signature.parameters.values())
+            for position, parameter in enumerate(self.arguments.plain.parameters.values())
             if _is_constexpr(parameter.annotation)
         )
         self.trace_options = TraceOptions(
@@ -90,12 +93,24 @@ class KernelDefinition:
         check_named_helpers(source)
         return split_kernel(source)
 
+    @functools.cached_property
+    def backends(self) -> BackendTable:
+        """What compiles it: all there are unless others were given, loaded for a first call."""
+        return self.given_backends or importlib.import_module(BACKENDS).BACKENDS
+
     def find_tuner(self) -> Tuner:
         """The tuner, or an error that says why there is none."""
         if self.tuner is None:
             problem = "it was made without a tuner (tilesmith.kernel has one)"
             raise errors.AutotuneError(function=self.name, problem=problem)
         return self.tuner
+
+    def find_device(self, arguments: tuple[Any, ...]) -> torch.device:
+        """Where a call runs, or an error that says why nobody knows."""
+        device = find_device(arguments)
+        if device is None:
+            raise errors.NoTensorArgs(function=self.name)
+        return device
 
     def find_reader(self) -> TensorReader | None:
         """Native code that reads tensors, where it can be had."""
@@ -108,28 +123,16 @@ class KernelDefinition:
 
     def is_host_object(self, position: int, kind: type) -> bool:
         """Whether an argument is the ``self`` of a method, and any object."""
-        return position == 0 and self.is_method and is_host_kind(kind)
+        return position == 0 and self.arguments.is_method and is_host_kind(kind)
 
     def host_objects(self, arguments: tuple[Any, ...]) -> frozenset[int]:
         """Positions of arguments that only host code knows."""
         kinds = enumerate(map(type, arguments))
         return frozenset(i for i, kind in kinds if self.is_host_object(i, kind))
 
-    def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """A value for each parameter: keywords placed, defaults applied."""
-        return self.arguments.normalize(*args, **kwargs)
-
-    def unpack_args(self, args: object) -> tuple[Any, ...]:
-        """The same from a tuple or list."""
-        return self.arguments.unpack(args)
-
-    def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A value for each parameter, defaults filled in."""
-        return self.arguments.complete(args)
-
     def changed(self, *, settings: Settings, configs: Sequence[Config]) -> KernelDefinition:
         """The same function with other settings or configs."""
-        made = KernelDefinition(self.fn, configs, settings, self.tuner, self.backends)
+        made = KernelDefinition(self.fn, configs, settings, self.tuner, self.given_backends)
         if "split" in self.__dict__:
             made.__dict__["split"] = self.split
         return made

@@ -12,7 +12,6 @@ from typing_extensions import Self, override
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
-from tilesmith.backends.table import BACKENDS
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import find_tracer, running_host
@@ -21,12 +20,12 @@ from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.defined_kernel import DefinedKernel, as_configs
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.function_protocol.method import KernelMethod, is_method
-from tilesmith.jit.function_protocol.settings import plain_settings
+from tilesmith.jit.function_protocol.objects import KernelMethod, plain_settings
+from tilesmith.jit.function_protocol.signature import is_method
 from tilesmith.jit.output.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
-from tilesmith.jit.staging.kernel import StagedKernel, find_staged
+from tilesmith.jit.staging.kernel import BoundStages, StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -48,7 +47,7 @@ class Kernel(DefinedKernel):
         settings: Settings | None = None,
         key: Callable[..., Hashable] | None = None,
         tuner: Tuner | None = None,
-        backends: BackendTable = BACKENDS,
+        backends: BackendTable | None = None,
     ) -> None:
         self._lock = threading.RLock()
         if not isinstance(function, KernelDefinition):
@@ -81,9 +80,9 @@ class Kernel(DefinedKernel):
         self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
-        arguments = self.definition.unpack_args(args)
+        arguments = self.definition.arguments.unpack(args)
         if self._staged is not None:
-            return cast("BoundKernel", self._staged.bind(arguments, target))
+            return cast("BoundKernel", BoundStages(self._staged, arguments, target))
         try:
             with self._lock:
                 found = self._find(arguments, target)
@@ -117,9 +116,7 @@ class Kernel(DefinedKernel):
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         check_modes(self.definition.settings)
-        device = find_device(arguments)
-        if device is None:
-            raise errors.NoTensorArgs(function=self.name)
+        device = self.definition.find_device(arguments)
         check_layouts(arguments, self.definition.parameters)
         check_devices(arguments, self.definition.parameters, device)
         resolved = target_of(device) if target is None else resolve_target(target)
@@ -140,7 +137,7 @@ class Kernel(DefinedKernel):
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
         if kwargs or len(args) != self._num_parameters:
-            args = self.definition.normalize_args(*args, **kwargs)
+            args = self.definition.arguments.normalize(*args, **kwargs)
         bound = self._finder.find(*args)
         return self._call_anew(args) if bound is None else bound.call(*args)
 
@@ -197,27 +194,16 @@ class Kernel(DefinedKernel):
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
         if self._staged is not None:
-            raise self._staged.refuse_several()
+            problem = "it has several launches; tune it for one set of arguments at a time"
+            raise errors.AutotuneError(function=self.name, problem=problem)
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
         )
-        cases = [(self.bind(args), self.definition.unpack_args(args)) for args in arg_sets]
+        cases = [(self.bind(args), self.definition.arguments.unpack(args)) for args in arg_sets]
         config = self.definition.find_tuner().tune_multi(cases, request)
         used = [bound.install(config) for bound, _ in cases]
         return used[0]
-
-    @override
-    def remade(self) -> Self:
-        definition = self.definition
-        return type(self)(
-            self.fn,
-            configs=definition.configs,
-            settings=definition.settings,
-            key=self.user_key,
-            tuner=definition.tuner,
-            backends=definition.backends,
-        )
 
     def reset(self) -> None:
         """Forget everything compiled."""

@@ -7,14 +7,15 @@ code has at that moment. Nothing is known of it before host code comes to it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from typing_extensions import override
 
-import tilesmith.exc as errors
+from tilesmith.compiler.specialization import Variant
+from tilesmith.frontend.containers import ArgumentTemplate
 from tilesmith.frontend.source.checks import (
     check_decorators,
     check_device_code,
@@ -25,39 +26,29 @@ from tilesmith.frontend.trace import same_random_numbers
 from tilesmith.frontend.tracing.host_run import HostWatch, copy_tensors
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization_key import find_device
-from tilesmith.jit.staging.bound import BoundStages, StageRecord
-from tilesmith.jit.staging.configs import StageConfigs, StageSession, num_slots
+from tilesmith.jit.specialization_key import leaves
+from tilesmith.jit.staging.configs import STAGES, StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.module import HostValues, StageForm, staged_module, staged_text
 from tilesmith.jit.staging.source import StagedSource, StageSource, find_stages
 from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
-
-class StageKernel(Protocol):
-    """What is needed of the kernel of a stage."""
-
-    definition: KernelDefinition
-
-    def bind(
-        self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
-    ) -> BoundKernel:
-        """The kernel for these arguments."""
-        ...
-
-    def __call__(self, *args: Any) -> Any:
-        """Run it."""
-        ...
-
-
+ConfigLike = Config | Mapping[str, Any] | None
 Launch = Callable[..., Any]
+AnyTarget = str | Target | None
+MakeKernel = Callable[[KernelDefinition], Any]
+StageRecord = list[list[tuple[BoundKernel, Variant]]]
+"""For each stage the kernels and traces that one run of host code has used, the newest first."""
 
 
 class StageDefinition(KernelDefinition):
     """One stage of a kernel of several launches, as a kernel."""
 
     def __init__(self, whole: KernelDefinition, stage: StageSource) -> None:
-        super().__init__(stage.function, (), whole.settings, whole.tuner, whole.backends)
+        super().__init__(stage.function, (), whole.settings, whole.tuner, whole.given_backends)
         self._stage = stage
         self.warnings = whole.warnings
         constants = {whole.parameters[position] for position in whole.constexprs}
@@ -73,9 +64,7 @@ class StageDefinition(KernelDefinition):
         return split_kernel(self._stage)
 
 
-def find_staged(
-    definition: KernelDefinition, make_kernel: Callable[[KernelDefinition], StageKernel]
-) -> StagedKernel | None:
+def find_staged(definition: KernelDefinition, make_kernel: MakeKernel) -> StagedKernel | None:
     """What runs a kernel of several launches; None for one with a single launch, as stages have."""
     source = None if isinstance(definition, StageDefinition) else find_stages(definition.fn)
     if source is None:
@@ -88,28 +77,41 @@ class StagedKernel:
     """Runs one kernel of several launches."""
 
     def __init__(
-        self,
-        definition: KernelDefinition,
-        source: StagedSource,
-        make_kernel: Callable[[KernelDefinition], StageKernel],
+        self, definition: KernelDefinition, source: StagedSource, make_kernel: MakeKernel
     ) -> None:
         self.definition = definition
         self.source = source
         self.kernels: Sequence[Any] = [
-            make_kernel(StageDefinition(definition, s)) for s in source.stages
+            make_kernel(StageDefinition(definition, stage)) for stage in source.stages
         ]
         self.configs = StageConfigs(source)
         self._host = source.host_function()
-        self._launches = [self._launch_of(number) for number in range(len(self.kernels))]
+        self._launches = self.launches(self._configured) if definition.configs else self.kernels
         self._is_watched = False
         """Whether the torch calls of host code have been looked at, in a first run."""
+
+    def launches(self, launch: Launch) -> Sequence[Launch]:
+        """One function of captured values for each stage: ``launch``, told the stage's number."""
+        return [functools.partial(launch, number) for number in range(len(self.kernels))]
+
+    def _configured(self, number: int, *values: Any) -> None:
+        """Launch a stage with its part of the configs that the decorator was given."""
+        kernel = self.kernels[number]
+        # How many block sizes a stage takes is known when it has been traced.
+        if not kernel.definition.configs:
+            self.configs.note(number, num_slots(kernel.bind(values).function))
+            given = self.definition.configs
+            split = [self.configs.of_stage(config, number) for config in given]
+            kernel.definition.configs.extend(split)
+        kernel(*values)
 
     def call(self, args: tuple[Any, ...]) -> Any:
         """Run it."""
         if self._is_watched:
             return self.run(args, self._launches)
         self._is_watched = True
-        with HostWatch(self.definition.warnings, self._host.__code__, self.device(args)):
+        device = self.definition.find_device(args)
+        with HostWatch(self.definition.warnings, self._host.__code__, device):
             return self.run(args, self._launches)
 
     def run(
@@ -121,7 +123,8 @@ class StagedKernel:
     def _session(self, args: tuple[Any, ...], config: Config | None) -> StageSession:
         configs = self.definition.configs
         chosen = config or (configs[0] if configs else Config())
-        return StageSession(self.configs.host_blocks(chosen), chosen, device=self.device(args))
+        device = self.definition.find_device(args)
+        return StageSession(self.configs.host_blocks(chosen), chosen, device=device)
 
     def _run_in(
         self, session: StageSession, args: tuple[Any, ...], launches: Sequence[Launch]
@@ -138,52 +141,187 @@ class StagedKernel:
             self._run_in(session, copy_tensors(args), launches)
         return session
 
-    def device(self, args: tuple[Any, ...]) -> torch.device:
-        """Where it runs."""
-        device = find_device(args)
-        if device is None:
-            raise errors.NoTensorArgs(function=self.definition.name)
-        return device
-
-    def bind(self, args: tuple[Any, ...], target: str | Target | None) -> BoundStages:
-        """Each stage for the values that host code has for it."""
-        return BoundStages(self, args, target)
-
     def record(
-        self, args: tuple[Any, ...], target: str | Target | None, config: Config | None = None
+        self, args: tuple[Any, ...], target: AnyTarget, config: Config | None = None
     ) -> tuple[StageRecord, StageSession]:
         """What host code comes to: it may go on with what a stage has computed, so stages run."""
-        record = StageRecord(len(self.kernels))
+        record: StageRecord = [[] for _ in self.kernels]
 
-        def launch_of(number: int) -> Launch:
-            kernel = self.kernels[number]
+        def launch(number: int, *values: Any) -> None:
+            bound: BoundKernel = self.kernels[number].bind(values, target=target)
+            # Numbers that differ from launch to launch become parameters.
+            used = bound, bound.capture_launch(values).variant
+            if used not in record[number]:
+                record[number].insert(0, used)
+            self._launches[number](*values)
 
-            def launch(*values: Any) -> None:
-                record.note(number, kernel.bind(values, target=target), values)
-                self._launches[number](*values)
+        return record, self.run_on_copies(args, self.launches(launch), config)
 
-            return launch
 
-        launches = [launch_of(number) for number in range(len(self.kernels))]
-        return record, self.run_on_copies(args, launches, config)
+class BoundStages:
+    """Each stage bound to the values that host code has for it, with these arguments.
 
-    def refuse_several(self) -> errors.BaseError:
-        """The error for tuning with several sets of arguments."""
-        problem = "it has several launches; tune it for one set of arguments at a time"
-        return errors.AutotuneError(function=self.definition.name, problem=problem)
+    Stages that host code does not come to are not compiled and have no code.
+    """
 
-    def _launch_of(self, number: int) -> Launch:
-        kernel = self.kernels[number]
-        given = self.definition.configs
-        if not given:
-            return kernel
+    def __init__(self, kernel: StagedKernel, args: tuple[Any, ...], target: AnyTarget) -> None:
+        self._kernel = kernel
+        self._record, self._session = kernel.record(args, target)
+        self._template = ArgumentTemplate(args)
+        self._device_source = _find_device_source(kernel.definition.parameters, args)
+        self._found = [list(dict.fromkeys(b for b, _ in used[::-1])) for used in self._record]
+        """For each stage its kernels, in the order of their first launches."""
+        self._target = target
+        self.device: torch.device = self._session.device
+        self.definition = kernel.definition
+        for number, found in enumerate(self._found):
+            if found:
+                kernel.configs.note(number, num_slots(found[0].function))
 
-        def launch(*values: Any) -> None:
-            # How many block sizes a stage takes is known when it has been traced.
-            if not kernel.definition.configs:
-                self.configs.note(number, num_slots(kernel.bind(values).function))
-                split = [self.configs.of_stage(config, number) for config in given]
-                kernel.definition.configs.extend(split)
-            kernel(*values)
+    @property
+    def settings(self) -> Settings:
+        """The kernel's settings."""
+        return self.definition.settings
 
-        return launch
+    @property
+    def configs(self) -> list[Config]:
+        """Configs given with the decorator."""
+        return self.definition.configs
+
+    @property
+    def stages(self) -> list[BoundKernel | None]:
+        """The bound kernel of each stage; None for one that host code does not come to."""
+        return [found[0] if found else None for found in self._found]
+
+    def default_config(self) -> Config:
+        """A sensible config of every stage."""
+        return self._joined([b.default_config() if b else Config() for b in self.stages])
+
+    def _joined(self, configs: Sequence[Config]) -> Config:
+        return Config(**{STAGES: [config.config for config in configs]})
+
+    def _split(self, config: ConfigLike, number: int) -> Config | None:
+        """A stage's part of a config; None: what the stage itself chooses."""
+        part = self._kernel.configs.of_stage(self._whole(config), number)
+        return part if len(part) else None
+
+    def _whole(self, config: ConfigLike) -> Config:
+        chosen = config if config is not None else next(iter(self.configs), Config())
+        return chosen if isinstance(chosen, Config) else Config.from_dict(chosen)
+
+    def to_triton_code(
+        self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
+    ) -> str:
+        """One Triton module: the code of every stage, and host code that calls them."""
+        whole = self._whole(config)
+        record, session = self._record, self._session
+        if session.is_used and config is not None:
+            # Host code may hand other numbers to its stages under another config.
+            record, session = self._kernel.record(self._template.materialise(), self._target, whole)
+        shown = target or self._target
+        forms = [
+            [
+                StageForm(triton_module(b, self._split(config, number), shown, v), v.trace)
+                for b, v in used
+            ]
+            for number, used in enumerate(record)
+        ]
+        values = HostValues(session.host_blocks, session.tunable_values, self._device_source)
+        return staged_module(self._kernel.source, forms, values)
+
+    def to_code(
+        self,
+        config: ConfigLike = None,
+        *,
+        form: str = "",
+        target: str | Target | None = None,
+        **options: Any,
+    ) -> str:
+        """The generated code of every stage, in one of the forms of ``BoundKernel.to_code``."""
+        known = [bound for bound in self.stages if bound is not None]
+        shown = form or (known[0].definition.backends.of(known[0].target).forms[0] if known else "")
+        if shown == "triton":
+            return self.to_triton_code(config, target=target)
+        texts = self._texts(
+            lambda bound, part: bound.to_code(part, form=form, target=target, **options), config
+        )
+        return staged_text(self._kernel.source, texts)
+
+    def _texts(
+        self, make: Callable[[BoundKernel, Config | None], str], config: ConfigLike
+    ) -> list[str | None]:
+        return [
+            None if bound is None else make(bound, self._split(config, number))
+            for number, bound in enumerate(self.stages)
+        ]
+
+    def compile_config(
+        self, config: ConfigLike = None, *, allow_print: bool = True
+    ) -> Callable[..., Any]:
+        """The kernel with a config fixed, as a plain function of the arguments."""
+        whole = self._whole(config)
+        compiled: dict[BoundKernel, Launch] = {}
+
+        def launch(number: int, *values: Any) -> None:
+            bound: BoundKernel = self._kernel.kernels[number].bind(values, target=self._target)
+            if bound not in compiled:
+                compiled[bound] = bound.compile_config(self._split(config, number))
+            compiled[bound](*values)
+
+        launches = self._kernel.launches(launch)
+        return lambda *args: self._kernel.run(
+            self.definition.arguments.complete(args), launches, whole
+        )
+
+    def set_config(self, config: ConfigLike) -> None:
+        """Use this config from now on, in every stage that was bound."""
+        for number, found in enumerate(self._found):
+            for bound in found:
+                part = self._split(config, number)
+                if part is not None:
+                    bound.set_config(part)
+
+    def autotune(
+        self,
+        args: tuple[Any, ...] | list[Any],
+        *,
+        force: bool = True,
+        budget: float | None = None,
+        **options: Any,
+    ) -> Config:
+        """Search for the fastest config of each stage, with the values of its first launch."""
+        values = self.definition.arguments.unpack(args)
+        count = sum(bound is not None for bound in self.stages)
+        share = None if budget is None else budget / max(1, count)
+        chosen: dict[int, Config] = {}
+
+        def launch(number: int, *given: Any) -> None:
+            kernel = self._kernel.kernels[number]
+            if number not in chosen:
+                bound: BoundKernel = kernel.bind(given)
+                chosen[number] = bound.autotune(given, force=force, budget=share, **options)
+            kernel(*given)
+
+        self._kernel.run_on_copies(values, self._kernel.launches(launch))
+        return self._joined([chosen.get(n, Config()) for n in range(len(self._found))])
+
+    def run_ref(self, *args: Any) -> Any:
+        """Run with the reference interpreter, whatever the device."""
+        kernels = self._kernel.kernels
+        launches = self._kernel.launches(
+            lambda n, *values: kernels[n].bind(values).run_ref(*values)
+        )
+        return self._kernel.run(self.definition.arguments.complete(args), launches)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run with the configs of the stages."""
+        return self._kernel.call(self.definition.arguments.complete(args))
+
+
+def _find_device_source(names: Sequence[str], args: tuple[Any, ...]) -> str:
+    """An expression of the arguments for the device of the first tensor among them."""
+    for name, argument in zip(names, args):
+        for place, leaf in leaves(argument, name):
+            if isinstance(leaf, torch.Tensor) and "(" not in place:
+                return f"{place}.device"
+    return ""
