@@ -93,20 +93,10 @@ class StoredConfigUnusable(BaseWarning):
     message = "the stored config of kernel `{function}` is not used: {problem}"
 
 
-ALL_WARNINGS: tuple[type[BaseWarning], ...] = (
-    TensorOperationInWrapper,
-    TensorOperationsInHostCall,
-    TiledKMatmulAccumulationWarning,
-    WrongDevice,
-    BlockSizeIgnoredInInterpretMode,
-    ReduceIdentityNotGiven,
-    BlockPtrIndexingUnavailable,
-    ProcessGroupNameNotFound,
-    NoAOTHeuristicWarning,
-    ConfigReplaced,
-    IndicesFormProduct,
-    TuningFailed,
-    StoredConfigUnusable,
+ALL_WARNINGS = tuple(
+    found
+    for found in globals().copy().values()
+    if isinstance(found, type) and issubclass(found, BaseWarning) and found is not BaseWarning
 )
 
 

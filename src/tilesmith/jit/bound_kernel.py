@@ -13,12 +13,10 @@ import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
-from tilesmith.diagnostics.wording import ms_text
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
-from tilesmith.jit.launchers import LaunchSite
 from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
@@ -47,11 +45,11 @@ class BoundKernel(CompiledKernel):
     ) -> None:
         self.kernel = kernel
         """The ``Kernel`` that was bound; it may have other settings by now."""
-        self.device = device
-        super().__init__(definition, _specialize(definition, arguments, device), target)
+        made = _specialize(definition, arguments, device)
+        super().__init__(definition, made, target, device)
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
-        self._executables = Executables(LaunchSite(definition, self.specialization, target, device))
+        self._executables = Executables(self)
         self._active: Executable | None = None
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
@@ -178,7 +176,7 @@ def _specialize(
     made = Specialization(request, definition.settings, definition.backends)
     if TRACE.isEnabledFor(logging.INFO):
         given = describe_arguments(definition.parameters, arguments)
-        TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
+        TRACE.info("%s(%s): traced in %s", definition.name, given, watch.lap())
     return made
 
 

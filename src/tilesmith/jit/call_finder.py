@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from tilesmith.ir.types import INT32_LIMIT
+from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_keys import (
     CallKeys,
     Match,
@@ -30,15 +31,6 @@ MAX_FORMS = 256
 """Forms of arguments that are known without their key, for each combination."""
 
 
-class Bound(Protocol):
-    """What a table of calls holds: a bound kernel."""
-
-    @property
-    def written_arguments(self) -> frozenset[int]:
-        """Positions of arguments whose memory it writes."""
-        ...
-
-
 def _find_nothing(*args: Any) -> None:
     """What ``find`` is before the first call."""
 
@@ -49,7 +41,7 @@ class CallFinder:
     def __init__(
         self,
         keys: CallKeys,
-        table: Mapping[Hashable, Bound],
+        table: Mapping[Hashable, BoundKernel],
         lock: AbstractContextManager[Any],
         find_reader: Callable[[], TensorReader | None],
     ) -> None:
@@ -103,7 +95,7 @@ class CallFinder:
                 self._add_form(args, found)
             self._learned.add(key)
 
-    def _add_form(self, args: tuple[Any, ...], found: Bound) -> None:
+    def _add_form(self, args: tuple[Any, ...], found: BoundKernel) -> None:
         if self._add_native(args, found):
             return
         types = tuple(map(type, args))
@@ -119,7 +111,7 @@ class CallFinder:
         if match(*args):
             forms[args[position].shape] = match, found
 
-    def _add_native(self, args: tuple[Any, ...], found: Bound) -> bool:
+    def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
         reader = self._find_reader() if self._keys.are_forms and is_readable(args) else None
         if reader is None:

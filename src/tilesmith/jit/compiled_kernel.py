@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, module_path
 from tilesmith.backends.interface import BackendTable
@@ -32,12 +34,16 @@ class CompiledKernel:
     """What can be read of a bound kernel, without running it."""
 
     def __init__(
-        self, definition: KernelDefinition, specialization: Specialization, target: Target
+        self,
+        definition: KernelDefinition,
+        specialization: Specialization,
+        target: Target,
+        device: torch.device,
     ) -> None:
         self.definition = definition
         self.specialization = specialization
         """What is compiled, for any target."""
-        self.target = target
+        self.target, self.device = target, device
         self.chosen: Config | None = None
         """What ``set_config`` was given or a tuner has found."""
 

@@ -30,7 +30,8 @@ from tilesmith.frontend.tracing.host_run import (
 )
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
-from tilesmith.jit.launchers import LaunchSite, find_launcher
+from tilesmith.jit.compiled_kernel import CompiledKernel
+from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
@@ -66,7 +67,7 @@ def _fail(*values: Any) -> None:
 class Executables:
     """Makes and runs executables of one bound kernel."""
 
-    def __init__(self, site: LaunchSite) -> None:
+    def __init__(self, site: CompiledKernel) -> None:
         definition = site.definition
         self._site = site
         self._definition = definition

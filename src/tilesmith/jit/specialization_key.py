@@ -196,40 +196,36 @@ def check_layouts(arguments: tuple[Any, ...], names: tuple[str, ...]) -> None:
 
 
 def _check_layout(tensor: torch.Tensor, place: str) -> None:
+    expected = "a dense tensor"
     if tensor.is_nested:
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind="a nested tensor",
-            expected="a dense tensor",
-            fix=f"pass its parts: {place}.values() and {place}.offsets() of the jagged layout, or\n"
-            f"`{place}.to_padded_tensor(0.0)`",
+        kind = "a nested tensor"
+        fix = (
+            f"pass its parts: {place}.values() and {place}.offsets() of the jagged layout, or\n"
+            f"`{place}.to_padded_tensor(0.0)`"
         )
-    if tensor.layout is not torch.strided:
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind=f"a tensor of layout {tensor.layout}",
-            expected="a dense tensor",
-            fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
-        )
-    if tensor.is_neg():
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind="a view with its sign flipped lazily",
-            expected="a tensor whose memory holds its values",
-            fix=f"pass `{place}.resolve_neg()`",
-        )
+    elif tensor.layout is not torch.strided:
+        kind = f"a tensor of layout {tensor.layout}"
+        fix = f"pass `{place}.to_dense()`, or its parts as separate arguments"
+    elif tensor.is_neg():
+        kind = "a view with its sign flipped lazily"
+        expected = "a tensor whose memory holds its values"
+        fix = f"pass `{place}.resolve_neg()`"
+    elif _has_memory(tensor):
+        return
+    elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kind = f"a {type(tensor).__name__}, which has no memory itself"
+        fix = f"pass the tensors that `{place}` is made of"
+    else:
+        kind, fix = NO_MEMORY, AS_OPERATOR
+    raise errors.UnsupportedArgumentType(argument=place, kind=kind, expected=expected, fix=fix)
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
     try:
         tensor.untyped_storage().data_ptr()
     except RuntimeError:
-        is_wrapper = type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind=f"a {type(tensor).__name__}, which has no memory itself"
-            if is_wrapper
-            else NO_MEMORY,
-            expected="a dense tensor",
-            fix=f"pass the tensors that `{place}` is made of" if is_wrapper else AS_OPERATOR,
-        ) from None
+        return False
+    return True
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.staging.configs import STAGES, StageConfigs, StageSession, num_slots
-from tilesmith.jit.staging.module import HostValues, StageForm, staged_module, staged_text
+from tilesmith.jit.staging.module import StageForm, staged_module, staged_text
 from tilesmith.jit.staging.source import StagedSource, StageSource, find_stages
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -226,8 +226,7 @@ class BoundStages:
             ]
             for number, used in enumerate(record)
         ]
-        values = HostValues(session.host_blocks, session.tunable_values, self._device_source)
-        return staged_module(self._kernel.source, forms, values)
+        return staged_module(self._kernel.source, forms, session, self._device_source)
 
     def to_code(
         self,
