@@ -37,8 +37,6 @@ class TiledKMatmulAccumulationWarning(BaseWarning):
 
 
 class IndicesFormProduct(BaseWarning):
-    """Index tensors of one tile in a subscript that torch would pair."""
-
     message = "two indices of tile `{tile}` in `{tensor}[...]` form a product of shape {shape}"
     note = "every row is combined with every column, as in Helion; torch would pair them"
     fix = (
@@ -67,8 +65,6 @@ class BlockPtrIndexingUnavailable(BaseWarning):
 
 
 class ProcessGroupNameNotFound(BaseWarning):
-    """A distributed kernel that does not name its process group."""
-
     message = "kernel `{function}` has no hl.ProcessGroupName argument: the world group is used"
 
 

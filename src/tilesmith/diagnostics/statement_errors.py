@@ -35,16 +35,12 @@ STATEMENT_FIXES: Mapping[str, str] = {
 
 
 class NotAllowedOnDevice(BaseError):
-    """A statement or method that host code has, but device code does not."""
-
     message = "{statement} is not allowed in device code"
     fix = "move it out of the device loop"
     fixes = STATEMENT_FIXES
 
 
 class HostAPIOnDevice(NotAllowedOnDevice):
-    """A host-only function in device code."""
-
     message = "{function} works on the host only"
     fix = "call it before the device loop"
 
@@ -58,16 +54,12 @@ class RegisterOnDevice(HostAPIOnDevice):
 
 
 class StatementNotSupported(BaseError):
-    """A Python construct that kernels do not have."""
-
     message = "{statement} is not supported in device code"
     fix = "move it to an ordinary function called before or after the kernel"
     fixes = STATEMENT_FIXES
 
 
 class UnsupportedPythonType(BaseError):
-    """An object or a piece of syntax that has no representation in a kernel."""
-
     message = "{construct} cannot be used in device code"
     fix = "do this in an ordinary function, and pass the result as an argument"
     fixes = STATEMENT_FIXES
@@ -80,8 +72,6 @@ class AssignmentMultipleTargets(NotAllowedOnDevice):
 
 
 class InvalidAssignment(NotAllowedOnDevice):
-    """An assignment target that device code does not have."""
-
     message = "cannot assign to `{target}` in device code"
     expected = "a name, a subscript of a host tensor, or a flat tuple of these"
     fix = "unpack in several statements"
@@ -89,8 +79,6 @@ class InvalidAssignment(NotAllowedOnDevice):
 
 
 class StarredArgsNotSupportedOnDevice(InvalidAssignment):
-    """A starred argument or target in device code."""
-
     message = "`{starred}` is not supported in device code"
     expected = ""
     fix = "write the elements out one by one"
@@ -111,8 +99,6 @@ class UndefinedVariable(BaseError):
 
 
 class UsedBeforeAssignment(UndefinedVariable):
-    """A name is read in a loop or branch before anything bound it."""
-
     message = "`{name}` is used before it has a value"
     note = ""
     fix = "start it before the loop, e.g. `{name} = hl.zeros([tile], dtype=torch.float32)`"
@@ -131,8 +117,6 @@ class CrossRootDeviceValue(BaseError):
 
 
 class UnboundInBranch(CrossRootDeviceValue):
-    """A name bound in only one arm of a runtime ``if`` is used later."""
-
     message = "`{name}` has a value in only one branch of the `if`"
     found = ""
     note = "the condition is known only at run time, so `{name}` may have no value here"
@@ -152,8 +136,6 @@ class CannotReadDeviceVariableOnHost(BaseError):
 
 
 class CantReadOnDevice(BaseError):
-    """Device code uses a host object that has no device form."""
-
     message = "`{name}` is {kind}, which device code cannot use"
     fix = "take what you need from it on the host: a number, a tensor, a string, a dtype"
 
@@ -173,8 +155,6 @@ class HostTensorAsCondition(HostTensorDirectUsage):
 
 
 class ClosureMutation(BaseError):
-    """A helper rebinds a nonlocal."""
-
     message = "`{name}` of an enclosing function is rebound while the kernel is compiled"
     note = "helpers run once, at compile time: the change would not happen on each call"
     fix = "return the new value from the helper"
@@ -187,8 +167,6 @@ class GlobalMutation(BaseError):
 
 
 class CapturedListMutation(NotAllowedOnDevice):
-    """Device code or a helper changes a list, dict or set that it did not make."""
-
     message = "`{name}` was made outside the device loop and is changed inside it"
     note = "device code is run once, at compile time: the change would not happen on each call"
     fix = "make the list inside the device loop, or store into a tensor"
@@ -196,8 +174,6 @@ class CapturedListMutation(NotAllowedOnDevice):
 
 
 class InvalidSequenceSubscription(BaseError):
-    """A tuple or list indexed by a runtime value."""
-
     message = "`{sequence}` cannot be indexed by {index}"
     expected = "a position known at compile time: an integer, hl.constexpr, or hl.static_range"
     fix = "loop over the elements, or stack them into one tensor on the host"
@@ -218,8 +194,6 @@ class RecursiveHelper(TorchOpTracingError):
 
 
 class DataDependentCondition(TorchOpTracingError):
-    """Python asks for the truth of a device value where only a constant will do."""
-
     message = "a device value is used as a Python condition"
     note = "helpers and expressions are run once, at compile time, when the value is not known"
     fix = "use torch.where(condition, a, b), or an `if` statement in the kernel itself"
@@ -272,8 +246,6 @@ class InvalidDeviceForLoop(BaseError):
 
 
 class StaticLoopTooLong(TypeInferenceError):
-    """A loop that unrolls without end."""
-
     message = "this loop did not end after {limit} unrolled turns"
     fix = "make the counter a 0-d tensor, so that the loop runs on the device: hl.zeros([])"
 
@@ -325,8 +297,6 @@ class NestedDeviceLoopsConflict(BaseError):
 
 
 class InvalidJaggedTileUsage(BaseError):
-    """A rule of ``hl.jagged_tile`` is broken."""
-
     message = "hl.jagged_tile: {problem}"
     expected = "inside a device loop over tile t: for u in hl.jagged_tile(lengths[t])"
 

@@ -17,10 +17,9 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, F64
-from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
+from tilesmith.frontend.containers import cell_contents, items_of, plain_number, rebuilt
 from tilesmith.frontend.device_forms import MAX_ITEMS, DeviceForms
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.frontend.numpy_numbers import plain_number
 from tilesmith.frontend.source.checks import check_helper
 from tilesmith.frontend.source.names import globals_read, is_library
 from tilesmith.frontend.tracing.guards import has_device_form

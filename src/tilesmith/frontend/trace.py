@@ -27,7 +27,6 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
-from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
 from tilesmith.frontend.tracing.guards import Guard, GuardList
 from tilesmith.frontend.tracing.host_run import (
     BlockSizeMode,
@@ -36,7 +35,12 @@ from tilesmith.frontend.tracing.host_run import (
     UnchangedTensors,
     copy_if_changed,
 )
-from tilesmith.frontend.tracing.host_session import HostSession, RuntimeFloat, RuntimeInt
+from tilesmith.frontend.tracing.host_session import (
+    ConstantSizes,
+    HostSession,
+    RuntimeFloat,
+    RuntimeInt,
+)
 from tilesmith.frontend.tracing.tracer import (
     INT32_LIMIT,
     TraceOptions,

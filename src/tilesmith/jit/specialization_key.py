@@ -12,9 +12,8 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.containers import cell_contents, items_of
+from tilesmith.frontend.containers import cell_contents, items_of, plain_number
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.frontend.numpy_numbers import plain_number
 from tilesmith.frontend.source.names import is_library
 from tilesmith.ir.types import INT32_LIMIT, dynamic_form
 from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY

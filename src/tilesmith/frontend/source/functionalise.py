@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from tilesmith.frontend.source.names import bound_names, changed_names, read_names
 
+Node = TypeVar("Node", bound=ast.AST)
 RUNTIME = "__ts"
 REPLACED = frozenset({"associative_scan"})
 """Names of torch functions that device code has forms of its own for."""
@@ -68,6 +69,18 @@ def place(tree: ast.AST, origin: ast.AST) -> None:
         part.end_lineno = origin.lineno  # type: ignore[attr-defined]
         is_one_line = header.end_lineno == origin.lineno  # type: ignore[attr-defined]
         part.end_col_offset = header.end_col_offset if is_one_line else None  # type: ignore[attr-defined]
+
+
+def placed(tree: Node, origin: ast.AST) -> Node:
+    """The tree with all of its nodes at the place of ``origin``."""
+    for part in ast.walk(tree):
+        ast.copy_location(part, origin)
+    return tree
+
+
+def statement_at(origin: ast.AST, text: str) -> ast.stmt:
+    """A statement of our own in the place of one of the user's."""
+    return placed(ast.parse(text).body[0], origin)
 
 
 class Functionaliser(ast.NodeTransformer):
@@ -308,13 +321,9 @@ class _Rebinding(ast.NodeTransformer):
     def _assign(
         self, targets: list[ast.expr], target: str, node: ast.Expr | ast.Assign
     ) -> ast.Assign:
-        text = f"{target} = {self._runtime}.{UPDATED}({target}, 0)"
-        made = ast.parse(text).body[0]
+        made = statement_at(node, f"{target} = {self._runtime}.{UPDATED}({target}, 0)")
         assert isinstance(made, ast.Assign)
         assert isinstance(made.value, ast.Call)
-        for part in ast.walk(made):
-            if "lineno" in part._attributes:
-                ast.copy_location(part, node)
         made.value.args[1] = node.value
         made.targets = [*targets, *made.targets]
         return made

@@ -117,8 +117,8 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
     for block, other in ((left, right), (right, left)):
         # A tile whose block size is fixed to n also accepts plain values of size n.
         if block.symbol is not None and other.constant is not None:
-            declared = [b for b in current_tracer("shape").blocks if b.name == block.symbol]
-            if declared and declared[0].fixed == other.constant:
+            declared = current_tracer("shape").find_block(block.symbol)
+            if declared is not None and declared.fixed == other.constant:
                 return block
             _note_equal(block.symbol, other.constant)
     return None

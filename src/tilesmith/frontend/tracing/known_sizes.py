@@ -45,7 +45,7 @@ def length_between(start: Any, stop: Any, step: int = 1) -> Dim | None:
     ((symbol, count),) = span.items()
     if not isinstance(symbol, str) or count <= 0 or count % step:
         return None
-    is_block = any(block.name == symbol for block in current_tracer("a size").blocks)
+    is_block = current_tracer("a size").find_block(symbol) is not None
     # Of each index of the block, all multiples follow each other: the valid ones come first.
     return Dim.of(symbol) * Dim.of(count // step) if is_block or count == step else None
 
@@ -68,8 +68,7 @@ def config_length(start: Any, stop: Any, step: int = 1) -> Dim | None:
 
 def _number_of(tracer: Tracer, key: _Number | str | None) -> int | None:
     if isinstance(key, str):
-        is_block = any(block.name == key for block in tracer.blocks)
-        return _block_size(tracer, key) if is_block else None
+        return _block_size(tracer, key) if tracer.find_block(key) else None
     number = None if key is None else _find_number(tracer, key.value)
     return None if number is None else int(number.item())
 
@@ -187,7 +186,8 @@ def _find_number(tracer: Tracer, value: Value) -> torch.Tensor | None:
 
 
 def _block_size(tracer: Tracer, name: str) -> int:
-    block = next(block for block in tracer.blocks if block.name == name)
+    block = tracer.find_block(name)
+    assert block is not None
     if block.fixed is not None:
         return block.fixed
     assert block.slot is not None
@@ -216,7 +216,7 @@ def known_counts(x: TileValue, axis: int, function: str) -> LaneCounts:
     dim = x.tile.shape[axis]
     if dim.constant is not None:
         return LaneCounts(dim.constant, dim.constant)
-    block = next((b for b in current_tracer(function).blocks if b.name == dim.symbol), None)
+    block = current_tracer(function).find_block(dim.symbol)
     if block is None or block.fixed is None:
         raise _not_known(x, axis, function, "tiles of a size that the config chooses")
     if current_tracer(function).find_tile(block.name) is None:

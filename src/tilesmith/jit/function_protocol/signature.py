@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.containers import Arguments
-from tilesmith.frontend.numpy_numbers import plain_numbers
+from tilesmith.frontend.containers import Arguments, plain_numbers
 
 _REQUIRED = inspect.Parameter.empty
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
