@@ -71,7 +71,8 @@ class KeyMaker:
             return self._partial_key(cast("functools.partial[Any]", argument), name)
         if isinstance(argument, torch.fx.GraphModule):
             return _graph_key(argument)
-        if isinstance(argument, BuiltinFunctionType) or _is_torch_callable(argument):
+        home = str(getattr(argument, "__module__", "")) if callable(argument) else ""
+        if isinstance(argument, BuiltinFunctionType) or home.startswith("torch"):
             return ("builtin", argument)
         items = items_of(argument)
         if items is not None:
@@ -122,10 +123,6 @@ def _graph_key(graph: torch.fx.GraphModule) -> Hashable:
     if state:
         raise errors.GraphModuleUnsupportedOps(ops=state)
     return ("graph", graph.code, tuple(node.target for node in graph.graph.nodes))
-
-
-def _is_torch_callable(argument: Any) -> bool:
-    return callable(argument) and str(getattr(argument, "__module__", "")).startswith("torch")
 
 
 def held_values(function: FunctionType) -> Iterator[Any]:

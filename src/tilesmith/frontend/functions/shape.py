@@ -299,10 +299,8 @@ class _Factors:
                     return None
                 taken = taken * Dim.of(shared)
                 constant = constant // shared if shared else 1
-                self._put_back(factor // shared if shared else 1)
+                rest = factor // shared if shared else 1
+                self._left[:1] = [] if rest == 1 else [rest]
             else:
                 return None
         return taken
-
-    def _put_back(self, factor: int) -> None:
-        self._left[:1] = [] if factor == 1 else [factor]

@@ -29,13 +29,13 @@ from tilesmith.frontend.tracing.emission import (
     cast,
     expand_dims,
     gather,
-    line,
     pick,
     positions_in,
     reduce,
     reinterpret,
     select,
     sort_integers,
+    spaced_range,
     take_range,
     with_dim,
 )
@@ -276,7 +276,7 @@ def one_hot(x: Any, num_classes: Any = -1) -> TileValue:
             value="num_classes of torch.nn.functional.one_hot",
             fix="pass the number of classes: one_hot(x, num_classes=10)",
         )
-    classes = line(Dim.of(num_classes))
+    classes = spaced_range(0, Dim.of(num_classes), 1)
     found = apply("eq", expand_dims(x, (x.tile.rank,)), cast(classes, x.tile.dtype))
     return cast(found, I64)
 

@@ -258,6 +258,15 @@ class BoundAxis:
     is_unit_tile: bool = False
     """A tile whose block size is fixed to 1: an index axis whose loop variable is a Tile."""
     lengths: TileValue | None = None
+    strided: BoundAxis | None = None
+    """The axis as the user wrote it, where this one counts its turns."""
+
+    def index(self, position: Value) -> Value:
+        """The index that a position of the loop op stands for."""
+        if self.strided is None or self.strided.step is None:
+            return position
+        offset = integer("mul", Scalar(position), Scalar(self.strided.step))
+        return integer("add", Scalar(self.strided.begin), offset).value
 
 
 def bind_axis(axis: Axis, name: str) -> BoundAxis:

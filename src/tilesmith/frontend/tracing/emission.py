@@ -364,11 +364,6 @@ def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:
     return (*shape[:axis], dim, *shape[axis + 1 :])
 
 
-def line(dim: Dim) -> TileValue:
-    """``[0, 1, ...)`` along an axis."""
-    return full(0, I32, (dim,)) if dim.is_one else arange(dim)
-
-
 def along(positions: TileValue, axis: int, rank: int) -> TileValue:
     """A line of numbers as one axis of ``rank``."""
     return expand_dims(positions, tuple(other for other in range(rank) if other != axis))
@@ -376,7 +371,7 @@ def along(positions: TileValue, axis: int, rank: int) -> TileValue:
 
 def positions_in(shape: Shape, axis: int) -> TileValue:
     """The position of every element along an axis; the other axes have size 1."""
-    return along(line(shape[axis]), axis, len(shape))
+    return along(spaced_range(0, shape[axis], 1), axis, len(shape))
 
 
 def take_range(x: TileValue, axis: int, picked: range) -> TileValue:

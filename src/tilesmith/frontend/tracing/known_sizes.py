@@ -77,18 +77,13 @@ def linear_form(number: Any) -> Linear:
     """An integer as a sum."""
     if not isinstance(number, TileValue):
         return {None: int(number)} if number else {}
-    if isinstance(number, Scalar) and number.as_dim is not None:
-        return _of_dim(number.as_dim, number)
-    if isinstance(number, Scalar) and number.sum_of is not None:
+    dim = number.as_dim if isinstance(number, Scalar) else None
+    if dim is not None and len(dim.symbols) == 1:
+        return {dim.symbols[0]: prod(f for f in dim.factors if isinstance(f, int))}
+    if dim is None and isinstance(number, Scalar) and number.sum_of is not None:
         left, right = number.sum_of
         return _sum(linear_form(left), linear_form(right), 1)
     return _of_value(number.value)
-
-
-def _of_dim(dim: Dim, number: Scalar) -> Linear:
-    if len(dim.symbols) != 1:
-        return _of_value(number.value)
-    return {dim.symbols[0]: prod(f for f in dim.factors if isinstance(f, int))}
 
 
 def _of_value(value: Value) -> Linear:

@@ -102,11 +102,13 @@ def repro_text(
     assigned = [f"    {line}" for line in program.values.assignments(names, arguments)]
     calling = ", ".join(map(_passed, definition.arguments.plain.parameters.values()))
     given = describe_arguments(names, arguments)
+    versions = {"Python": python_version(), **installed_versions(PACKAGES)}
     return "\n".join(
         [
             f'"""Repeats a call: {definition.name}({given})."""',
             "",
-            *(f"# {line}" for line in _circumstances()),
+            f"# {', '.join(f'{name} {version}' for name, version in versions.items())}",
+            f"# {platform()}",
             *(f"# Not written down: {what}." for what in program.values.missing),
             "",
             "from __future__ import annotations",
@@ -129,11 +131,6 @@ def repro_text(
             "",
         ]
     )
-
-
-def _circumstances() -> list[str]:
-    versions = {"Python": python_version(), **installed_versions(PACKAGES)}
-    return [", ".join(f"{name} {version}" for name, version in versions.items()), platform()]
 
 
 def _passed(parameter: inspect.Parameter) -> str:

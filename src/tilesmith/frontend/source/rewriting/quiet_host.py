@@ -117,13 +117,11 @@ class _EffectFinder:
         else:
             assert isinstance(statement, (ast.AugAssign, ast.AnnAssign))
             targets = [statement.target]
-        places = [self._stored(target) for target in targets]
+        if any(isinstance(t, ast.Name) and t.id not in self._globals for t in targets):
+            return None  # it binds a local name
+        places = [_place_of(target) for target in targets]
         found = {place for place in places if place is not None}
         return found if all(places) else None
-
-    def _stored(self, target: ast.expr) -> Place | None:
-        is_local = isinstance(target, ast.Name) and target.id not in self._globals
-        return None if is_local else _place_of(target)
 
     def _touched_by(self, call: ast.Call) -> set[Place] | None:
         function = call.func
