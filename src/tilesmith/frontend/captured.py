@@ -94,9 +94,9 @@ class CapturedValues:
         return value
 
     def _block(self, value: BlockSizeInt, source: str) -> str:
-        known = self._tracer.block_of_slot(value.slot)
-        if known is not None:
-            return known.name
+        for known in self._tracer.blocks:
+            if known.slot == value.slot:
+                return known.name
         registered = self._tracer.host.registered[value.slot]
         hint = source if source.isidentifier() else "block"
         high = None if registered.is_runtime_size else registered.high

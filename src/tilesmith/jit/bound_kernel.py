@@ -17,6 +17,7 @@ from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
+from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
@@ -49,7 +50,7 @@ class BoundKernel(CompiledKernel):
         super().__init__(definition, made, target, device)
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
-        self._executables = Executables(self)
+        self._executables = Executables(self, find_launcher)
         self._active: Executable | None = None
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call

@@ -16,6 +16,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.refusals import invalid_value
 from tilesmith.frontend.tracing.emission import (
     apply,
     as_tile,
@@ -54,9 +55,7 @@ def paired(*indices: Any) -> PairedIndices:
     """
     current_tracer("hl.paired")
     if len(indices) < 2:
-        raise errors.InvalidArgumentValue(
-            function="hl.paired", problem=f"{len(indices)} index: it pairs two or more"
-        )
+        raise invalid_value("hl.paired", f"{len(indices)} index: it pairs two or more")
     return PairedIndices(indices)
 
 

@@ -17,7 +17,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics import location
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.source.functionalise import placed
-from tilesmith.frontend.source.names import LOOPS, bound_names, own_nodes
+from tilesmith.frontend.source.names import LOOPS, SCOPES, bound_names, own_nodes
 
 LOOP_FUNCTIONS = ("tile", "grid", "jagged_tile")
 
@@ -91,7 +91,7 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     text = read_text(function)
     tree = parse_text(text, function)
     is_loop = [is_device_loop(statement, function) for statement in tree.body]
-    _find_nested_loop([s for s, loop in zip(tree.body, is_loop) if not loop], function)
+    refuse_nested_loops([s for s, loop in zip(tree.body, is_loop) if not loop], function)
     if not any(is_loop):
         raise errors.NoDeviceLoopsInKernel(
             function=function.__name__, loc=location_of_node(tree, function)
@@ -99,11 +99,7 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     first = is_loop.index(True)
     last = len(is_loop) - 1 - is_loop[::-1].index(True)
     for statement in tree.body[first : last + 1]:
-        if isinstance(statement, ast.For):
-            if statement.orelse:
-                place = location_of_node(statement.orelse[0], function)
-                raise errors.DeviceLoopElseBlock(loc=place)
-        elif not is_barrier_statement(statement, function):
+        if not (is_device_loop(statement, function) or is_barrier_statement(statement, function)):
             raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))
     return KernelSource(function, text, tree, first, last + 1 - first)
 
@@ -198,13 +194,15 @@ def without_reversed(iterator: ast.expr) -> ast.expr:
             return iterator
 
 
-def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) -> None:
+def refuse_nested_loops(statements: Sequence[ast.stmt], function: Callable[..., Any]) -> None:
+    """Raise for device loops in functions and classes of host code."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.stmt) and is_device_loop(node, function):
+                scopes = (part for part in ast.walk(statement) if isinstance(part, SCOPES))
+                is_class = isinstance(next(scopes, None), ast.ClassDef)
                 raise errors.NestedGridLoop(
-                    statement="class" if isinstance(statement, ast.ClassDef) else "def",
-                    loc=location_of_node(node, function),
+                    statement="class" if is_class else "def", loc=location_of_node(node, function)
                 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import tilesmith.exc as errors
+from tilesmith.frontend.refusals import unsupported_axis
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
@@ -231,9 +232,8 @@ def known_count(x: TileValue, axis: int, function: str) -> int:
 
 
 def _not_known(x: TileValue, axis: int, function: str, found: str) -> errors.BaseError:
-    return errors.BackendUnsupported(
-        operation=f"{function} along the tile axis {x.tile.shape[axis]}",
-        backend="triton, cpu or reference",
+    return unsupported_axis(
+        f"{function} along the tile axis {x.tile.shape[axis]}",
         expected="an axis whose number of elements is known: all of it, or equal parts",
         found=found,
         fix="load the whole axis with `:`, or in one tile: "

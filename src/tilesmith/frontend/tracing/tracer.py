@@ -191,10 +191,6 @@ class Tracer:
         """The block of that name; None for other symbols."""
         return next((block for block in self.blocks if block.name == name), None)
 
-    def block_of_slot(self, slot: int) -> Block | None:
-        """The block that takes its size from that config slot, if declared already."""
-        return next((block for block in self.blocks if block.slot == slot), None)
-
     def next_slot(self) -> int:
         """The config slot of the next tuned tile axis: registered ones come first."""
         used = {block.slot for block in self.blocks if block.slot is not None}

@@ -23,9 +23,9 @@ from tilesmith.frontend.source.kernel_source import (
     is_barrier_statement,
     is_device_loop,
     is_language_call,
-    location_of_node,
     parse_text,
     read_text,
+    refuse_nested_loops,
     without_reversed,
 )
 from tilesmith.frontend.source.names import (
@@ -171,7 +171,10 @@ def _run_length(statements: Sequence[ast.stmt], function: Callable[..., Any]) ->
 
 def _make_stages(source: KernelSource) -> StagedSource:
     host = _without_runs(source)
-    _check_host(host, source)
+    refuse_nested_loops(host, source.function)
+    for node in (part for statement in host for part in ast.walk(statement)):
+        if is_barrier(node, source.function):
+            raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
     bound = bound_names(host)
     stages: list[StageSource] = []
     used: list[str] = []
@@ -247,22 +250,6 @@ def _stage(
     function.__module__ = source.function.__module__
     computed = bound & set(names)
     return StageSource(function, source.text, tree, 0, len(run.statements), computed)
-
-
-def _check_host(host: Sequence[ast.stmt], source: KernelSource) -> None:
-    for statement in host:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.stmt) and is_device_loop(node, source.function):
-                raise errors.NestedGridLoop(
-                    statement=_keyword(statement), loc=location_of_node(node, source.function)
-                )
-            if is_barrier(node, source.function):
-                raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
-
-
-def _keyword(statement: ast.stmt) -> str:
-    scopes = (node for node in ast.walk(statement) if isinstance(node, SCOPES))
-    return "class" if isinstance(next(scopes, None), ast.ClassDef) else "def"
 
 
 def _check_reads(
