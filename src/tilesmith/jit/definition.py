@@ -30,6 +30,7 @@ from tilesmith.frontend.source.checks import (
 from tilesmith.frontend.source.kernel_source import parse_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 from tilesmith.frontend.tracing.tracer import TraceOptions
+from tilesmith.jit.function_protocol.objects import plain_settings
 from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.specialization_key import find_device
@@ -67,7 +68,7 @@ class KernelDefinition:
         self.name = function.__name__
         self.arguments = KernelSignature(function)
         self.parameters = self.arguments.names
-        self.settings = settings
+        self.settings = settings = plain_settings(settings)
         self.configs = list(configs)
         self.tuner = tuner
         set_up_logs(settings.logs)

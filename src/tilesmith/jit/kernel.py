@@ -23,7 +23,6 @@ from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.function_protocol.objects import (
     KernelMethod,
     KernelSettings,
-    plain_settings,
     reduced,
 )
 from tilesmith.jit.function_protocol.signature import is_method
@@ -81,7 +80,7 @@ class DefinedKernel:
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
-        self._change_settings(plain_settings(settings))
+        self._change_settings(settings)
 
     @property
     def configs(self) -> list[Config]:
@@ -152,8 +151,8 @@ class Kernel(DefinedKernel):
     ) -> None:
         self._lock = threading.RLock()
         if not isinstance(function, KernelDefinition):
-            plain = plain_settings(settings or Settings())
-            function = KernelDefinition(function, configs, plain, tuner, backends)
+            chosen = settings or Settings()
+            function = KernelDefinition(function, configs, chosen, tuner, backends)
         super().__init__(function, key)
         assigned = (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS)
         functools.update_wrapper(self, function.fn, assigned)

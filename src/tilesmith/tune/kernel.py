@@ -9,7 +9,7 @@ from typing import Any
 
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import kernel as make_kernel
-from tilesmith.jit.tuner import Tuner
+from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
@@ -21,16 +21,21 @@ class LateTuner:
 
     def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         """For a first call, with nothing stored: measured now; None: the given or the default."""
-        return self._tuner.first_config(bound, args) if searches_at_first_call(bound) else None
+        return _autotuner().first_config(bound, args) if searches_at_first_call(bound) else None
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._tuner, name)
+    def tune(self, bound: Any, args: tuple[Any, ...], request: TuneRequest) -> Config | None:
+        """The best Config that a search finds; None if no candidate works."""
+        return _autotuner().tune(bound, args, request)
 
-    @property
-    def _tuner(self) -> Tuner:
-        return importlib.import_module("tilesmith.tune.autotune").Autotuner()
+    def tune_multi(
+        self, cases: Sequence[tuple[Any, tuple[Any, ...]]], request: MultiRequest
+    ) -> Config | None:
+        """One Config for several workloads."""
+        return _autotuner().tune_multi(cases, request)
+
+
+def _autotuner() -> Tuner:
+    return importlib.import_module("tilesmith.tune.autotune").Autotuner()
 
 
 def searches_at_first_call(bound: BoundKernel) -> bool:
