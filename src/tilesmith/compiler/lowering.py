@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from logging import INFO
 from typing import TypeVar
 
 from tilesmith.artifacts import Artifact
@@ -104,18 +105,20 @@ def run_stages(
 ) -> Lowering:
     """Run all passes of the stages in order, with observers after each."""
     watching = (*observers, *((verify_pass,) if is_verified(state.settings) else ()))
-    of_passes, of_stages = Stopwatch(), Stopwatch()
+    is_timed, of_passes, of_stages = LOG.isEnabledFor(INFO), Stopwatch(), Stopwatch()
     for stage in stages:
         first = state.function
         for step in stage.passes:
             if step.is_cleanup and state.function is first:
                 continue
             before, state = state.function, step.run(state)
-            effect = ", nothing to do" if before is state.function else ""
-            LOG.debug("%s: pass %s %s%s", before.name, step.name, of_passes.lap(), effect)
+            if is_timed:
+                effect = ", nothing to do" if before is state.function else ""
+                LOG.debug("%s: pass %s %s%s", before.name, step.name, of_passes.lap(), effect)
             for observe in watching:
                 observe(stage, step, before, state.function)
-        LOG.info("%s: stage %s %s", state.function.name, stage.name, of_stages.lap())
+        if is_timed:
+            LOG.info("%s: stage %s %s", state.function.name, stage.name, of_stages.lap())
     return state
 
 
