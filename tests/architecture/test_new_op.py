@@ -14,6 +14,7 @@ import torch
 from typing_extensions import override
 
 from tests.backends.triton.kernels import schedule
+from tests.ir_parser import parse_function
 from tests.lowering import run_standard
 from tests.passes.kernel_texts import row_kernel
 from tests.passes.padded_run import PaddedRun
@@ -34,7 +35,6 @@ from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import Scan
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.traversal import definitions, rewrite_function, walk_function
 from tilesmith.ir.types import Constant, Dim, Value
 from tilesmith.ir.verifier import verify_function

@@ -5,11 +5,11 @@ from __future__ import annotations
 from textwrap import dedent, indent
 from typing import Any
 
+from tests.ir_parser import parse_function
 from tests.lowering import emit_triton
 from tilesmith.artifacts import Artifact
 from tilesmith.dtypes import DType
 from tilesmith.ir.function import Function
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.verifier import verify_function
 from tilesmith.schedule.schedule import Schedule, next_power_of_2
 from tilesmith.targets import parse_target
