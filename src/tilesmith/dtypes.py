@@ -57,6 +57,28 @@ class DType:
         return self.is_float and self.bits <= 16
 
     @property
+    def computed(self) -> DType:
+        """The type in which arithmetic on this one is carried out."""
+        return F32 if self.is_low_precision_float else self
+
+    def is_held_by(self, target: DType) -> bool:
+        """Whether every value of this type is a value of ``target``."""
+        if self == target or self.is_bool:
+            return True
+        if self.is_float:
+            # Every wider float format here has at least the exponent range of the narrower ones.
+            return target.is_float and target.bits > self.bits
+        if target.kind is ElementKind.UNSIGNED and self.kind is ElementKind.SIGNED:
+            return False
+        return not target.is_bool and target.precision >= self.precision
+
+    def wrap(self, value: int) -> int:
+        """An integer as this integer type holds it: modulo 2^bits."""
+        value &= (1 << self.bits) - 1
+        is_negative = self.kind is ElementKind.SIGNED and value >> (self.bits - 1)
+        return value - (1 << self.bits) if is_negative else value
+
+    @property
     def lowest(self) -> float | int:
         """Smallest value: -inf for floats, the type's minimum for integers."""
         if self.is_float:

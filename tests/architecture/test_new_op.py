@@ -21,10 +21,10 @@ from tests.passes.padded_run import PaddedRun
 from tilesmith.analysis.flattenable import find_flattenable
 from tilesmith.analysis.rollable import find_rollable_dims
 from tilesmith.backends.cpu.planning.materialize import plan_grid
+from tilesmith.backends.triton.backend import RULES
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.expressions import call
 from tilesmith.backends.triton.ops.program_ids import emit_body
-from tilesmith.backends.triton.ops.rules import RULES
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.interpreter.frame import Frame, Tile
 from tilesmith.interpreter.prepare import prepare_function

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
+from tests.interpreted import run_function
 from tests.ir_parser import parse_function
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.verifier import verify_function
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.interpreted import run_function
 from tests.passes.program_text import make_program
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Value
 from tilesmith.ir.verifier import verify_function

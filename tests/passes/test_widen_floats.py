@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.interpreted import run_function
 from tests.passes.program_text import body_after, make_program
 from tilesmith.dtypes import F64
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType, TileType
 from tilesmith.ir.verifier import verify_function

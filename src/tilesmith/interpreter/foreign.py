@@ -18,7 +18,7 @@ _FIX = (
 )
 
 
-def evaluate_print(op: Print, frame: Frame) -> None:
+def _print(op: Print, frame: Frame) -> None:
     """One line (or block of lines) with where the program begins, and the valid lanes."""
     tensors = map(frame.tensor, op.values)
     shown = ", ".join(str(x if x.dim() else x.item()) for x in tensors)
@@ -30,14 +30,14 @@ def _position(frame: Frame) -> str:
     return f"({', '.join(map(str, frame.program))})"
 
 
-def evaluate_breakpoint(op: Breakpoint, frame: Frame) -> None:
+def _breakpoint(op: Breakpoint, frame: Frame) -> None:
     """Call the debugger from a frame at the user's line, with the values as its variables."""
     kinds = ((value, isinstance(value.type, TensorType)) for value in op.values)
     values = [frame.values[v] if is_tensor else frame.tensor(v) for v, is_tensor in kinds]
     _stop_at(op.loc, op.names)(*values)
 
 
-def evaluate_assert(op: Assert, frame: Frame) -> None:
+def _assert(op: Assert, frame: Frame) -> None:
     """Raise at the user's line where the condition does not hold."""
     if not frame.tensor(op.condition).item():
         raise errors.DeviceAssertionFailed(
@@ -66,15 +66,14 @@ def refusal(op: InlineTriton | InlineAsm, backend: str) -> errors.BaseError:
     return errors.BackendUnsupported(operation=function, backend=backend, fix=_FIX, loc=op.loc)
 
 
-def evaluate_inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
-    """There is nothing to evaluate."""
+def _inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
     raise refusal(op, "reference")
 
 
 EVALUATORS: Evaluators = {
-    Print: evaluate_print,
-    Breakpoint: evaluate_breakpoint,
-    Assert: evaluate_assert,
-    InlineTriton: evaluate_inline,
-    InlineAsm: evaluate_inline,
+    Print: _print,
+    Breakpoint: _breakpoint,
+    Assert: _assert,
+    InlineTriton: _inline,
+    InlineAsm: _inline,
 }

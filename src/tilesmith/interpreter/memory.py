@@ -23,12 +23,12 @@ from tilesmith.ir.types import Shape
 AccessOp = Load | Store | Atomic
 
 
-def evaluate_load(op: Load, frame: Frame) -> Tile:
+def _load(op: Load, frame: Frame) -> Tile:
     """Read; a value must not change with later stores, so tensors that are written get copied."""
     target, tensor = op.result.tile, frame.values[op.tensor]
     if op.bases is not None:
-        return from_tensor(load_elsewhere(op, frame), target)
-    access = resolve_access(op, target.shape, frame)
+        return from_tensor(_load_elsewhere(op, frame), target)
+    access = _resolve_access(op, target.shape, frame)
     if access is None:
         return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
     if frame.races is not None:
@@ -39,13 +39,12 @@ def evaluate_load(op: Load, frame: Frame) -> Tile:
     return from_tensor(found, target)
 
 
-def evaluate_store(op: Store, frame: Frame) -> None:
-    """Write the lanes that are not masked off."""
+def _store(op: Store, frame: Frame) -> None:
     tensor = frame.values[op.tensor]
     if op.bases is not None:
-        store_elsewhere(op, frame)
+        _store_elsewhere(op, frame)
         return
-    access = resolve_access(op, op.value.tile.shape, frame)
+    access = _resolve_access(op, op.value.tile.shape, frame)
     if access is None:
         return
     if frame.races is not None:
@@ -60,13 +59,13 @@ def evaluate_store(op: Store, frame: Frame) -> None:
     access.write(tensor, frame.tensor(op.value))
 
 
-def evaluate_barrier(op: ProgramBarrier | GridBarrier, frame: Frame) -> None:
+def _barrier(op: ProgramBarrier | GridBarrier, frame: Frame) -> None:
     """Ops run in order, so only the race detector cares: between grids it orders programs."""
     if frame.races is not None:
         frame.races.barrier()
 
 
-def resolve_access(op: AccessOp, shape: Shape, frame: Frame) -> Access | None:
+def _resolve_access(op: AccessOp, shape: Shape, frame: Frame) -> Access | None:
     """Which elements the op touches; None when it touches none."""
     lengths = frame.lengths(shape)
     mask = None if op.mask is None else frame.values[op.mask]
@@ -135,10 +134,9 @@ _ACCUMULATING = frozenset(
 )
 
 
-def evaluate_atomic(op: Atomic, frame: Frame) -> Tile:
-    """Read, modify, write."""
+def _atomic(op: Atomic, frame: Frame) -> Tile:
     tensor, target = frame.values[op.tensor], op.result.tile
-    access = resolve_access(op, op.value.tile.shape, frame)
+    access = _resolve_access(op, op.value.tile.shape, frame)
     if access is None:
         return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
     if frame.races is not None:
@@ -182,8 +180,7 @@ def _one_by_one(
     return previous
 
 
-def load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
-    """The accessed elements, masked-off ones as 0."""
+def _load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
     shape = op.result.tile.shape
     found = frame.values[op.tensor].new_zeros(frame.lengths(shape))
     for tensor, access in _accesses_elsewhere(op, shape, frame):
@@ -192,8 +189,7 @@ def load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
     return found
 
 
-def store_elsewhere(op: Store, frame: Frame) -> None:
-    """Write the lanes that are not masked off."""
+def _store_elsewhere(op: Store, frame: Frame) -> None:
     for tensor, access in _accesses_elsewhere(op, op.value.tile.shape, frame):
         access.write(tensor, frame.tensor(op.value))
 
@@ -232,9 +228,9 @@ def _tensor_at(address: int, example: torch.Tensor) -> torch.Tensor:
 
 
 EVALUATORS: Evaluators = {
-    Load: evaluate_load,
-    Store: evaluate_store,
-    Atomic: evaluate_atomic,
-    ProgramBarrier: evaluate_barrier,
-    GridBarrier: evaluate_barrier,
+    Load: _load,
+    Store: _store,
+    Atomic: _atomic,
+    ProgramBarrier: _barrier,
+    GridBarrier: _barrier,
 }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilesmith.dtypes import ALL_DTYPES, DType, ElementKind
+from tilesmith.dtypes import ALL_DTYPES, DType
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -24,15 +24,10 @@ _RANGES = {d.name: (d.lowest, d.highest) for d in ALL_DTYPES if not d.is_float}
 
 def wrap_integer(value: int, dtype: DType) -> int:
     """The value as that integer type holds it: modulo 2^bits; any non-zero is True for bool."""
-    lowest, highest = _RANGES[dtype.name]
     if dtype.is_bool:
         return bool(value)
-    if lowest <= value <= highest:
-        return value
-    value &= (1 << dtype.bits) - 1
-    return (
-        value - (1 << dtype.bits) if dtype.kind is ElementKind.SIGNED and value > highest else value
-    )
+    lowest, highest = _RANGES[dtype.name]
+    return value if lowest <= value <= highest else dtype.wrap(value)
 
 
 def _truncate_divide(lhs: int, rhs: int) -> int:

@@ -8,6 +8,7 @@ are the same axis exactly when they are equal, so tiles of different loops never
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -17,6 +18,11 @@ from tilesmith.dtypes import DType
 
 Extent = int | str
 """A size or stride of a tensor: a constant, or the name of a runtime scalar parameter."""
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least ``n`` (1 for n <= 1)."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,13 @@ class Dim:
         for factor in self.factors:
             result = result * replacements.get(str(factor), Dim((factor,)))
         return result
+
+    def physical(self, symbols: Mapping[str, int], padded: Mapping[int, int]) -> int:
+        """The product of the factors, as large as they are on a device."""
+        size = 1
+        for factor in self.factors:
+            size *= symbols[factor] if isinstance(factor, str) else padded.get(factor, factor)
+        return size
 
     def __str__(self) -> str:
         return "*".join(str(factor) for factor in self.factors) or "1"

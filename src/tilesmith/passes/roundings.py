@@ -22,9 +22,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.traversal import Definitions, apply_rules, rewrite_function, walk, walk_function
 from tilesmith.ir.types import TileType, Value
-from tilesmith.passes.simplify import is_lossless
 
-_EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 _SUMS = (ReduceKind.SUM.value, ReduceKind.PROD.value)
 _WIDEST_BITS = 64
 
@@ -89,9 +87,9 @@ def _is_rounding(op: Operation) -> bool:
     if not dtype.is_float or dtype.bits == _WIDEST_BITS:
         return False
     if isinstance(op, Cast):
-        return not op.bitcast and not is_lossless(op.x.tile.dtype, dtype)
+        return not op.bitcast and not op.x.tile.dtype.is_held_by(dtype)
     if isinstance(op, Elementwise):
-        return op.fn not in _EXACT
+        return not op.function.is_exact
     return isinstance(op, Dot) or (isinstance(op, (Reduce, Scan)) and op.kind in _SUMS)
 
 

@@ -17,8 +17,8 @@ from tilesmith.schedule.schedule import (
     GridOptions,
     LoopOptions,
     Schedule,
-    is_persistent,
 )
+from tilesmith.schedule.space.keys import KEYS_BY_NAME, is_persistent
 from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
 from tilesmith.schedule.space.slots import Entries, entry_of, is_flattened, is_static
 from tilesmith.schedule.spec import ConfigSpec
@@ -44,9 +44,7 @@ def resolve_schedule(
         persistent_loop=_range_options(values, 0) if has_program_loop else LoopOptions(),
         accesses={op.slot: _access_options(entries, values, op) for op in entries.accesses},
         atomics={
-            op.slot: AccessOptions(
-                entry_of(values, "atomic_indexing", entries.atomics, op, "pointer")
-            )
+            op.slot: AccessOptions(entry_of(values, "atomic_indexing", entries.atomics, op))
             for op in entries.atomics
         },
         pid_type=values.pid_type,
@@ -65,30 +63,29 @@ def resolve_schedule(
     )
 
 
-def _at(values: Mapping[str, Any], key: str, index: int, default: Any) -> Any:
-    items = values.get(key) or []
-    return items[index] if index < len(items) else default
-
-
 def _order(spec: ConfigSpec, values: Config, loop: AnyLoop) -> tuple[int, ...]:
     if is_flattened(spec.entries, values, loop):
         return (0,)
-    identity = range(len(loop.blocks))
-    return tuple(entry_of(values, "loop_orders", spec.entries.ordered, loop, identity))
+    order = entry_of(values, "loop_orders", spec.entries.ordered, loop)
+    return tuple(order or range(len(loop.blocks)))
 
 
 def _grid_options(spec: ConfigSpec, values: Config, grid: Grid) -> GridOptions:
-    grouping = entry_of(values, "l2_groupings", spec.entries.grouped, grid, 1)
+    grouping = entry_of(values, "l2_groupings", spec.entries.grouped, grid)
     return GridOptions(_order(spec, values, grid), grouping)
 
 
 def _range_options(values: Config, position: int) -> LoopOptions:
+    def entry(key: str) -> Any:
+        items = values.get(key) or []
+        return items[position] if position < len(items) else KEYS_BY_NAME[key].neutral
+
     return LoopOptions(
-        unroll_factor=_at(values, "range_unroll_factors", position, 0),
-        num_stages=_at(values, "range_num_stages", position, 0),
-        multi_buffer=_at(values, "range_multi_buffers", position, None),
-        flatten=_at(values, "range_flattens", position, None),
-        warp_specialize=_at(values, "range_warp_specializes", position, None),
+        unroll_factor=entry("range_unroll_factors"),
+        num_stages=entry("range_num_stages"),
+        multi_buffer=entry("range_multi_buffers"),
+        flatten=entry("range_flattens"),
+        warp_specialize=entry("range_warp_specializes"),
     )
 
 
@@ -103,12 +100,9 @@ def _one_loop(spec: ConfigSpec, values: Config, loop: Loop) -> LoopOptions:
 
 
 def _access_options(entries: Entries, values: Config, op: Load | Store) -> AccessOptions:
-    if isinstance(op, Load):
-        cache = entry_of(values, "load_cache_modifiers", entries.loads, op, "")
-    else:
-        cache = entry_of(values, "store_cache_modifiers", entries.stores, op, "")
+    kind, owners = ("load", entries.loads) if isinstance(op, Load) else ("store", entries.stores)
     return AccessOptions(
-        entry_of(values, "indexing", entries.accesses, op, "pointer"),
-        entry_of(values, "load_eviction_policies", entries.evictable, op, ""),
-        cache,
+        entry_of(values, "indexing", entries.accesses, op),
+        entry_of(values, "load_eviction_policies", entries.evictable, op),
+        entry_of(values, f"{kind}_cache_modifiers", owners, op),
     )

@@ -18,11 +18,19 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
-from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
+from tilesmith.backends.triton.ops import (
+    control_flow,
+    elementwise,
+    memory,
+    program_ids,
+    reduction,
+    shape,
+    verbatim,
+)
 from tilesmith.backends.triton.ops.program_ids import (
     COOPERATIVE,
     add_counter,
@@ -34,23 +42,39 @@ from tilesmith.backends.triton.ops.program_ids import (
     num_sms,
     split_at_barriers,
 )
-from tilesmith.backends.triton.ops.rules import RULES
+from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
+from tilesmith.ir.ops.control_flow import (
+    LEAST_SMS_FOR_GROUPS,
+    Grid,
+)
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.types import Value
-from tilesmith.schedule.schedule import Schedule, is_persistent
+from tilesmith.schedule.schedule import Schedule
+from tilesmith.schedule.space.keys import is_persistent
 
 NAME = "triton"
 _OLDEST_SUPPORTED = (3, 6)
 # From here on Triton warns unless told, since its default is about to change.
 _FUSION_ASKED_FROM = (3, 9)
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+
+
+RULES: Rules = {
+    **elementwise.RULES,
+    **control_flow.RULES,
+    **memory.RULES,
+    **reduction.RULES,
+    **shape.RULES,
+    **program_ids.RULES,
+    **verbatim.RULES,
+}
+"""The rule of every op, by its class. Checked against the catalog: none can be forgotten here."""
 
 
 def emit(

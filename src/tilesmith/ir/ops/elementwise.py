@@ -34,6 +34,11 @@ class ScalarFunction:
     is_commutative: bool = False
     is_transcendental: bool = False
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a float type holds what this makes of its numbers."""
+        return self.name in _EXACT
+
 
 def _unary(*names: str, transcendental: bool = False) -> list[ScalarFunction]:
     return [ScalarFunction(name, 1, is_transcendental=transcendental) for name in names]
@@ -64,6 +69,7 @@ _TABLE = [
     ScalarFunction("fma", 3),
     ScalarFunction("where", 3),
 ]
+_EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 SCALAR_FUNCTIONS = {function.name: function for function in _TABLE}
 
 

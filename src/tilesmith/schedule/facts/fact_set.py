@@ -13,11 +13,11 @@ from functools import cached_property
 from hashlib import sha256
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact, Traffic, tensor_traffic
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import AccumulatorFact, MatmulFact, ReductionFact
 from tilesmith.schedule.facts.work import ELEMENTWISE, MATMUL, REDUCTION, TRANSCENDENTAL, WorkFact
-from tilesmith.schedule.schedule import next_power_of_2
 
 NO_WORK = WorkFact(())
 WIDTH_OF_WHAT = 100

@@ -23,33 +23,35 @@ class Key:
     singular: str = ""
     """The accepted spelling for one value, which stands for a list of it."""
     is_list: bool = False
+    neutral: Any = None
+    """Of a list: the entry that asks for nothing. (For the order of a loop its axes say which.)"""
 
 
-def _list(name: str, singular: str = "") -> Key:
-    return Key(name, (), singular, is_list=True)
+def _list(name: str, singular: str = "", neutral: Any = None) -> Key:
+    return Key(name, (), singular, is_list=True, neutral=neutral)
 
 
 KEYS = (
     _list("block_sizes", "block_size"),
     _list("loop_orders", "loop_order"),
-    _list("flatten_loops", "flatten_loop"),
-    _list("l2_groupings", "l2_grouping"),
+    _list("flatten_loops", "flatten_loop", False),
+    _list("l2_groupings", "l2_grouping", 1),
     _list("reduction_loops", "reduction_loop"),
-    _list("range_unroll_factors", "range_unroll_factor"),
+    _list("range_unroll_factors", "range_unroll_factor", 0),
     _list("range_warp_specializes", "range_warp_specialize"),
-    _list("range_num_stages", "range_num_stage"),
+    _list("range_num_stages", "range_num_stage", 0),
     _list("range_multi_buffers", "range_multi_buffer"),
     _list("range_flattens", "range_flatten"),
-    _list("static_ranges", "static_range"),
+    _list("static_ranges", "static_range", False),
     Key("num_warps", 4),
     Key("num_stages", 1),
-    Key("indexing", "pointer", is_list=True),
-    Key("atomic_indexing", "pointer", is_list=True),
+    Key("indexing", "pointer", is_list=True, neutral="pointer"),
+    Key("atomic_indexing", "pointer", is_list=True, neutral="pointer"),
     Key("pid_type", "flat"),
     Key("num_sm_multiplier", 1),
-    _list("load_eviction_policies"),
-    _list("load_cache_modifiers"),
-    _list("store_cache_modifiers"),
+    _list("load_eviction_policies", neutral=""),
+    _list("load_cache_modifiers", neutral=""),
+    _list("store_cache_modifiers", neutral=""),
     Key("waves_per_eu", 0),
     Key("matrix_instr_nonkdim", 0),
     Key("xcd_remap", False),
@@ -82,6 +84,11 @@ PORTABLE_KEYS = ("advanced_controls_file", "num_ctas", "occupancy")
 FOREIGN_PREFIXES = ("cute_", "tcgen05_", "pallas_")
 FOREIGN_KEYS = ("num_threads",)
 """Keys that only another code generator understands: a config with them is not for this one."""
+
+
+def is_persistent(pid_type: str) -> bool:
+    """Whether each program walks over many tiles."""
+    return pid_type.startswith("persistent")
 
 
 def is_foreign(name: str) -> bool:

@@ -17,7 +17,8 @@ from tilesmith.backends.cpu.llvm.registers import INDEX, Register, number, regis
 from tilesmith.backends.cpu.math import elementary, exponentials
 from tilesmith.backends.cpu.math.casts import cast, round_to
 from tilesmith.backends.cpu.math.term import Term, call_libm, unless
-from tilesmith.dtypes import BOOL, F32, F64, I64, DType, ElementKind
+from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
+from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
 from tilesmith.ir.ops.reduction import ReduceKind
 
 ScalarEmitter = Callable[..., Term]
@@ -27,14 +28,9 @@ ScalarEmitter = Callable[..., Term]
 def apply(builder: Builder, fn: str, dtype: DType, args: Sequence[Register]) -> Register:
     """The function of these operands, rounded to ``dtype``; comparisons give booleans."""
     result = SCALAR_FUNCTIONS_LLVM[fn](dtype, *(Term(builder, arg) for arg in args)).register
-    if fn in _EXACT or not result.type.is_float:
+    if SCALAR_FUNCTIONS[fn].is_exact or not result.type.is_float:
         return result
     return round_to(builder, dtype, result)
-
-
-_EXACT = frozenset(
-    ["neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "fmod", "where"]
-)  # a float type holds what these make of its numbers
 
 
 def _sign(dtype: DType) -> str:
@@ -274,11 +270,7 @@ class Accumulation:
     @property
     def dtype(self) -> DType:
         """The type accumulated in: sums of half types in fp32."""
-        if self.kind in (ReduceKind.ANY, ReduceKind.ALL):
-            return BOOL
-        if self.kind in (ReduceKind.SUM, ReduceKind.PROD):
-            return F32 if self.result.is_low_precision_float else self.result
-        return self.source
+        return self.kind.accumulator(self.source, self.result)
 
     def start(self, lanes: int) -> State:
         """Nothing taken in yet."""
@@ -302,8 +294,7 @@ class Accumulation:
         return [self._combine(builder, state[0], x)]
 
     def _combine(self, builder: Builder, x: Register, y: Register) -> Register:
-        dtype = F32 if self.dtype.is_low_precision_float else self.dtype
-        return apply(builder, self.kind.scalar_function, dtype, [x, y])
+        return apply(builder, self.kind.scalar_function, self.dtype.computed, [x, y])
 
     def _is_better(self, builder: Builder, x: Register, y: Register) -> Register:
         """Whether ``x`` beats ``y``; NaN beats numbers."""

@@ -15,10 +15,10 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
 

@@ -39,7 +39,7 @@ from tilesmith.schedule.model.program_work import (
     access_bytes,
 )
 from tilesmith.schedule.rules import KernelModel, TargetedKernel
-from tilesmith.schedule.schedule import is_persistent
+from tilesmith.schedule.space.keys import is_persistent
 from tilesmith.schedule.space.sizes import TileSizes
 
 START_NS, NEXT_TILE_NS = 700.0, 200.0

@@ -6,27 +6,27 @@ import re
 from collections.abc import Sequence
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
-from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import If, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.schedule import LoopOptions
 
 
-def emit_full(emitter: Emitter, op: Full) -> None:
+def _emit_full(emitter: Emitter, op: Full) -> None:
     """A constant is written where it is used; Triton broadcasts it."""
     dtype = op.result.tile.dtype
     value = float(op.value) if dtype.is_float else op.value
     emitter.alias(op.result, literal(bool(value) if dtype.is_bool else value))
 
 
-def emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
+def _emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
     """The indices of a tile, shared by all its users when the tile is that of an enclosing loop."""
     axis = emitter.scope.find(op.block)
     if axis is not None and axis.start_value is op.begin:
@@ -37,7 +37,7 @@ def emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
     emitter.define(op.result, convert(expr, op.begin.tile.dtype, op.result.tile.dtype))
 
 
-def emit_arange(emitter: Emitter, op: Arange) -> None:
+def _emit_arange(emitter: Emitter, op: Arange) -> None:
     """The lanes of an axis; those of slices are shared."""
     dim = op.result.tile.shape[0]
     is_slice = len(dim.factors) == 1 and not emitter.function.is_block(str(dim.factors[0]))
@@ -67,13 +67,12 @@ def _lanes(emitter: Emitter, dim: Dim) -> Expr:
     return call("tl.arange", 0, emitter.spelling.dim(dim), shape=(dim,))
 
 
-def emit_block_size(emitter: Emitter, op: BlockSize) -> None:
-    """The module constant of a block."""
+def _emit_block_size(emitter: Emitter, op: BlockSize) -> None:
     name = emitter.spelling.block_name(op.block)
     emitter.alias(op.result, Expr(name, is_untyped=True))
 
 
-def emit_mask(emitter: Emitter, op: Mask) -> None:
+def _emit_mask(emitter: Emitter, op: Mask) -> None:
     """Reset invalid lanes, or nothing when no lane can be invalid or the load did it already."""
     x = emitter.expr(op.x)
     mask = None
@@ -90,7 +89,7 @@ def emit_mask(emitter: Emitter, op: Mask) -> None:
         emitter.define(op.result, call("tl.where", mask, value, fill, shape=whole))
 
 
-def emit_part(emitter: Emitter, op: Operation) -> None:
+def _emit_part(emitter: Emitter, op: Operation) -> None:
     """Of what is emitted as a part: yields with the op around them, grids with the function."""
     raise InternalError(loc=op.loc, problem=f"a {op.name} in the wrong place")
 
@@ -166,7 +165,7 @@ def _carried_name(emitter: Emitter, op: Operation, result: Value, before: Value)
     return name
 
 
-def emit_loop(emitter: Emitter, op: Loop) -> None:
+def _emit_loop(emitter: Emitter, op: Loop) -> None:
     """One ``for`` per axis; the carried values go through all of them."""
     carried = ResultVariables.of_carried(emitter, op, op.init)
     options = emitter.schedule.loops.get(op.slot, LoopOptions())
@@ -256,7 +255,7 @@ def _is_wide(emitter: Emitter, bound: Value) -> bool:
     return bound.tile.dtype.bits == I64.bits
 
 
-def emit_if(emitter: Emitter, op: If) -> None:
+def _emit_if(emitter: Emitter, op: If) -> None:
     """Both arms assign the results; an arm that changes nothing is left out."""
     names = [_result_name(emitter, op, slot) for slot in range(len(op.results))]
     variables = ResultVariables(emitter, op, names)
@@ -288,7 +287,7 @@ def _continued(emitter: Emitter, op: If, before: Value) -> str | None:
     return name if is_whole else None
 
 
-def emit_while(emitter: Emitter, op: While) -> None:
+def _emit_while(emitter: Emitter, op: While) -> None:
     """A pure condition stands in the header; one that reads memory is computed before each turn."""
     carried = ResultVariables.of_carried(emitter, op, op.init)
     # What the condition yields is no carried value: it must not take a variable of one.
@@ -309,3 +308,17 @@ def emit_while(emitter: Emitter, op: While) -> None:
 def _emit_condition(emitter: Emitter, op: While, name: str) -> None:
     emitter.region(op.condition)
     emitter.assign(name, emitter.exact(op.condition.yielded[0]))
+
+
+RULES: Rules = {
+    Full: _emit_full,
+    TileIndex: _emit_tile_index,
+    Arange: _emit_arange,
+    BlockSize: _emit_block_size,
+    Mask: _emit_mask,
+    Grid: _emit_part,
+    Loop: _emit_loop,
+    While: _emit_while,
+    If: _emit_if,
+    Yield: _emit_part,
+}

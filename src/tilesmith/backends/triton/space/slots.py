@@ -12,7 +12,6 @@ from tilesmith.ir.traversal import walk
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import FunctionOutline, counted_loops
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import is_persistent
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
     EnumFragment,
@@ -21,6 +20,7 @@ from tilesmith.schedule.space.fragments import (
     NumWarpsFragment,
     PowerOfTwoFragment,
 )
+from tilesmith.schedule.space.keys import is_persistent
 from tilesmith.schedule.space.sizes import common_lists, only, static_range_slots
 from tilesmith.schedule.space.slots import RangeEntry, Slot, label_of_access, label_of_loop
 
