@@ -32,6 +32,13 @@ class DType:
     precision: int
 
     @property
+    def long_name(self) -> str:
+        """As torch spells it without the module: ``bfloat16``."""
+        if self.name in _LONG_NAMES:
+            return _LONG_NAMES[self.name]
+        return {"i": "int", "u": "uint", "f": "float"}[self.name[0]] + self.name[1:]
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return max(1, self.bits // 8)
@@ -98,6 +105,9 @@ class DType:
         return self.name
 
 
+_LONG_NAMES = {
+    "bool": "bool", "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+}  # fmt: skip
 BOOL = DType("bool", ElementKind.BOOL, 8, 1)
 U8 = DType("u8", ElementKind.UNSIGNED, 8, 8)
 U16 = DType("u16", ElementKind.UNSIGNED, 16, 16)

@@ -18,8 +18,7 @@ from tests.ir_parser import parse_function
 from tests.lowering import run_standard
 from tests.passes.kernel_texts import row_kernel
 from tests.passes.padded_run import PaddedRun
-from tilesmith.analysis.flattenable import find_flattenable
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.triton.backend import RULES
 from tilesmith.backends.triton.emission.emitter import Emitter

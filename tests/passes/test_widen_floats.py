@@ -11,7 +11,7 @@ from tilesmith.dtypes import F64
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType, TileType
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
+from tilesmith.passes.roundings import CannotWidenError, widen_floats
 
 SIZES = {"t": 16, "u": 4, "fixed": 8}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilesmith.dtypes import BF16, F16, F32, F64, DType
-from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
+from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, SCALAR_FUNCTIONS
 from tilesmith.ir.types import Constant
 
 
@@ -155,16 +155,13 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 _MAX_SHIFT = 7
 """Shifting by the width or more is undefined on devices; 8 bits fit every type."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
+    **PYTHON_FUNCTIONS,
     "abs": abs,
     "floor": lambda x: math.copysign(float(math.floor(x)), x) if math.isfinite(x) else x,
     # Halves go to the even neighbour.
     "round": lambda x: math.copysign(float(round(x)), x) if math.isfinite(x) else x,
     "sqrt": lambda x: math.sqrt(x) if x >= 0 else None,
     "not": lambda x: not x if isinstance(x, bool) else ~int(x),
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
     "div": _divide,
     "floordiv": _integers_only(operator.floordiv),
     "mod": _integers_only(operator.mod),
@@ -172,17 +169,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fmod": _integers_only(lambda lhs, rhs: lhs - _truncated_quotient(lhs, rhs) * rhs),
     "shl": _integers_only(operator.lshift, _MAX_SHIFT),
     "shr": _integers_only(operator.rshift, _MAX_SHIFT),
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
     "maximum": _extreme(max),
     "minimum": _extreme(min),
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
     "isnan": math.isnan,
     "isinf": lambda x: isinstance(x, float) and math.isinf(x),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.interpreter.affine_tile import AffineTile
+from tilesmith.interpreter.access import AffineTile
 from tilesmith.interpreter.prepare import PreparedFunction
 from tilesmith.interpreter.races import RaceDetector
 from tilesmith.interpreter.sampling import Sampling

@@ -19,8 +19,7 @@ import torch
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.exc import OutOfBoundsAccess
 from tilesmith.interpreter import foreign, memory, reduction, tile_ops
-from tilesmith.interpreter.access import SliceAccess
-from tilesmith.interpreter.affine_tile import AffineTile
+from tilesmith.interpreter.access import AffineTile, SliceAccess
 from tilesmith.interpreter.frame import Evaluators, Frame, Tile, length_of
 from tilesmith.interpreter.prepare import GridStep, LoopPlan, PreparedFunction
 from tilesmith.interpreter.races import RaceDetector

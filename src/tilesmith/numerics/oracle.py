@@ -37,8 +37,7 @@ from tilesmith.ir.traversal import rewrite_function, walk, walk_function
 from tilesmith.ir.types import Dim
 from tilesmith.numerics.float_standard import ErrorTerms
 from tilesmith.numerics.reference_setup import copy_written, needs_all_programs, runtime_sizes
-from tilesmith.passes.roundings import round_like_gpu
-from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
+from tilesmith.passes.roundings import CannotWidenError, round_like_gpu, widen_floats
 
 _TRUTH_SHARE = 0.7
 """Of the time limit: fp64 is slower than what it stands for."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilesmith.analysis.masked_lanes import Lanes, find_masked_lanes
-from tilesmith.analysis.rollable import RowPlan, has_dim, is_anchor, plan_rolling, row_closure
+from tilesmith.analysis.restructuring import RowPlan, has_dim, is_anchor, plan_rolling, row_closure
 from tilesmith.analysis.scalar_arithmetic import convert
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Block, Function

@@ -17,8 +17,7 @@ from math import inf
 from random import Random
 from typing import Any
 
-from tilesmith.analysis.flattenable import find_flattenable
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.exc import TunableNameConflict
 from tilesmith.ir.function import Function
 from tilesmith.schedule.config import Config

@@ -40,7 +40,7 @@ from tilesmith.numerics.doctor.reruns import Evaluators, Reruns, Results
 from tilesmith.numerics.judge_report import describe_index
 from tilesmith.numerics.reference_setup import needs_all_programs
 from tilesmith.numerics.tolerance import rms
-from tilesmith.passes.widen_floats import widen_floats
+from tilesmith.passes.roundings import widen_floats
 
 DISTURBANCE = 2.0**-28
 _TRIALS = 3

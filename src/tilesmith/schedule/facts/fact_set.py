@@ -137,7 +137,7 @@ class Facts:
         return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        return render_facts(self)
+        return _render(self)
 
     __repr__ = __str__
 
@@ -169,8 +169,7 @@ class _Row:
         return f"({self.loc})" if self.loc.line else ""
 
 
-def render_facts(facts: Facts) -> str:
-    """The facts, one per line, in columns."""
+def _render(facts: Facts) -> str:
     rows = [
         *map(_matmul, facts.matmuls),
         *map(_reduction, facts.reductions),

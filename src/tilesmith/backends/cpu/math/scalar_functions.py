@@ -18,7 +18,7 @@ from tilesmith.backends.cpu.math import elementary, exponentials
 from tilesmith.backends.cpu.math.casts import cast, round_to
 from tilesmith.backends.cpu.math.term import Term, call_libm, unless
 from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
-from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
+from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, SCALAR_FUNCTIONS
 from tilesmith.ir.ops.reduction import ReduceKind
 
 ScalarEmitter = Callable[..., Term]
@@ -218,12 +218,10 @@ _OF_SINGLES = (
 SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     **{function.__name__: _plain(function) for function in _OF_FLOATS},
     **{function.__name__: _single(function) for function in _OF_SINGLES},
-    "neg": lambda _, x: -x,
+    **{name: _plain(PYTHON_FUNCTIONS[name]) for name in ("neg", "and", "or", "xor", "eq", "ne")},
     "abs": _absolute,
-    "floor": _rounding("floor"),
-    "ceil": _rounding("ceil"),
+    **{name: _rounding(name) for name in ("floor", "ceil", "trunc")},
     "round": _rounding("roundeven"),
-    "trunc": _rounding("trunc"),
     "sqrt": lambda _, x: x.intrinsic("sqrt"),
     "rsqrt": lambda _, x: 1.0 / x.intrinsic("sqrt"),
     "not": lambda _, x: ~x,
@@ -234,9 +232,6 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "mulhi": _multiply_high,
     "maximum": _extremum("max", "ogt", "or"),
     "minimum": _extremum("min", "olt", "and"),
-    "and": _plain(operator.and_),
-    "or": _plain(operator.or_),
-    "xor": _plain(operator.xor),
     "sub": lambda dtype, x, y: x ^ y if dtype.is_bool else x - y,
     "div": _plain(operator.truediv),
     "floordiv": _floordiv,
@@ -246,12 +241,7 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "shl": _shift_left,
     "shr": _shift_right,
     "pow": elementary.power,
-    "eq": _plain(operator.eq),
-    "ne": _plain(operator.ne),
-    "lt": _compare("lt"),
-    "le": _compare("le"),
-    "gt": _compare("gt"),
-    "ge": _compare("ge"),
+    **{name: _compare(name) for name in ("lt", "le", "gt", "ge")},
     "fma": lambda dtype, x, y, z: x.intrinsic("fma", y, z) if dtype.is_float else x * y + z,
     "where": _plain(Term.where),
 }

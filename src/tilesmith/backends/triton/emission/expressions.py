@@ -8,34 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
+from tilesmith.backends.source_writer import OPERATORS, Precedence
 from tilesmith.ir.types import ONE, Shape
-
-
-class Precedence(IntEnum):
-    """How tightly an expression holds together; higher needs fewer parentheses."""
-
-    COMPARE = 1
-    BIT_OR = 2
-    BIT_XOR = 3
-    BIT_AND = 4
-    SHIFT = 5
-    SUM = 6
-    PRODUCT = 7
-    UNARY = 8
-    ATOM = 9
-
-
-OPERATORS = {
-    "|": Precedence.BIT_OR, "^": Precedence.BIT_XOR, "&": Precedence.BIT_AND,
-    "<<": Precedence.SHIFT, ">>": Precedence.SHIFT,
-    "+": Precedence.SUM, "-": Precedence.SUM,
-    "*": Precedence.PRODUCT, "/": Precedence.PRODUCT,
-    "//": Precedence.PRODUCT, "%": Precedence.PRODUCT,
-    "==": Precedence.COMPARE, "!=": Precedence.COMPARE, "<": Precedence.COMPARE,
-    "<=": Precedence.COMPARE, ">": Precedence.COMPARE, ">=": Precedence.COMPARE,
-}  # fmt: skip
 
 Number = int | float | bool
 

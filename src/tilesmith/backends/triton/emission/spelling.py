@@ -14,26 +14,10 @@ from dataclasses import dataclass, field
 
 from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.artifacts import TensorDescription
-from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call, literal
+from tilesmith.backends.source_writer import Precedence
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.dtypes import (
-    BF16,
-    BOOL,
-    F8E4M3,
-    F8E5M2,
-    F16,
-    F32,
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    DType,
-)  # fmt: skip
+from tilesmith.dtypes import ALL_DTYPES, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I32, DType
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.foreign import InlineTriton
 from tilesmith.ir.ops.matmul import Dot
@@ -180,23 +164,20 @@ RESERVED = frozenset(
     | _LAUNCH_OPTIONS
 )
 
-TRITON_DTYPES = {
-    BOOL: "tl.int1", U8: "tl.uint8", U16: "tl.uint16", U32: "tl.uint32", U64: "tl.uint64",
-    I8: "tl.int8", I16: "tl.int16", I32: "tl.int32", I64: "tl.int64",
-    F8E4M3: "tl.float8e4nv", F8E5M2: "tl.float8e5",
-    F16: "tl.float16", BF16: "tl.bfloat16", F32: "tl.float32", F64: "tl.float64",
-}  # fmt: skip
-
+_FLOATS_OF_BYTES = {F8E4M3: "8e4nv", F8E5M2: "8e5"}
 SIGNATURE_DTYPES = {
-    BOOL: "i1", U8: "u8", U16: "u16", U32: "u32", U64: "u64", I8: "i8", I16: "i16", I32: "i32",
-    I64: "i64", F8E4M3: "fp8e4nv", F8E5M2: "fp8e5", F16: "fp16", BF16: "bf16", F32: "fp32",
-    F64: "fp64",
-}  # fmt: skip
+    **{dtype: dtype.name for dtype in ALL_DTYPES},
+    **{dtype: f"fp{dtype.bits}" for dtype in (F16, F32, F64)},
+    **{dtype: f"fp{rest}" for dtype, rest in _FLOATS_OF_BYTES.items()},
+    BOOL: "i1",
+}
 
 
 def triton_dtype(dtype: DType) -> str:
     """How ``triton.language`` spells an element type."""
-    return TRITON_DTYPES[dtype]
+    if dtype in _FLOATS_OF_BYTES:
+        return f"tl.float{_FLOATS_OF_BYTES[dtype]}"
+    return "tl.int1" if dtype.is_bool else f"tl.{dtype.long_name}"
 
 
 def identifier(hint: str) -> str:

@@ -94,7 +94,7 @@ def _emit_part(emitter: Emitter, op: Operation) -> None:
     raise InternalError(loc=op.loc, problem=f"a {op.name} in the wrong place")
 
 
-def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
+def _assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
     """Assign variables as if at once: none is overwritten while another still needs it."""
     pending = [(name, expr) for name, expr in pairs if str(expr) != name]
     while pending:
@@ -112,7 +112,7 @@ def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
             pending.append((name, Expr(saved)))
 
 
-class ResultVariables:
+class _ResultVariables:
     """The variables of an op's results, which its regions assign."""
 
     def __init__(self, emitter: Emitter, op: Operation, names: Sequence[str]) -> None:
@@ -121,23 +121,21 @@ class ResultVariables:
         self._names = names
 
     @staticmethod
-    def of_carried(emitter: Emitter, op: Operation, init: Sequence[Value]) -> ResultVariables:
+    def of_carried(emitter: Emitter, op: Operation, init: Sequence[Value]) -> _ResultVariables:
         """Variables that hold the first of the carried values now."""
         names = [_carried_name(emitter, op, *pair) for pair in zip(op.results, init)]
-        carried = ResultVariables(emitter, op, names)
+        carried = _ResultVariables(emitter, op, names)
         carried.assign(init)
         return carried
 
     def bind_arguments(self, region: Region) -> None:
-        """Let the region's carried arguments use the variables."""
         args = region.args[len(region.args) - len(self._names) :]
         for arg, name in zip(args, self._names):
             self._emitter.bind(arg, name)
 
     def assign(self, values: Sequence[Value]) -> None:
-        """Have the variables hold these values."""
         exact = [self._emitter.exact(value) for value in values]
-        assign_all(self._emitter, list(zip(self._names, exact)))
+        _assign_all(self._emitter, list(zip(self._names, exact)))
 
     def emit(self, region: Region) -> None:
         """Emit a region; where possible what it yields is computed in the variables."""
@@ -167,7 +165,7 @@ def _carried_name(emitter: Emitter, op: Operation, result: Value, before: Value)
 
 def _emit_loop(emitter: Emitter, op: Loop) -> None:
     """One ``for`` per axis; the carried values go through all of them."""
-    carried = ResultVariables.of_carried(emitter, op, op.init)
+    carried = _ResultVariables.of_carried(emitter, op, op.init)
     options = emitter.schedule.loops.get(op.slot, LoopOptions())
     order = options.order if len(options.order) == op.rank else tuple(range(op.rank))
     _LoopEmission(emitter, op, options, carried).emit_axes(list(order), {})
@@ -176,7 +174,7 @@ def _emit_loop(emitter: Emitter, op: Loop) -> None:
 
 class _LoopEmission:
     def __init__(
-        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: ResultVariables
+        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: _ResultVariables
     ) -> None:
         self._emitter = emitter
         self._op = op
@@ -258,7 +256,7 @@ def _is_wide(emitter: Emitter, bound: Value) -> bool:
 def _emit_if(emitter: Emitter, op: If) -> None:
     """Both arms assign the results; an arm that changes nothing is left out."""
     names = [_result_name(emitter, op, slot) for slot in range(len(op.results))]
-    variables = ResultVariables(emitter, op, names)
+    variables = _ResultVariables(emitter, op, names)
     arms = ((f"if {emitter.expr(op.condition)}", op.then), ("else", op.otherwise))
     for header, region in arms:
         with emitter.writer.block(header, optional=region is op.otherwise):
@@ -289,7 +287,7 @@ def _continued(emitter: Emitter, op: If, before: Value) -> str | None:
 
 def _emit_while(emitter: Emitter, op: While) -> None:
     """A pure condition stands in the header; one that reads memory is computed before each turn."""
-    carried = ResultVariables.of_carried(emitter, op, op.init)
+    carried = _ResultVariables.of_carried(emitter, op, op.init)
     # What the condition yields is no carried value: it must not take a variable of one.
     carried.bind_arguments(op.condition)
     if is_expression(op.condition):

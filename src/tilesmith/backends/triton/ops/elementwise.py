@@ -13,18 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
+from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import (
-    Expr,
-    Precedence,
-    broadcast_shapes,
-    call,
-    literal,
-)
+from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.ops.verbatim import uses_libdevice
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise
 
 Form = Callable[[Emitter, Sequence[Expr], DType], Expr]
 
@@ -161,15 +156,10 @@ _LIBDEVICE = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
 _LANGUAGE = ("log", "log2", "sin", "cos", "erf", "fma")
-_SYMBOLS = {
-    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
-    **{"and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"},
-}
-
 SCALAR_TEMPLATES: dict[str, Template] = {
     **{name: _libdevice(name) for name in _LIBDEVICE},
     **{name: _language(name) for name in _LANGUAGE},
-    **{name: Template(_infix(symbol)) for name, symbol in _SYMBOLS.items()},
+    **{name: Template(_infix(symbol)) for name, symbol in INFIX.items()},
     "neg": Template(_negated, integer=_prefix("-")),
     "abs": Template(_function("tl.abs")),
     "floor": _language("floor", integer=_identity),

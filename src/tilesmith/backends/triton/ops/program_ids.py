@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call, literal
+from tilesmith.backends.triton.emission.expressions import Expr, call, literal
 from tilesmith.backends.triton.emission.spelling import axis_suffix
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options

@@ -12,8 +12,9 @@ from textwrap import dedent
 from typing_extensions import override
 
 import tilesmith.exc as errors
+from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call
+from tilesmith.backends.triton.emission.expressions import Expr, call
 from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
