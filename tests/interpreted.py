@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import prepare_function
 from tilesmith.interpreter.run import Argument, run_prepared
 from tilesmith.ir.function import Function
 

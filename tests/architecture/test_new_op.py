@@ -22,11 +22,10 @@ from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dim
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.triton.backend import RULES
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import call
+from tilesmith.backends.triton.emission.spelling import call
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.interpreter.frame import Frame, Tile
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import Frame, Tile, prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.axis_roles import Mixed
 from tilesmith.ir.function import Function

@@ -18,12 +18,18 @@ import torch
 
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.exc import OutOfBoundsAccess
-from tilesmith.interpreter import foreign, memory, reduction, tile_ops
+from tilesmith.interpreter import effects, reduction, tile_ops
 from tilesmith.interpreter.access import AffineTile, SliceAccess
-from tilesmith.interpreter.frame import Evaluators, Frame, Tile, length_of
-from tilesmith.interpreter.prepare import GridStep, LoopPlan, PreparedFunction
-from tilesmith.interpreter.races import RaceDetector
-from tilesmith.interpreter.sampling import Sampling
+from tilesmith.interpreter.frame import (
+    Evaluators,
+    Frame,
+    GridStep,
+    LoopPlan,
+    PreparedFunction,
+    Tile,
+    length_of,
+)
+from tilesmith.interpreter.observers import RaceDetector, Sampling
 from tilesmith.interpreter.scalar_functions import wrap_integer
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
@@ -290,9 +296,8 @@ def _fit_length(tile: torch.Tensor, axis: int, length: int) -> torch.Tensor:
 
 EVALUATORS: Evaluators = {
     **tile_ops.EVALUATORS,
-    **memory.EVALUATORS,
+    **effects.EVALUATORS,
     **reduction.EVALUATORS,
-    **foreign.EVALUATORS,
     Grid: _grid,
     GroupBarrier: _group_barrier,
     Loop: _loop,

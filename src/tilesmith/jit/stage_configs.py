@@ -14,8 +14,7 @@ from tilesmith.frontend.source.kernel_source import is_language_call
 from tilesmith.frontend.source.stages import StagedSource
 from tilesmith.frontend.tracing.host_session import BlockSizeInt, HostSession
 from tilesmith.ir.function import Function
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.keys import PLURALS
+from tilesmith.schedule.config import PLURALS, Config
 
 STAGES = "stages"
 """The key of a config that lists one config for each stage."""

@@ -17,11 +17,10 @@ import torch
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import F8E4M3, F16
-from tilesmith.interpreter.frame import Frame, Tile, from_tensor
-from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
+from tilesmith.interpreter.frame import Frame, PreparedFunction, Tile, from_tensor, prepare_function
+from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.reduction import evaluate_reduce
 from tilesmith.interpreter.run import Argument, run_prepared
-from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.interpreter.tile_ops import evaluate_dot
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Dim, Shape, Value, next_power_of_2
+from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
-from tilesmith.schedule.space.keys import KEYS_BY_NAME, RANGE_KEYS
 from tilesmith.schedule.space.sizes import (
     KernelSlots,
     SizeResolver,

@@ -19,8 +19,13 @@ from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
+from tilesmith.backends.triton.emission.spelling import (
+    SIGNATURE_DTYPES,
+    Expr,
+    call,
+    identifier,
+    literal,
+)
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.ops import (
     control_flow,
@@ -55,8 +60,8 @@ from tilesmith.ir.ops.control_flow import (
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.types import Value
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
-from tilesmith.schedule.space.keys import is_persistent
 
 NAME = "triton"
 _OLDEST_SUPPORTED = (3, 6)

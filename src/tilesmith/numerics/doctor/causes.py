@@ -18,10 +18,9 @@ import torch
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.exc import DuplicateStoreIndicesError, RaceDetected
-from tilesmith.interpreter.frame import Frame
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import Frame, prepare_function
+from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.run import EVALUATORS
-from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from tilesmith.dtypes import F32
-from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.sampling import FEWEST, Sampling
+from tilesmith.interpreter.frame import prepare_function
+from tilesmith.interpreter.observers import FEWEST, Sampling
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import Value

@@ -23,9 +23,9 @@ from tilesmith.exc import (
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim, next_power_of_2
+from tilesmith.schedule.config import KEYS, KEYS_BY_NAME
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline, LoopAxis
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import KEYS, KEYS_BY_NAME
 
 MAX_STATIC_TRIPS = 8
 

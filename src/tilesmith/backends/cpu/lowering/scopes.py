@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from math import prod
 
-from tilesmith.analysis.affine import find_affine
+from tilesmith.analysis.affine import find_affine, find_partial_axes
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
-from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.backends.cpu.dots.plans import BYTES, Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index

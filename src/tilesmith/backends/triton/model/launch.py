@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.program_work import Operand, Product, Products
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import LoopOptions
-from tilesmith.schedule.space.keys import is_persistent
 from tilesmith.schedule.space.sizes import TileSizes
 from tilesmith.targets import Target
 

@@ -22,6 +22,7 @@ from tilesmith.backends.triton.model.costs import (
 )
 from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch, launch_of
 from tilesmith.backends.triton.model.resources import ResourceModel
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.model.estimates import (
     SPILL_FROM,
     Device,
@@ -39,7 +40,6 @@ from tilesmith.schedule.model.program_work import (
     access_bytes,
 )
 from tilesmith.schedule.rules import KernelModel, TargetedKernel
-from tilesmith.schedule.space.keys import is_persistent
 from tilesmith.schedule.space.sizes import TileSizes
 
 START_NS, NEXT_TILE_NS = 700.0, 200.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
+from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError

@@ -15,8 +15,13 @@ from dataclasses import dataclass
 from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
-from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.emission.spelling import (
+    Expr,
+    broadcast_shapes,
+    call,
+    literal,
+    triton_dtype,
+)
 from tilesmith.backends.triton.ops.verbatim import uses_libdevice
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise

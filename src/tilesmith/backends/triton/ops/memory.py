@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.emission.spelling import Expr, call, literal, triton_dtype
 from tilesmith.backends.triton.ops.accesses import (
     BlockAccess,
     Descriptor,

@@ -17,8 +17,7 @@ from math import prod
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import axis_suffix
+from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.dtypes import I32
@@ -26,8 +25,8 @@ from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
 from tilesmith.ir.types import TensorType, Value
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import GridOptions, Schedule
-from tilesmith.schedule.space.keys import is_persistent
 
 MAX_LAUNCH_AXES = 3
 _CUS_PER_XCD = {"gfx942": 38, "gfx950": 32}

@@ -9,8 +9,7 @@ from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import NamePool, triton_dtype
+from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
+from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.exc import BackendUnsupported

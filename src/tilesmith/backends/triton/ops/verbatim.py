@@ -14,8 +14,7 @@ from typing_extensions import override
 import tilesmith.exc as errors
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.expressions import Expr, call
-from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
+from tilesmith.backends.triton.emission.spelling import Expr, call, names_bound, triton_dtype
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
 

@@ -10,10 +10,10 @@ from typing_extensions import override
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Dim, Shape
+from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS, is_persistent
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
-from tilesmith.schedule.space.keys import KEYS_BY_NAME, RANGE_KEYS, is_persistent
 from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
 
 PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")

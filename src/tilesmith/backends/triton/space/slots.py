@@ -9,6 +9,7 @@ from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowe
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import walk
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import FunctionOutline, counted_loops
 from tilesmith.schedule.rules import TargetedKernel
@@ -20,7 +21,6 @@ from tilesmith.schedule.space.fragments import (
     NumWarpsFragment,
     PowerOfTwoFragment,
 )
-from tilesmith.schedule.space.keys import is_persistent
 from tilesmith.schedule.space.sizes import common_lists, only, static_range_slots
 from tilesmith.schedule.space.slots import RangeEntry, Slot, label_of_access, label_of_loop
 
