@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
-    "tilesmith/analysis": (13, 2_250),
-    "tilesmith/backends": (94, 18_200),
-    "tilesmith/backends/cpu": (52, 10_600),
+    "tilesmith/analysis": (11, 2_150),
+    "tilesmith/backends": (89, 18_000),
+    "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (36, 7_350),
+    "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/bench": (19, 4_050),
     "tilesmith/cli": (13, 1_700),
     "tilesmith/compiler": (7, 1_250),
@@ -23,9 +23,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/lab": (20, 3_000),
     "tilesmith/measure": (4, 500),
     "tilesmith/numerics": (20, 4_250),
-    "tilesmith/passes": (14, 3_300),
-    "tilesmith/runtime": (13, 1_500),
-    "tilesmith/schedule": (24, 5_050),
+    "tilesmith/passes": (13, 3_200),
+    "tilesmith/runtime": (12, 1_500),
+    "tilesmith/schedule": (22, 5_050),
     "tilesmith/store": (7, 1_150),
     "tilesmith/tune": (30, 5_600),
 }

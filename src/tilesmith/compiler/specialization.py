@@ -25,10 +25,10 @@ from tilesmith.exc import NondeterministicKernel
 from tilesmith.frontend.containers import ArgumentTemplate
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.ir.function import Block, Function
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.product_forms import MultiFormSpec
+from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.rules import ScheduleRules
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK
 from tilesmith.settings import Settings

@@ -16,7 +16,7 @@ import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.logs import topic_log
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.function import Function
 from tilesmith.jit.compiled_kernel import CompiledKernel

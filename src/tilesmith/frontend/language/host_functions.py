@@ -16,9 +16,9 @@ from tilesmith.frontend.tracing.tracer import (
     locate,
 )
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.schedule.schedule import next_power_of_2 as round_up
+from tilesmith.ir.types import next_power_of_2 as round_up
+from tilesmith.schedule.config import is_reserved
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import is_reserved
 
 
 class _Wrapped(NamedTuple):

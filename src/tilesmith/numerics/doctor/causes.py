@@ -18,10 +18,9 @@ import torch
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.exc import DuplicateStoreIndicesError, RaceDetected
-from tilesmith.interpreter.frame import Frame
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import Frame, prepare_function
+from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.run import EVALUATORS
-from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
@@ -40,7 +39,7 @@ from tilesmith.numerics.doctor.reruns import Evaluators, Reruns, Results
 from tilesmith.numerics.judge_report import describe_index
 from tilesmith.numerics.reference_setup import needs_all_programs
 from tilesmith.numerics.tolerance import rms
-from tilesmith.passes.widen_floats import widen_floats
+from tilesmith.passes.roundings import widen_floats
 
 DISTURBANCE = 2.0**-28
 _TRIALS = 3

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from tilesmith.dtypes import F32
-from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.sampling import FEWEST, Sampling
+from tilesmith.interpreter.frame import prepare_function
+from tilesmith.interpreter.observers import FEWEST, Sampling
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.types import Value
@@ -23,8 +23,7 @@ from tilesmith.numerics.doctor.findings import DiagnosedCall, ErrorSources, Sens
 from tilesmith.numerics.oracle import as_on_device, work_out_reference
 from tilesmith.numerics.reference_setup import needs_all_programs
 from tilesmith.numerics.tolerance import rms
-from tilesmith.passes.roundings import Rounding, find_roundings, keep_roundings
-from tilesmith.passes.widen_floats import widen_floats
+from tilesmith.passes.roundings import Rounding, find_roundings, keep_roundings, widen_floats
 
 Evaluators = Mapping[type[Operation], Callable[[Any, Any], Any]]
 Results = dict[str, torch.Tensor]

@@ -44,7 +44,7 @@ from tilesmith.numerics.doctor.findings import (
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.reruns import Reruns, TooSlowError, find_sources
 from tilesmith.numerics.oracle import NoReferenceError
-from tilesmith.passes.widen_floats import CannotWidenError
+from tilesmith.passes.roundings import CannotWidenError
 
 _FAILURES = (BaseError, CannotWidenError, NoReferenceError, TooSlowError, RuntimeError, MemoryError)
 """Of interpreting a kernel in another form: the diagnosis does without."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from tilesmith.analysis.effects import tensors_read
-from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.sampling import Sampling
+from tilesmith.interpreter.frame import prepare_function
+from tilesmith.interpreter.observers import Sampling
 from tilesmith.numerics.doctor.findings import DependedInput, DiagnosedCall, ErrorStatistics
 from tilesmith.numerics.reference_setup import needs_all_programs
 from tilesmith.numerics.tolerance import rms
-from tilesmith.passes.widen_floats import widen_floats
+from tilesmith.passes.roundings import widen_floats
 
 FEW = 4
 """So many values are shown one by one."""

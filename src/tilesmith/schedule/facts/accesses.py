@@ -240,7 +240,7 @@ class AccessCollector:
             moved=self._counter.elements(site, shape),
             distinct=self._distinct(site, op, patterns),
             tensor_elements=None if is_far else self._tensor_elements(op.tensor),
-            purpose=find_purpose(self._flow, op.result) if isinstance(op, Load) else Purpose(),
+            purpose=_find_purpose(self._flow, op.result) if isinstance(op, Load) else Purpose(),
             is_exchanged=not isinstance(op, Atomic) and alias_group(op.tensor) in self._exchanged,
             loc=op.loc,
         )
@@ -295,8 +295,7 @@ def _shape_of(op: Access) -> Shape:
     return (op.result if isinstance(op, Load) else op.value).tile.shape
 
 
-def find_purpose(flow: Dataflow, value: Value) -> Purpose:
-    """What a loaded tile is used for."""
+def _find_purpose(flow: Dataflow, value: Value) -> Purpose:
     uses = list(flow.uses(value))
     # The third operand of a product is what it adds to.
     sides = [

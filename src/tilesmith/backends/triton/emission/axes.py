@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tilesmith.backends.source_writer import ReservedLines, SourceWriter, format_call
-from tilesmith.backends.triton.emission.expressions import Expr, call
-from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix, identifier
+from tilesmith.backends.triton.emission.spelling import (
+    Expr,
+    Spelling,
+    axis_suffix,
+    call,
+    identifier,
+)
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise

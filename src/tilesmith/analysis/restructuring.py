@@ -1,17 +1,18 @@
-"""Which full-slice dimensions can be walked in chunks, and in which order of phases.
+"""What Configs may restructure: dimensions that can be walked in chunks, grids over one axis.
 
-A row op has the dimension in an operand or result. Its phase is the number of reductions over
-the dimension that must be complete before it can run, and more where memory asks for it; each
-phase becomes one loop over chunks, which loads and computes again what it needs of earlier
-ones. Ops without the dimension stand before the loop of their phase.
+A row op has the dimension in an operand or result. Its phase is the number of reductions over the
+dimension that must be complete before it can run, and more where memory asks for it; each phase
+becomes one loop over chunks. Ops without the dimension stand before the loop of their phase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
-from tilesmith.analysis.effects import is_pinned
+from tilesmith.analysis.affine import Definitions
+from tilesmith.analysis.effects import is_elsewhere, is_pinned
 from tilesmith.analysis.memory_conflicts import (
     Access,
     accesses_in,
@@ -19,16 +20,16 @@ from tilesmith.analysis.memory_conflicts import (
     is_same_place,
     may_conflict,
 )
-from tilesmith.ir.axis_roles import Accessed, Numbered
+from tilesmith.ir import axis_roles as forms
+from tilesmith.ir.axis_roles import Role
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
-from tilesmith.ir.ops.indexing import Arange
-from tilesmith.ir.ops.memory import Atomic, ProgramBarrier
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.traversal import count_uses, definitions, values_used_by, walk_function
-from tilesmith.ir.types import Dim, TileType, Value
-
-Definitions = Mapping[Value, Operation]
+from tilesmith.ir.traversal import count_uses, definitions, values_used_by, walk, walk_function
+from tilesmith.ir.types import Dim, Shape, TileType, Value
 
 
 @dataclass(eq=False)
@@ -131,9 +132,9 @@ def _can_be_chunked(op: Operation) -> bool:
     only built-in reductions have an accumulator, of those that number lanes only a slice's indices
     become those of a tile.
     """
-    if isinstance(op.form, Numbered):
+    if isinstance(op.form, forms.Numbered):
         return isinstance(op, Arange)
-    return op.form.is_lane_wise or isinstance(op.form, Accessed) or isinstance(op, Reduce)
+    return op.form.is_lane_wise or isinstance(op.form, forms.Accessed) or isinstance(op, Reduce)
 
 
 def _make_plan(region: Region, dim: Dim, defined_by: Definitions) -> RowPlan:
@@ -230,3 +231,113 @@ def _stays_before(earlier: _Timed, later: _Timed) -> bool:
         return True
     # In one loop, chunks meet only themselves when both touch the same place.
     return later.is_row and is_same_place(earlier.access, later.access)
+
+
+class BlockUse(Enum):
+    """How the shape of a tile uses the blocks of a grid."""
+
+    PLAIN = "plain"
+    COORDINATE = "coordinate"
+    JOINT = "joint"
+    SCATTERED = "scattered"
+
+
+def find_flattenable(function: Function) -> tuple[int, ...]:
+    """The slots of the grids that ``flatten_tiles`` can make grids over all their elements.
+
+    Every value inside must have the grid's blocks all together and in order (a joint tile), or be
+    an index along one of them (a coordinate), or have none of them (plain).
+    """
+    defined_by = definitions(function.body)
+    grids = [op for op in function.body.ops if isinstance(op, Grid)]
+    return tuple(grid.slot for grid in grids if _is_flattenable(grid, defined_by))
+
+
+def find_run(shape: Shape, blocks: tuple[str, ...]) -> int | None:
+    """The axis at which the blocks stand one after the other, if they do."""
+    wanted = tuple(map(Dim.of, blocks))
+    for start in range(len(shape) - len(wanted) + 1):
+        if shape[start : start + len(wanted)] == wanted:
+            return start
+    return None
+
+
+def block_use_of(shape: Shape, blocks: tuple[str, ...]) -> BlockUse:
+    """How a shape uses the blocks."""
+    used = [dim for dim in shape if set(dim.symbols) & set(blocks)]
+    if not used:
+        return BlockUse.PLAIN
+    if find_run(shape, blocks) is not None and len(used) == len(blocks):
+        return BlockUse.JOINT
+    is_line = len(used) == 1 and used[0].symbol is not None
+    others = [dim for dim in shape if dim is not used[0]]
+    if is_line and all(dim.is_one for dim in others):
+        return BlockUse.COORDINATE
+    return BlockUse.SCATTERED
+
+
+def _is_flattenable(grid: Grid, defined_by: dict[Value, Operation]) -> bool:
+    blocks = grid.blocks
+    if len(blocks) < 2 or not all(blocks) or len(set(blocks)) < len(blocks):
+        return False
+    begins = [defined_by.get(begin) for begin in grid.begins]
+    if not all(isinstance(begin, Full) and begin.value == 0 for begin in begins):
+        return False
+    ops = list(walk(grid.body))
+    is_legal = all(_is_legal(op, grid) for op in ops)
+    return is_legal and any(isinstance(op.form, forms.Accessed) for op in ops)
+
+
+def _is_legal(op: Operation, grid: Grid) -> bool:
+    if Trait.EFFECT in op.traits:
+        return False
+    uses_position = not set(op.operand_values()).isdisjoint(grid.body.args)
+    if isinstance(op, TileIndex) and op.block in grid.blocks:
+        return op.begin is grid.body.args[grid.blocks.index(op.block)]
+    if uses_position or (isinstance(op, BlockSize) and op.block in grid.blocks):
+        return False
+    if isinstance(op, Loop) and not set(op.blocks).isdisjoint(grid.blocks):
+        return False
+    args = (arg for region in op.regions() for arg in region.args)
+    types = [value.type for value in (*op.operand_values(), *op.results, *args)]
+    tiles = [kind for kind in types if isinstance(kind, TileType)]
+    uses = {block_use_of(tile.shape, grid.blocks) for tile in tiles}
+    if uses <= {BlockUse.PLAIN}:
+        # How often an atomic without tiles runs depends on the number of programs; who comes to a
+        # barrier does too.
+        return not isinstance(op, (Atomic, GroupBarrier))
+    return BlockUse.SCATTERED not in uses and _is_legal_kind(op, uses, grid.blocks)
+
+
+def _is_legal_kind(op: Operation, uses: set[BlockUse], blocks: tuple[str, ...]) -> bool:
+    form = op.form
+    if isinstance(form, forms.Accessed):
+        return _is_legal_access(op, blocks)
+    if isinstance(form, (forms.Carried, forms.Combined, forms.Mixed)) or (
+        isinstance(form, forms.Kept) and form.attribute
+    ):
+        # Axes of joint tiles are counted anew; a coordinate becomes a line, which has no others.
+        mixed = (
+            dim
+            for value, roles in zip(op.operand_values(), op.axis_roles())
+            for role, dim in zip(roles, value.tile.shape if roles else ())
+            if role.role is not Role.KEPT
+        )
+        is_mixed = any(not set(dim.symbols).isdisjoint(blocks) for dim in mixed)
+        return BlockUse.COORDINATE not in uses and not is_mixed
+    # Lanes that are numbered within a tile, or lie along axes in another order, do not run through
+    # all elements of the grid.
+    return form.is_lane_wise and not isinstance(form, (forms.Numbered, forms.Permuted))
+
+
+def _is_legal_access(op: Operation, blocks: tuple[str, ...]) -> bool:
+    shape = forms.Accessed.tile(op).tile.shape
+    if block_use_of(shape, blocks) is not BlockUse.JOINT or is_elsewhere(op):
+        return False
+    # Indices align with the accessed shape from the right: each coordinate must meet its block.
+    assert isinstance(op, (Load, Store, Atomic))
+    return all(
+        own.is_one or own == met
+        for index in op.indices
+        for own, met in zip(reversed(index.tile.shape), reversed(shape))
+    )

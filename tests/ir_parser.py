@@ -1,4 +1,4 @@
-"""Text to IR: reads exactly what ``printer.py`` prints. Locations are comments and are dropped.
+"""Text to IR: reads exactly what ``tilesmith.ir.printer`` prints; locations are dropped.
 
 Names that are numbers mean unnamed values. A name must be defined before it is used and only
 once; scopes and types are the verifier's business.

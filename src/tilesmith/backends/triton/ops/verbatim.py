@@ -1,4 +1,7 @@
-"""Code that the user wrote in Triton or assembly, and what is printed while a kernel runs."""
+"""Code that an emitted module has as it stands: our own functions, the user's Triton or assembly.
+
+Also what is printed and checked while a kernel runs.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,109 @@ from textwrap import dedent
 from typing_extensions import override
 
 import tilesmith.exc as errors
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call
-from tilesmith.backends.triton.emission.spelling import names_bound, triton_dtype
+from tilesmith.backends.source_writer import Precedence
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, call, names_bound, triton_dtype
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
 
+HELPER_FUNCTIONS = {
+    "_nan_max": """
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "_nan_min": """
+@triton.jit
+def _nan_min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "_multiply": """
+@triton.jit
+def _multiply(a, b):
+    return a * b
+""",
+    # NaN counts as the extreme; of equal elements the first one wins.
+    "_nan_argmax": """
+@triton.jit
+def _nan_argmax(a, i, b, j):
+    is_tie = (a == b) | ((a != a) & (b != b))
+    takes_a = (a > b) | ((a != a) & (b == b)) | (is_tie & (i < j))
+    return tl.where(takes_a, a, b), tl.where(takes_a, i, j)
+""",
+    "_nan_argmin": """
+@triton.jit
+def _nan_argmin(a, i, b, j):
+    is_tie = (a == b) | ((a != a) & (b != b))
+    takes_a = (a < b) | ((a != a) & (b == b)) | (is_tie & (i < j))
+    return tl.where(takes_a, a, b), tl.where(takes_a, i, j)
+""",
+    # Triton's // and % round towards zero.
+    "_floor_divide": """
+@triton.jit
+def _floor_divide(a, b):
+    remainder = a % b
+    return a // b - ((remainder != 0) & ((remainder < 0) != (b < 0))).to(a.dtype)
+""",
+    "_floor_modulo": """
+@triton.jit
+def _floor_modulo(a, b):
+    remainder = a % b
+    return tl.where((remainder != 0) & ((remainder < 0) != (b < 0)), remainder + b, remainder)
+""",
+    "_float_modulo": """
+@triton.jit
+def _float_modulo(a, b):
+    remainder = libdevice.fmod(a, b)
+    return tl.where((remainder != 0) & ((remainder < 0) != (b < 0)), remainder + b, remainder)
+""",
+    # From the remainder, so that the quotient is exact where a / b would round up to an integer.
+    "_float_floor_divide": """
+@triton.jit
+def _float_floor_divide(a, b):
+    remainder = libdevice.fmod(a, b)
+    quotient = (a - remainder) / b
+    is_above = (remainder != 0) & ((remainder < 0) != (b < 0))
+    quotient = libdevice.nearbyint(tl.where(is_above, quotient - 1, quotient))
+    quotient = tl.where(quotient == 0, libdevice.copysign(quotient, a / b), quotient)
+    return tl.where(b == 0, a / b, quotient)
+""",
+    # By repeated squaring; a negative exponent gives 0 except for bases 1 and -1, as in torch.
+    "_integer_power": """
+@triton.jit
+def _integer_power(base, exponent):
+    result = base * 0 + 1
+    factor = base
+    rest = tl.maximum(exponent, exponent * 0)
+    num_bits: tl.constexpr = exponent.dtype.primitive_bitwidth
+    for _ in tl.static_range(num_bits):
+        result = tl.where((rest & 1) != 0, result * factor, result)
+        factor = factor * factor
+        rest = rest >> 1
+    sign = tl.where((exponent & 1) != 0, base, base * base)
+    inverse = tl.where((base == 1) | (base == -1), sign, base * 0)
+    return tl.where(exponent < 0, inverse, result)
+""",
+    # Every thread's writes come before the count, and the count before every thread's reads. Only
+    # the first thread touches the counter; what it sees is handed to all.
+    "_wait_for_arrivals": """
+@triton.jit
+def _wait_for_arrivals(counter, arrivals):
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < arrivals:
+        pass
+    tl.debug_barrier()
+""",
+}
 
-def emit_inline_triton(emitter: Emitter, op: InlineTriton) -> None:
+
+def uses_libdevice(name: str) -> bool:
+    """Whether a helper calls into libdevice."""
+    return "libdevice." in HELPER_FUNCTIONS[name]
+
+
+def _emit_inline_triton(emitter: Emitter, op: InlineTriton) -> None:
     """The statements with their arguments filled in; the last one is assigned to the results."""
     if op.definitions:
         emitter.spelling.needs.definitions[op.definitions] = None
@@ -79,7 +177,7 @@ def _check_type(emitter: Emitter, name: str, value: Value) -> None:
         emitter.writer.statement("tl.static_assert", [condition, message])
 
 
-def emit_inline_asm(emitter: Emitter, op: InlineAsm) -> None:
+def _emit_inline_asm(emitter: Emitter, op: InlineAsm) -> None:
     """Triton's own function for it."""
     tiles = [result.tile for result in op.results]
     dtypes = [triton_dtype(tile.dtype) for tile in tiles]
@@ -97,19 +195,28 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'.replace("\t", "\\t")
 
 
-def emit_print(emitter: Emitter, op: Print) -> None:
+def _emit_print(emitter: Emitter, op: Print) -> None:
     """Triton's own print: it adds the program and the index of each element."""
     prefix = _quoted(op.prefix.replace("%", "%%"))
     values = [str(emitter.exact(value)) for value in op.values]
     emitter.writer.statement("tl.device_print", [prefix, *values])
 
 
-def emit_assert(emitter: Emitter, op: Assert) -> None:
+def _emit_assert(emitter: Emitter, op: Assert) -> None:
     """Triton's own assertion: it checks where Triton debugs."""
     arguments = [str(emitter.exact(op.condition)), _quoted(op.message)]
     emitter.writer.statement("tl.device_assert", arguments)
 
 
-def emit_breakpoint(emitter: Emitter, op: Breakpoint) -> None:
+def _emit_breakpoint(emitter: Emitter, op: Breakpoint) -> None:
     """A GPU cannot stop in a debugger."""
     raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
+
+
+RULES: Rules = {
+    Print: _emit_print,
+    Breakpoint: _emit_breakpoint,
+    Assert: _emit_assert,
+    InlineTriton: _emit_inline_triton,
+    InlineAsm: _emit_inline_asm,
+}

@@ -1,33 +1,38 @@
-"""Evaluates loads, stores and atomics, with every index of a valid lane checked against the tensor.
+"""Evaluates ops with effects: accesses to memory, prints, assertions and stops in a debugger.
 
-Accesses through tile indices become one strided view; the others gather and scatter. Each lane of
-an atomic takes effect once, in row-major order. Where lanes have base addresses of their own, those
-of each address access the tensor there, in host memory only.
+Every index of a valid lane is checked against its tensor. Accesses through tile indices become one
+strided view; the others gather and scatter. Each lane of an atomic takes effect once, in row-major
+order. Where lanes have base addresses of their own, those of each address access host memory there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
 
 import torch
 
-from tilesmith.exc import BackendUnsupported, DuplicateStoreIndicesError, OutOfBoundsAccess
+import tilesmith.exc as errors
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.interpreter.access import Access, GatherAccess, SliceAccess, find_row_selection
 from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.ops.control_flow import GridBarrier
+from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.types import Shape
+from tilesmith.ir.types import Shape, TensorType
 
 AccessOp = Load | Store | Atomic
 
 
-def evaluate_load(op: Load, frame: Frame) -> Tile:
+def _load(op: Load, frame: Frame) -> Tile:
     """Read; a value must not change with later stores, so tensors that are written get copied."""
     target, tensor = op.result.tile, frame.values[op.tensor]
     if op.bases is not None:
-        return from_tensor(load_elsewhere(op, frame), target)
+        return from_tensor(_load_elsewhere(op, frame), target)
     access = resolve_access(op, target.shape, frame)
     if access is None:
         return from_tensor(tensor.new_zeros(frame.lengths(target.shape)), target)
@@ -39,11 +44,10 @@ def evaluate_load(op: Load, frame: Frame) -> Tile:
     return from_tensor(found, target)
 
 
-def evaluate_store(op: Store, frame: Frame) -> None:
-    """Write the lanes that are not masked off."""
+def _store(op: Store, frame: Frame) -> None:
     tensor = frame.values[op.tensor]
     if op.bases is not None:
-        store_elsewhere(op, frame)
+        _store_elsewhere(op, frame)
         return
     access = resolve_access(op, op.value.tile.shape, frame)
     if access is None:
@@ -53,14 +57,14 @@ def evaluate_store(op: Store, frame: Frame) -> None:
         index = access.find_duplicate(tensor) if isinstance(access, GatherAccess) else None
         if index is not None:
             place = str(index).replace(",)", ")")
-            raise DuplicateStoreIndicesError(tensor=op.tensor.name, index=place, loc=op.loc)
+            raise errors.DuplicateStoreIndicesError(tensor=op.tensor.name, index=place, loc=op.loc)
         frame.races.write(op, tensor, access)
     if frame.sampling is not None:
         frame.sampling.note_write(tensor, access)
     access.write(tensor, frame.tensor(op.value))
 
 
-def evaluate_barrier(op: ProgramBarrier | GridBarrier, frame: Frame) -> None:
+def _barrier(op: ProgramBarrier | GridBarrier, frame: Frame) -> None:
     """Ops run in order, so only the race detector cares: between grids it orders programs."""
     if frame.races is not None:
         frame.races.barrier()
@@ -112,9 +116,11 @@ def _check_bounds(op: AccessOp, dimension: int, index: torch.Tensor, frame: Fram
             raise _out_of_bounds(op, frame, dimension, bound)
 
 
-def _out_of_bounds(op: AccessOp, frame: Frame, dimension: int, index: int) -> OutOfBoundsAccess:
+def _out_of_bounds(
+    op: AccessOp, frame: Frame, dimension: int, index: int
+) -> errors.OutOfBoundsAccess:
     size = frame.values[op.tensor].shape[dimension]
-    return OutOfBoundsAccess(
+    return errors.OutOfBoundsAccess(
         tensor=op.tensor.name, dim=dimension, index=index, size=size, loc=op.loc
     )
 
@@ -135,8 +141,7 @@ _ACCUMULATING = frozenset(
 )
 
 
-def evaluate_atomic(op: Atomic, frame: Frame) -> Tile:
-    """Read, modify, write."""
+def _atomic(op: Atomic, frame: Frame) -> Tile:
     tensor, target = frame.values[op.tensor], op.result.tile
     access = resolve_access(op, op.value.tile.shape, frame)
     if access is None:
@@ -182,8 +187,7 @@ def _one_by_one(
     return previous
 
 
-def load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
-    """The accessed elements, masked-off ones as 0."""
+def _load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
     shape = op.result.tile.shape
     found = frame.values[op.tensor].new_zeros(frame.lengths(shape))
     for tensor, access in _accesses_elsewhere(op, shape, frame):
@@ -192,8 +196,7 @@ def load_elsewhere(op: Load, frame: Frame) -> torch.Tensor:
     return found
 
 
-def store_elsewhere(op: Store, frame: Frame) -> None:
-    """Write the lanes that are not masked off."""
+def _store_elsewhere(op: Store, frame: Frame) -> None:
     for tensor, access in _accesses_elsewhere(op, op.value.tile.shape, frame):
         access.write(tensor, frame.tensor(op.value))
 
@@ -204,7 +207,7 @@ def _accesses_elsewhere(
     """Each tensor found at one of the addresses, with the lanes that go there."""
     example = frame.values[op.tensor]
     if example.device.type != "cpu":
-        raise BackendUnsupported(
+        raise errors.BackendUnsupported(
             operation="hl.stacktensor_like on device tensors", backend="reference", loc=op.loc
         )
     assert op.bases is not None
@@ -231,10 +234,73 @@ def _tensor_at(address: int, example: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(example.shape, example.stride())
 
 
+_FIX = (
+    'move the arguments to a GPU (backend="triton"), or write it with torch operations,\n'
+    "which run everywhere"
+)
+
+
+def _print(op: Print, frame: Frame) -> None:
+    """One line (or block of lines) with where the program begins, and the valid lanes."""
+    tensors = map(frame.tensor, op.values)
+    shown = ", ".join(str(x if x.dim() else x.item()) for x in tensors)
+    colon = ": " if op.prefix and shown else ""
+    sys.stdout.write(f"at {_position(frame)} {op.prefix}{colon}{shown}\n")
+
+
+def _position(frame: Frame) -> str:
+    return f"({', '.join(map(str, frame.program))})"
+
+
+def _breakpoint(op: Breakpoint, frame: Frame) -> None:
+    """Call the debugger from a frame at the user's line, with the values as its variables."""
+    kinds = ((value, isinstance(value.type, TensorType)) for value in op.values)
+    values = [frame.values[v] if is_tensor else frame.tensor(v) for v, is_tensor in kinds]
+    _stop_at(op.loc, op.names)(*values)
+
+
+def _assert(op: Assert, frame: Frame) -> None:
+    """Raise at the user's line where the condition does not hold."""
+    if not frame.tensor(op.condition).item():
+        raise errors.DeviceAssertionFailed(
+            condition=op.message or op.loc.text or "the condition is false",
+            program=_position(frame),
+            loc=op.loc,
+        )
+
+
+def _stop_at(loc: SourceLocation, names: tuple[str, ...]) -> FunctionType:
+    """A function with these parameters that stands at the place and calls the debugger."""
+    scope: dict[str, Any] = {"__sys": sys}
+    blank = "\n" * max(loc.line - 1, 0)
+    text = f"{blank}def __stop({', '.join(names)}): __sys.breakpointhook()"
+    exec(compile(text, loc.file, "exec", dont_inherit=True), scope)
+    function = scope["__stop"]
+    function.__code__ = function.__code__.replace(co_name=loc.function or "kernel")
+    return function
+
+
+def refusal(op: InlineTriton | InlineAsm, backend: str) -> errors.BaseError:
+    """The error of a backend that has no Triton."""
+    function = "hl.inline_asm_elementwise"
+    if isinstance(op, InlineTriton):
+        function = "hl.triton_kernel" if op.definitions else "hl.inline_triton"
+    return errors.BackendUnsupported(operation=function, backend=backend, fix=_FIX, loc=op.loc)
+
+
+def _inline(op: InlineTriton | InlineAsm, frame: Frame) -> None:
+    raise refusal(op, "reference")
+
+
 EVALUATORS: Evaluators = {
-    Load: evaluate_load,
-    Store: evaluate_store,
-    Atomic: evaluate_atomic,
-    ProgramBarrier: evaluate_barrier,
-    GridBarrier: evaluate_barrier,
+    Load: _load,
+    Store: _store,
+    Atomic: _atomic,
+    ProgramBarrier: _barrier,
+    GridBarrier: _barrier,
+    Print: _print,
+    Breakpoint: _breakpoint,
+    Assert: _assert,
+    InlineTriton: _inline,
+    InlineAsm: _inline,
 }
