@@ -33,7 +33,7 @@ from tilesmith.bench.job_rows import (
     software,
     unavailable,
 )
-from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal
+from tilesmith.bench.journal import JournalWriter, Results, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.folders import temporary_folder
@@ -134,8 +134,8 @@ def _is_done(row: Row, options: Options) -> bool:
     return row.status in done
 
 
-def _check_agreement(journal: Journal, options: Options) -> None:
-    before: dict[str, Any] = journal.run.get("options", {})
+def _check_agreement(journal: Results, options: Options) -> None:
+    before: Mapping[str, Any] = journal.run.get("options", {})
     now = {name: getattr(options, name) for name in MUST_AGREE}
     if SPEEDUP in options.metrics:
         # Without it the baseline is not timed, which does no harm to rows that have both.

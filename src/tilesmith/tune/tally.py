@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from tilesmith.measure.statistics import median
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.context import Deadline
-from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
+from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, time_in_finals
+from tilesmith.tune.result import Final, TuneResult, describe_total_failure
 from tilesmith.tune.search.candidate_pool import Search
 
 
@@ -64,6 +66,36 @@ class Tally:
         num_replaced, self._num_replaced = self._num_replaced, 0
         counts = (len(outcomes), num_replaced, count_verdicts(outcomes))
         return Generation(number, elapsed_s, *counts, *marks, self.best)
+
+    def complete(self, result: TuneResult, final: Final | None) -> TuneResult:
+        """The result of the default config, with what was tried and what the finals say."""
+        tried = self.find(result.config)
+        alone_ms = tried.time_ms if tried and tried.verdict.is_timed else None
+        result = replace(
+            result,
+            num_tried=len(self.outcomes),
+            num_recalled=sum(outcome.is_recalled for outcome in self.outcomes),
+            counts=self.counts,
+            default_ms=time_in_finals(result.config, final) or alone_ms,
+            failures=tuple(self.failures),
+        )
+        if final is not None:
+            winner = final.winner
+            found = self.find(winner.config)
+            return replace(
+                result,
+                config=winner.config,
+                ms=winner.median_ms,
+                spread=winner.spread,
+                noise=final.noise,
+                ties=len(final.ties) - 1,
+                predicted_ms=found.candidate.predicted_ms if found else None,
+            )
+        missing = "a candidate" if self.best is None else "the default config"
+        cause = f"{result.stop.value} before {missing} was measured"
+        if self.failures and self.best is None:
+            cause = describe_total_failure(self.failures)
+        return replace(result, problem=result.problem or cause)
 
 
 def count_verdicts(outcomes: Sequence[Outcome]) -> dict[Verdict, int]:

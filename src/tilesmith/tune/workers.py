@@ -52,7 +52,7 @@ TIMING_SHARE = 0.5
 
 
 def _environment(options: TuneOptions) -> dict[str, str]:
-    return {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
+    return {"TILESMITH_CACHE_DIR": str(options.settings.cache_dir)}
 
 
 class RunnerClient:
@@ -243,7 +243,7 @@ class PoolBuilder:
 
     def __init__(self, options: TuneOptions, needs: TuningNeeds) -> None:
         self.num_jobs = options.build_jobs or max(1, count_cores() - 1)
-        timeout_s, preload = options.build_timeout_s, find_preloads(needs)
+        timeout_s, preload = options.settings.autotune_compile_timeout, find_preloads(needs)
         details = (BUILD_FUNCTION, self.num_jobs, timeout_s, preload)
         self._parameters = start_parameters("builder", details, _environment(options))
         self._pool: BuildPool = idle_processes().take(self._parameters) or BuildPool(

@@ -26,8 +26,8 @@ from tilesmith.lab.processes.channel import LastReply, describe_error
 from tilesmith.lab.workload.binding import Binding
 from tilesmith.lab.workload.loading import Snapshot, Workload, load_expected
 from tilesmith.numerics.judge import Judge
-from tilesmith.numerics.judge_report import Tolerance
 from tilesmith.numerics.oracle import NoReferenceError, OracleOptions, Reference, work_out_reference
+from tilesmith.numerics.tolerance import Tolerance
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune import jobs
 from tilesmith.tune.runner.build import cache_dir, triton_dir
