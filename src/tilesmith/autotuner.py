@@ -10,9 +10,9 @@ from random import Random
 from typing import Any, ClassVar, cast
 
 from tilesmith.exc import AutotuneError, InvalidConfigKeys, InvalidConfigValue
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.lab.workload.results import (
-    copy_arguments,
+from tilesmith.lab.workload.loading import (
     find_device,
     find_difference,
     synchronize,
@@ -99,7 +99,7 @@ class InProcessRunner:
             function = subject.compile_fn(emitted.candidate.config)
         except Exception as error:
             return CheckReply(Verdict.BUILD_ERROR, f"{type(error).__name__}: {error}")
-        args = copy_arguments(subject.args)
+        args = copy_tensors(subject.args)
         start = time.perf_counter()
         try:
             actual = function(*args)
@@ -159,7 +159,7 @@ def autotune(
     values = tuple(args)
     made = options_from_settings(Settings(), {**options, "algorithm": algorithm})
     where = find_device(values) if device is None else str(device)
-    expected = None if baseline_fn is None else baseline_fn(*copy_arguments(values))
+    expected = None if baseline_fn is None else baseline_fn(*copy_tensors(values))
     return tune_subject(TunedFunction(compile_fn, values, where, expected), tunables, made).config
 
 

@@ -28,7 +28,7 @@ from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.timing import TimingOptions, time_in_turns
-from tilesmith.bench.trial import Trial, TrialSetting
+from tilesmith.bench.trial import Trial
 from tilesmith.measure.timer import Timing, Work
 from tilesmith.numerics.compare import ErrorReport, measure_error
 
@@ -57,7 +57,7 @@ def make_trial(
     exact = None
     if has_reference:
         exact = with_types(work_out(operator, arguments), operator, arguments)
-    return Trial(TrialSetting(job, OPTIONS, operator, arguments, exact), blank_row(job))
+    return Trial(job, OPTIONS, operator, arguments, exact, blank_row(job))
 
 
 def check(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Row:
@@ -196,11 +196,9 @@ def test_inputs_that_differ_between_processes_are_the_harnesss_failure() -> None
     operator = double_operator()
     other = operator.inputs[2].make(CPU, torch.float32)
     arguments = operator.inputs[1].make(CPU, torch.float32)
-    setting = TrialSetting(
-        make_plan(suite(), OPTIONS)[0], OPTIONS, operator, arguments, work_out(operator, other)
-    )
+    job, reference = make_plan(suite(), OPTIONS)[0], work_out(operator, other)
     with pytest.raises(ValueError, match="not the same in every process"):
-        Trial(setting, blank_row(setting.job))
+        Trial(job, OPTIONS, operator, arguments, reference, blank_row(job))
 
 
 def test_a_judge_that_fails_is_not_the_implementations_failure(

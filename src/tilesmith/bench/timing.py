@@ -23,6 +23,7 @@ from tilesmith.artifacts import Artifact, load_module, write_module
 from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.reference import total_bytes
+from tilesmith.bench.row import RATE_CLASSES
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.workload.argument_text import default_device
@@ -40,16 +41,6 @@ from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.runtime.device import target_of
 from tilesmith.runtime.native.loader import load_artifact
 
-RATE_CLASSES = {
-    "float64": {"fp64": "f64"},
-    "float32": {"fp32": "f32", "tf32": "tf32"},
-    "bfloat16": {"16-bit": "f16"},
-    "float16": {"16-bit": "f16"},
-    "float8_e4m3fn": {"fp8": "f8"},
-    "float8_e5m2": {"fp8": "f8"},
-    "int8": {"int8": "i8"},
-}
-"""By type of elements: what rates of products of such are called, and for the device model."""
 DEVICE_REPEATS, HOST_REPEATS = 100, 15
 TIME_LIMIT_S = 10.0
 MIN_SAMPLE_MS = 1.0

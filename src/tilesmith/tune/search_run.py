@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilesmith.exc import InvalidConfig
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.lab.workload.capture import CaptureError
-from tilesmith.lab.workload.results import copy_arguments
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.store.lookup import describe_arguments
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, RunnerLostError
@@ -20,7 +21,6 @@ from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.listener import (
     Listener,
     SearchStart,
-    arguments_text,
     space_size,
 )
 from tilesmith.tune.options import TuneOptions, as_configs
@@ -196,7 +196,9 @@ class SearchRun:
             roofline_ms=self._roofline_ms,
             num_known=self._archive.num_known,
             space_size=len(given) or space_size(self._spec),
-            arguments="; ".join(arguments_text(parameters, case.args) for case in self._cases),
+            arguments="; ".join(
+                describe_arguments(parameters, case.args, with_values=True) for case in self._cases
+            ),
             meaning=self._meaning,
         )
 
@@ -238,11 +240,11 @@ def make_user_check(
     if check is None:
         return None
     functions = [settings.autotune_baseline_fn or case.bound.run_ref for case in cases]
-    expected = [right(*copy_arguments(case.args)) for right, case in zip(functions, cases)]
+    expected = [right(*copy_tensors(case.args)) for right, case in zip(functions, cases)]
 
     def find_fault(candidate: Candidate) -> str:
         for case, right in zip(cases, expected):
-            actual = case.bound.compile_config(candidate.config)(*copy_arguments(case.args))
+            actual = case.bound.compile_config(candidate.config)(*copy_tensors(case.args))
             # A check says no by raising or by returning False.
             try:
                 answer = check(actual, right)

@@ -30,7 +30,7 @@ from tilesmith.tune.context import (
     TrialFailedError,
 )
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.listener import Listener, SearchStart
+from tilesmith.tune.listener import Listener, ProgressReporter, SearchStart, Tally
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import (
     Final,
@@ -39,7 +39,6 @@ from tilesmith.tune.result import (
     TuneResult,
 )
 from tilesmith.tune.search.candidate_pool import Search
-from tilesmith.tune.tally import ProgressReporter, Tally
 from tilesmith.tune.trials import Trials, choose_finalists, final_of, hold_finals
 
 LOG = logging.getLogger("tilesmith.autotune")

@@ -12,7 +12,12 @@ from statistics import geometric_mean
 from typing import Any
 
 from tilesmith.backends.interface import TuningNeeds
-from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
+from tilesmith.lab.processes.build_pool import (
+    BuildOutcome,
+    BuildPool,
+    idle_processes,
+    start_parameters,
+)
 from tilesmith.lab.processes.channel import (
     ChildDied,
     ChildError,
@@ -21,7 +26,6 @@ from tilesmith.lab.processes.channel import (
     ErrorReply,
 )
 from tilesmith.lab.processes.child import RestartingChild
-from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict

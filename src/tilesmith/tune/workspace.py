@@ -14,13 +14,14 @@ from typing import Any
 
 from tilesmith.artifacts import Artifact
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.lab.workload.capture import Captured, capture, save_expected, workload_folder
-from tilesmith.lab.workload.results import copy_arguments, time_function
+from tilesmith.lab.workload.loading import time_function
 from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
@@ -154,7 +155,7 @@ class Workspace:
         reference = None
         expected = None
         if is_checked and settings.autotune_baseline_fn is not None:
-            results = tensors_in(settings.autotune_baseline_fn(*copy_arguments(case.args)))
+            results = tensors_in(settings.autotune_baseline_fn(*copy_tensors(case.args)))
             expected = save_expected(list(results), candidates.folder)
         elif is_checked:
             reference = candidates.reference(bound.config_spec.default_config(), seed=options.seed)

@@ -16,6 +16,7 @@ from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.journal import Results
 from tilesmith.bench.row import (
+    RATE_CLASSES,
     Row,
     Status,
     average_speedups,
@@ -25,7 +26,6 @@ from tilesmith.bench.row import (
     speedup_of,
 )
 from tilesmith.bench.tables import COLUMNS, DISTURBED, speedup_text
-from tilesmith.bench.timing import RATE_CLASSES
 from tilesmith.diagnostics.wording import number_text
 from tilesmith.lab.pages import LIGHT, Theme, finish, format_log_axis, new_figure
 from tilesmith.schedule.model.estimates import Device
