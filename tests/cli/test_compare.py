@@ -16,7 +16,7 @@ from tests.cli.test_bench import run, write
 from tilesmith.bench.compare import compare
 from tilesmith.bench.journal import read_journal
 from tilesmith.bench.row import Cause
-from tilesmith.bench.summary import comparison_parts, table_width
+from tilesmith.cli.compare import comparison_parts, table_width
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from tilesmith.bench.row import Owner
 from tilesmith.lab.workload.argument_text import default_device, find_dtype
 
 METRICS = ("latency", "speedup", "tflops", "gbps", "accuracy", "compile_time", "tune_time")
-RETRIES = {"retry_failed": "--retry-failed", "retry_disturbed": "--retry-disturbed"}
 DTYPES = ("bf16", "fp16", "fp32", "fp64", "bfloat16", "float16", "float32", "float64")
 
 
@@ -80,6 +79,7 @@ def _flag(name: str, words: str, **rest: Any) -> Any:
 
 Names = tuple[str, ...]
 _IMPL = "one more: module:function or operator=module:function; may be repeated"
+_ONLY_WHEN_RESUMED = "goes with --resume --out FILE"
 _METRICS = f"what is shown; default: {', '.join(METRICS)}"
 
 
@@ -168,10 +168,8 @@ class Options:
             (not 0 <= self.tune_budget_s < inf, "--tune-budget must be 0 seconds or more, finite"),
             (not 0 <= self.memory_limit_gb < inf, "--memory-limit must be 0 GB or more, finite"),
             (is_pathless, "--resume needs the file to go on with; name it with --out"),
-            *(
-                (getattr(self, name) and not self.resume, f"{flag} goes with --resume --out FILE")
-                for name, flag in RETRIES.items()
-            ),
+            (self.retry_failed and not self.resume, f"--retry-failed {_ONLY_WHEN_RESUMED}"),
+            (self.retry_disturbed and not self.resume, f"--retry-disturbed {_ONLY_WHEN_RESUMED}"),
         ):
             if is_wrong:
                 raise PlanError(problem)

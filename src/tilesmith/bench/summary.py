@@ -1,19 +1,15 @@
-"""A finished run in the terminal: one table for each operator, averages, failures with reasons.
-
-Also what changed between two runs.
-"""
+"""A finished run in the terminal: one table for each operator, averages, failures with reasons."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilesmith.bench.compare import Change, ChangeKind, Comparison, Differences, differences_text
 from tilesmith.bench.row import (
     INTERPRETED,
     Owner,
@@ -25,34 +21,22 @@ from tilesmith.bench.row import (
     failures,
     is_speedup_disturbed,
 )
-from tilesmith.bench.tables import Column, columns_for, plus_minus
-from tilesmith.diagnostics.wording import counted, first_line, number_text
+from tilesmith.bench.tables import Column, columns_for
+from tilesmith.diagnostics.wording import counted, first_line
 
 PIPED_WIDTH = 160
 GAP = 3
 """Between columns."""
 MEANS = "geometric means of speedups"
 MEANS_NOTE = "over inputs on which both it and eager ran undisturbed; counts in brackets"
-_CHANGE_STYLES = {
-    ChangeKind.SLOWER: "red",
-    ChangeKind.FASTER: "green",
-    ChangeKind.FAILS_NOW: "bold red",
-}
-NAMES = ("", "operator", "input", "implementation")
-TIMES = ("before, ms", "after, ms", "time", "against eager", "noise")
-_TIMED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.MACHINE, ChangeKind.DISTURBED)
 _BLAME_STYLES = {"ours failed": "bold red", "harness failed": "bold magenta"}
 
 
 def print_summary(rows: Sequence[Row], metrics: Sequence[str], console: Console) -> None:
     """Everything, on a console; piped text is as wide as it needs to be."""
-    _print(console, lambda width: summary(rows, metrics, width))
-
-
-def _print(console: Console, make_parts: Callable[[int], Iterator[RenderableType]]) -> None:
     if not console.is_terminal:
         console.width = PIPED_WIDTH
-    for part in make_parts(console.width):
+    for part in summary(rows, metrics, console.width):
         console.print(part, soft_wrap=isinstance(part, Text))
 
 
@@ -251,91 +235,3 @@ def _averages_table(names: Sequence[str], cells: dict[str, list[str]]) -> Table:
             table.add_section()
         table.add_row(Text(label), *texts, style="bold" if is_all else "")
     return table
-
-
-def print_comparison(found: Comparison, differences: Differences, *, has_all: bool) -> None:
-    """What changed between two runs, on standard output."""
-    console = Console()
-    if differences:
-        console.print(Text(differences_text(differences), style="yellow"), soft_wrap=True)
-    _print(console, lambda width: comparison_parts(found, has_all=has_all, width=width))
-
-
-def comparison_parts(
-    found: Comparison, *, has_all: bool, width: int = PIPED_WIDTH
-) -> Iterator[RenderableType]:
-    """What is printed, part by part; where a table is too wide, a line for each change."""
-    timed = found.of(*_TIMED, *((ChangeKind.SAME,) if has_all else ()))
-    timed = [change for change in timed if change.ratio is not None]
-    if timed and table_width(timed) <= width:
-        yield _times_table(timed)
-    else:
-        for change in timed:
-            kind, *names = _name_cells(change)
-            before, after, *moved = _time_cells(change)
-            told = ", ".join(f"{name} {text}" for name, text in zip(TIMES[2:], moved) if text)
-            text = f"{kind}: {' '.join(names)}: {before} to {after} ms, {told}"
-            yield Text(text, style=_CHANGE_STYLES.get(change.kind, ""))
-    for change in found.of(ChangeKind.FAILS_NOW, ChangeKind.WORKS_NOW, ChangeKind.STILL_FAILS):
-        row = change.row
-        text = f"{change.kind.value}: {row.operator} {row.input_label} {row.implementation}"
-        ending = "" if change.kind is ChangeKind.WORKS_NOW else f": {ending_text(row)}"
-        yield Text(text + ending, style=_CHANGE_STYLES.get(change.kind, ""))
-    for kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
-        only = found.of(kind)
-        if only:
-            yield Text(f"{counted(len(only), 'row')} {kind.value}")
-    for name, average in found.ratios.items():
-        if average.value is not None:
-            words = f"geometric mean, {average.count_text}"
-            yield Text(f"{name}: times {_moved_text(average.value)} ({words})")
-    yield Text(counts_line(found))
-    disturbed = found.of(ChangeKind.DISTURBED)
-    if disturbed:
-        rows = counted(len(disturbed), "row")
-        yield Text(f"the machine was busy: {rows} cannot be compared", style="yellow")
-
-
-def counts_line(found: Comparison) -> str:
-    """How many changes of each kind there are."""
-    counts = {kind: len(found.of(kind)) for kind in ChangeKind}
-    return ", ".join(f"{count} {kind.value}" for kind, count in counts.items() if count)
-
-
-def table_width(changes: Sequence[Change]) -> int:
-    """How many columns of a terminal the table of times takes."""
-    lines = [
-        (*NAMES, *TIMES),
-        *((*_name_cells(change), *_time_cells(change)) for change in changes),
-    ]
-    return GAP * len(lines[0]) + 1 + sum(max(map(len, column)) for column in zip(*lines))
-
-
-def _times_table(changes: Sequence[Change]) -> Table:
-    table = Table(*NAMES, box=SIMPLE_HEAD)
-    for name in TIMES:
-        table.add_column(name, justify="right", no_wrap=True)
-    for change in changes:
-        names = map(Text, _name_cells(change))
-        table.add_row(*names, *_time_cells(change), style=_CHANGE_STYLES.get(change.kind, ""))
-    return table
-
-
-def _name_cells(change: Change) -> tuple[str, ...]:
-    row = change.row
-    label = f"{row.input_label} {row.dtype}".strip()
-    return (change.kind.value, row.operator, label, row.implementation)
-
-
-def _time_cells(change: Change) -> tuple[str, ...]:
-    times = [row.latency_ms if row else None for row in (change.before, change.after)]
-    return (
-        *("" if time is None else number_text(time) for time in times),
-        _moved_text(change.ratio),
-        _moved_text(change.relative_ratio),
-        "" if change.noise is None else plus_minus(change.noise),
-    )
-
-
-def _moved_text(ratio: float | None) -> str:
-    return "" if ratio is None else f"{100 * (ratio - 1):+.1f}%"

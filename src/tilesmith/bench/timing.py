@@ -22,6 +22,7 @@ from rich.table import Table
 from tilesmith.artifacts import Artifact, load_module, write_module
 from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.case import Arguments, Operator
+from tilesmith.bench.plan import Options
 from tilesmith.bench.reference import total_bytes
 from tilesmith.bench.row import RATE_CLASSES
 from tilesmith.frontend.containers import tensors_in
@@ -53,15 +54,6 @@ Timings = Mapping[str, Timing]
 
 
 @dataclass(frozen=True)
-class TimingOptions:
-    """How an implementation is timed: where, with warm caches or cold, as a graph or not."""
-
-    device: torch.device
-    is_warm: bool = False
-    use_graph: bool = True
-
-
-@dataclass(frozen=True)
 class Timed:
     """Samples by name, and in words how the implementation was timed."""
 
@@ -75,26 +67,28 @@ class Timed:
 
 
 def time_in_turns(
-    work: Work, baseline: Work | None, is_right: Callable[[Work], bool], options: TimingOptions
+    work: Work,
+    baseline: Work | None,
+    is_right: Callable[[Work], bool],
+    device: str,
+    options: Options,
 ) -> Timed:
     """Time; ``is_right`` says of the replay of a graph whether it still does the work."""
     works = {WORK: work, AGAIN: work}
     if baseline is not None:
         works[BASELINE] = baseline
-    if options.device.type == "cpu":
+    if device == "cpu":
         conditions = Conditions(time_limit_s=TIME_LIMIT_S, meter=read_meter, spare_s=SPARE_S)
         timings = time_on_cpu(
             works, repeats=HOST_REPEATS, min_sample_ms=MIN_SAMPLE_MS, conditions=conditions
         )
         return Timed(timings, "host clock, in turns")
-    conditions = Conditions(is_warm=options.is_warm, time_limit_s=TIME_LIMIT_S)
+    conditions = Conditions(is_warm=options.regime == "warm", time_limit_s=TIME_LIMIT_S)
     ready, notes = _ready(works, is_right) if options.use_graph else (works, [])
-    cache = "warm" if options.is_warm else "cold"
     kind = "graph" if ready[WORK] is not work else "events"
-    timings = time_on_device(
-        ready, device=options.device, repeats=DEVICE_REPEATS, conditions=conditions
-    )
-    return Timed(timings, f"{kind}, {cache}", notes)
+    rounds: dict[str, Any] = {"repeats": DEVICE_REPEATS, "conditions": conditions}
+    timings = time_on_device(ready, device=device, **rounds)
+    return Timed(timings, f"{kind}, {options.regime}", notes)
 
 
 def _ready(

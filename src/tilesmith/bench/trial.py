@@ -29,7 +29,7 @@ from tilesmith.bench.reference import (
     poison_results,
 )
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
-from tilesmith.bench.timing import AmountOfWork, TimingOptions, time_in_turns
+from tilesmith.bench.timing import AmountOfWork, time_in_turns
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import SourceLocation
@@ -320,17 +320,14 @@ class Trial:
         self._update(status=Status.FAILED, cause=Cause.WRONG_RESULT, reason=reason)
 
     def _time(self, work: Work) -> dict[str, Any]:
-        options = self.options
-        how = TimingOptions(
-            torch.device(self.job.device), options.regime == "warm", options.use_graph
-        )
+        how = (self._is_right, self.job.device, self.options)
         try:
-            timed = time_in_turns(work, self._baseline, self._is_right, how)
+            timed = time_in_turns(work, self._baseline, *how)
         except Exception as error:
             if self._baseline is None:
                 raise
             self._note(f"no speedup: timing with the baseline raised {one_line(error)}")
-            timed = time_in_turns(work, None, self._is_right, how)
+            timed = time_in_turns(work, None, *how)
         for note in timed.notes:
             self._note(note)
         fields = timed.fields()

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -244,7 +244,8 @@ Region = tuple[int | slice, ...]
 """One index or all, for each axis of a tensor."""
 
 
-class Element(NamedTuple):
+@dataclass(frozen=True)
+class Element:
     """One element of an output."""
 
     output: str
