@@ -79,7 +79,7 @@ class Autotuner:
         single = request.request
         bound = cases[0][0]
         options = options_from_settings(bound.settings, single.keywords, single.budget_s)
-        if request.relative_to == "baseline" and options.baseline_fn is None:
+        if request.relative_to == "baseline" and options.settings.autotune_baseline_fn is None:
             raise ValueError('relative_to="baseline" needs autotune_baseline_fn')
         listed = [Case(*case) for case in cases]
         return self._find(listed, options, request, is_forced=single.is_forced)
@@ -98,7 +98,7 @@ class Autotuner:
             return bound.default_config()
         if options.budget_s <= 0.0:
             return self._find_stored(cases, options, multi) or bound.default_config()
-        if not (is_forced or options.is_forced):
+        if not (is_forced or options.settings.force_autotune):
             if len(bound.configs) == 1:
                 return bound.configs[0]
             options = replace_configs(options, bound)
@@ -125,7 +125,7 @@ class Autotuner:
             made = users(bound, cases[0].args)
             found = made.autotune() if hasattr(made, "autotune") else made
             return found if isinstance(found, Config) else Config.from_dict(found)
-        note = find_method(options.method).note
+        note = find_method(options.settings.autotuner).note
         if note:
             LOG.warning("%s", note)
         deadline = Deadline(options.budget_s)
@@ -142,7 +142,7 @@ class Autotuner:
         """A winner of an earlier search, if the cache has one and the kernel takes it."""
         bound = cases[0].bound
         archive = Archive(cases, options, multi)
-        winner = archive.find_winner() if options.is_cached else None
+        winner = None if options.settings.skip_cache else archive.find_winner()
         config = usable_config(bound, winner, lambda: archive.key)
         if winner is None or config is None:
             return None
