@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -117,6 +118,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # The IR is verified between passes in every test, and in the processes that tests start.
     os.environ.setdefault("TILESMITH_VERIFY_PASSES", "1")
+    # Workers have more threads than there are cores: one that waits would spin in another's time.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if hypothesis is None:
         return
     # The short run is the same every time; the long one looks for what nobody has seen yet.
@@ -136,8 +139,9 @@ def has_device() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    needs_device = cache(lambda path: path.is_relative_to(TESTS / "device"))
     for item in items:
-        if item.path.is_relative_to(TESTS / "device"):
+        if needs_device(item.path):
             item.add_marker(pytest.mark.device)
     left_out = {item for item in items if item.get_closest_marker("device") and not has_device()}
     # Who names one test of a table wants that one.
@@ -147,19 +151,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection_finish() -> None:
+    # Modules and tests stay to the end: no look for garbage passes over them again.
+    gc.collect()
+    gc.freeze()
+
+
 def tests_left_to_full(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Tests that are marked so, and of each long table what the short run does without."""
     left_out = {item for item in items if item.get_closest_marker("full")}
-    tables: dict[tuple[Share, str], list[pytest.Item]] = defaultdict(list)
+    tables: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        name = item.name.partition("[")[0]
-        for share in SHARES:
-            if share.file == item.path.name and name.startswith(share.test) and name != item.name:
-                tables[share, name].append(item)
-                break
-    for (share, _), table in tables.items():
-        left_out |= set(table) - short_table(table, share)
+        name, bracket, _ = item.name.partition("[")
+        if bracket:
+            tables[item.path.name, name].append(item)
+    for (file, name), table in tables.items():
+        share = find_share(file, name)
+        if share is not None:
+            left_out |= set(table) - short_table(table, share)
     return left_out
+
+
+def find_share(file: str, test: str) -> Share | None:
+    """The first entry that fits a table; None if all of it is run."""
+    fitting = (item for item in SHARES if item.file == file and test.startswith(item.test))
+    return next(fitting, None)
 
 
 def short_table(table: list[pytest.Item], share: Share) -> set[pytest.Item]:
