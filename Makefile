@@ -40,8 +40,15 @@ SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
 
-test: check
-	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+# Types take one core for most of a minute: they are checked while the tests begin. What pyright
+# says is shown when it is done, and again at the end if it found something.
+test: lint layers
+	@found=$$(mktemp); trap 'rm -f "$$found"' EXIT; \
+	{ $(PYTHON) -m pyright >"$$found" 2>&1; code=$$?; cat "$$found"; exit $$code; } & types=$$!; \
+	echo "$(PYTHON) -m pytest -n $(JOBS) --dist worksteal"; \
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal; tests=$$?; \
+	wait $$types || { cat "$$found"; exit 1; }; \
+	exit $$tests
 
 test-full: check
 	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --full
