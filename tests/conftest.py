@@ -151,10 +151,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection() -> None:
+    # Modules and tests stay to the end: nobody looks for garbage among them, now or later.
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    # Modules and tests stay to the end: no look for garbage passes over them again.
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def tests_left_to_full(items: Iterable[pytest.Item]) -> set[pytest.Item]:
