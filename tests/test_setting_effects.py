@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,13 @@ def is_settings(node: ast.expr) -> bool:
     return name in ("settings", "_settings") or ast.unparse(node) == "Settings()"
 
 
-def names_read() -> Iterator[str]:
+@cache
+def names_read() -> frozenset[str]:
     """The fields that code outside of the settings themselves asks settings for."""
+    return frozenset(_names_read())
+
+
+def _names_read() -> Iterator[str]:
     package = ROOT / "src" / "tilesmith"
     for path in package.rglob("*.py"):
         if path.name in ("settings.py", "setting_rules.py") and path.parent == package:
@@ -57,14 +63,14 @@ def names_read() -> Iterator[str]:
 
 
 def test_every_setting_is_read_or_refused():
-    read = set(names_read()) & set(FIELDS)
+    read = names_read() & set(FIELDS)
     assert set(FIELDS) - read == set(REFUSED)
 
 
 def test_the_search_for_readers_notices_what_nobody_reads():
     assert is_settings(ast.parse("self.definition.settings", mode="eval").body)
     assert not is_settings(ast.parse("torch.distributed", mode="eval").body)
-    assert "static_shapes" in set(names_read())
+    assert "static_shapes" in names_read()
 
 
 @pytest.mark.parametrize("name", REFUSED)

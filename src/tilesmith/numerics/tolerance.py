@@ -126,7 +126,12 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
     """The index of a position in row-major order."""
-    return tuple(map(int, torch.unravel_index(torch.tensor(position), shape)))
+    # torch.unravel_index would load sympy first, which takes a second.
+    index: list[int] = []
+    for extent in reversed(shape):
+        position, place = divmod(position, extent)
+        index.append(place)
+    return tuple(reversed(index))
 
 
 def describe_index(tensor: str, position: int, shape: torch.Size) -> str:

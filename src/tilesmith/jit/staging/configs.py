@@ -13,13 +13,8 @@ import tilesmith.exc as errors
 from tilesmith.frontend.source.kernel_source import is_language_call
 from tilesmith.frontend.tracing.host_session import BlockSizeInt, HostSession
 from tilesmith.ir.function import Function
-<<<<<<< HEAD:src/tilesmith/jit/staging/configs.py
 from tilesmith.jit.staging.source import StagedSource
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.keys import PLURALS
-=======
 from tilesmith.schedule.config import PLURALS, Config
->>>>>>> w-compiler-rooms:src/tilesmith/jit/stage_configs.py
 
 STAGES = "stages"
 """The key of a config that lists one config for each stage."""
