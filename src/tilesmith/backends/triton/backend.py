@@ -59,7 +59,9 @@ from tilesmith.ir.ops.control_flow import (
 )
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
-from tilesmith.ir.types import Value
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import Dim, TileType, Value
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
 
@@ -67,6 +69,10 @@ NAME = "triton"
 _OLDEST_SUPPORTED = (3, 6)
 # From here on Triton warns unless told, since its default is about to change.
 _FUSION_ASKED_FROM = (3, 9)
+_REGISTERS, _MOST_REGISTERS = 65_536, 255
+"""Of a multiprocessor, and of a thread at most."""
+_CROWDED_BYTES = 512
+"""Of one tile, for each thread."""
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 
 
@@ -135,14 +141,41 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     may_fuse = emitter.is_fast or not rounds_visibly(emitter.function)
     if not may_fuse or emitter.triton_version >= _FUSION_ASKED_FROM:
         options["enable_fp_fusion"] = may_fuse
-    if schedule.maxnreg is not None and schedule.target.kind == "cuda":
-        options["maxnreg"] = schedule.maxnreg
+    limit = schedule.maxnreg or _register_limit(emitter)
+    if limit is not None and schedule.target.kind == "cuda":
+        options["maxnreg"] = limit
     if schedule.target.kind == "hip":
         chosen = {name: schedule.backend_options.get(name, 0) for name in _HIP_OPTIONS}
         options.update({name: value for name, value in chosen.items() if value})
     if has_barriers(emitter.function):
         options[COOPERATIVE] = True
     return options
+
+
+def _register_limit(emitter: Emitter) -> int | None:
+    """All registers that a thread may have, where one tile takes half of them; None elsewhere.
+
+    Without a limit the assembler may choose 32 for more programs at a time, whatever that spills.
+    ptxas 12.8 then spilled 21 kB per thread of a kernel with such tiles, and computed an address
+    of shared memory from a register that held something else by then. It obeys a limit instead.
+    Tiles of matrix products are that large as a rule, and do not lead there.
+    """
+    schedule = emitter.schedule
+    ops = list(walk_function(emitter.function))
+    dots = [op for op in ops if isinstance(op, Dot)]
+    usual = {value.tile.shape for op in dots for value in (op.lhs, op.rhs, op.result)}
+    threads = schedule.num_warps * schedule.target.warp_size
+    tiles = [value.tile for op in ops for value in op.results if value.tile.shape not in usual]
+    most = max((_known_bytes(tile, schedule) for tile in tiles), default=0)
+    is_crowded = most >= _CROWDED_BYTES * threads
+    return min(_MOST_REGISTERS, _REGISTERS // threads) if is_crowded else None
+
+
+def _known_bytes(tile: TileType, schedule: Schedule) -> int:
+    """Of a tile, as far as its sizes are known before the launch."""
+    factors = [factor for dim in tile.shape for factor in dim.factors]
+    known = [Dim.of(f) for f in factors if not isinstance(f, str) or f in schedule.symbols]
+    return prod(map(schedule.physical, known)) * tile.dtype.itemsize
 
 
 def _source(artifact: Artifact, emitter: Emitter) -> str:

@@ -125,15 +125,17 @@ class AccessFact:
     @property
     def vector_width(self) -> int:
         """Elements that one thread can move at once, as far as strides tell; 1: one by one."""
+        return 1 if None in self.known_strides else self.widest_vector
+
+    @property
+    def widest_vector(self) -> int:
+        """The same if all strides that only a launch knows are multiples of 16 bytes."""
         pattern = self._contiguous
         if pattern is None or pattern.is_shifted:
             return 1
         width = max(1, VECTOR_BYTES // self.dtype.itemsize)
-        for stride in self.known_strides:
-            if stride is None:
-                return 1
-            width = gcd(width, stride) if stride != 1 else width
-        return width
+        known = (stride for stride in self.known_strides if stride is not None)
+        return gcd(width, *(stride for stride in known if stride != 1))
 
     @property
     def fits_descriptor(self) -> bool:

@@ -137,6 +137,7 @@ class Emitter:
             self.expr(end),
             self.facts.axes[op][position],
             self.writer.reserve(),
+            self.spelling.names.moment,
             op.body.args[position],
             end,
         )

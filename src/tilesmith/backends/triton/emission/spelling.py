@@ -326,14 +326,26 @@ class NamePool:
 
     def __init__(self) -> None:
         self._taken: set[str] = set(RESERVED)
+        self._handed_out: list[str] = []
 
-    def fresh(self, hint: str) -> str:
-        """The hint itself, or numbered when it is taken."""
+    @property
+    def moment(self) -> int:
+        """Now, for ``fresh``: later than all names handed out so far."""
+        return len(self._handed_out)
+
+    def fresh(self, hint: str, since: int | None = None) -> str:
+        """The hint itself, or numbered when it is taken.
+
+        ``since``: the moment a place was passed that the name is to be assigned at. Lines between
+        there and here may have used and released the name, and would now assign it again.
+        """
         stem = identifier(hint)
         name, counter = stem, 1
-        while name in self._taken:
+        between = () if since is None else self._handed_out[since:]
+        while name in self._taken or name in between:
             name, counter = f"{stem}_{counter}", counter + 1
         self._taken.add(name)
+        self._handed_out.append(name)
         return name
 
     def reserve(self, names: Iterable[str]) -> None:
