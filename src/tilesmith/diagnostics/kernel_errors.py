@@ -71,6 +71,20 @@ class NoTensorArgs(BaseError):
     fix = "pass at least one tensor, or a torch.device"
 
 
+class NoOperator(BaseError):
+    """Calls of a kernel cannot be one node of a graph."""
+
+    message = "kernel `{function}` cannot be an operator of torch: {problem}"
+    fix = "call it outside of the graph; torch.compile without fullgraph=True does that by itself"
+
+
+class KernelNotFound(BaseError):
+    """A graph from another process names a kernel that is not here."""
+
+    message = "a graph calls the kernel `{handle}`, which module `{module}` does not define"
+    fix = "import the version of the module that has `{name}`"
+
+
 class TensorsOnDifferentDevices(BaseError):
     """Two tensors of one kernel live on different devices."""
 

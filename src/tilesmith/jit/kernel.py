@@ -10,17 +10,21 @@ from typing import Any, cast
 
 from typing_extensions import Self, override
 
+import torch
+
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
 from tilesmith.backends.table import BACKENDS
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import find_tracer, running_host
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.call_finder import CallFinder
+from tilesmith.jit.call_finder import CallFinder, is_traced
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.defined_kernel import DefinedKernel, as_configs
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.graph_host import GraphHost
 from tilesmith.jit.kernel_settings import plain_settings
 from tilesmith.jit.method import KernelMethod, is_method
 from tilesmith.jit.repro import repro_on_failure
@@ -28,6 +32,8 @@ from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.staged_kernel import StagedKernel
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.operators.graph_call import GraphCalls, process_calls
+from tilesmith.operators.operator import KernelOperator
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -72,6 +78,15 @@ class Kernel(DefinedKernel):
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
             self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
+            self._in_graphs = self._make_graph_calls()
+
+    def _make_graph_calls(self) -> GraphCalls:
+        function = self.definition.fn
+        name = f"{function.__module__}:{function.__qualname__}"
+        parameters = self.definition.signature.parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        host = GraphHost(self)
+        return process_calls().add(name, lambda handle: GraphCalls(host, handle, defaults))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -100,6 +115,15 @@ class Kernel(DefinedKernel):
             raise errors.NoDeviceLoopsInKernel(
                 function=self.name, loc=source.location(source.tree)
             ) from None
+
+    @property
+    def staged(self) -> StagedKernel | None:
+        """What runs it where it has several launches."""
+        return self._staged
+
+    def operator(self, args: tuple[Any, ...] | list[Any]) -> KernelOperator:
+        """The operator of torch that calls with such arguments are in a graph."""
+        return self._in_graphs.operator(self.definition.unpack_args(args))
 
     @functools.cached_property
     def _staged(self) -> StagedKernel | None:
@@ -138,8 +162,8 @@ class Kernel(DefinedKernel):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel."""
-        if find_tracer() is not None:
-            raise errors.NestedKernelCallsNotSupported(function=self.name)
+        if torch.compiler.is_dynamo_compiling():  # False, unless Dynamo traces this
+            return self._in_graphs.call(args, kwargs)
         if kwargs or len(args) != self._num_parameters:
             args = self.definition.normalize_args(*args, **kwargs)
         bound = self._finder.find(*args)
@@ -147,10 +171,18 @@ class Kernel(DefinedKernel):
 
     def _call_anew(self, args: tuple[Any, ...]) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
+        if find_tracer() is not None:
+            raise errors.NestedKernelCallsNotSupported(function=self.name)
+        if _is_traced(args):
+            return self._in_graphs.call(args, {})
+        return self.call_plainly(args)
+
+    def call_plainly(self, args: tuple[Any, ...]) -> Any:
+        """Run with tensors that have memory, whoever traces."""
         plain = self.definition.arguments.plain_numbers(args)
         if plain is not args:
             found = self._finder.find(*plain)
-            return self._call_anew(plain) if found is None else found.call(*plain)
+            return self.call_plainly(plain) if found is None else found.call(*plain)
         if self._staged is not None:
             return self._staged.call(args)
         try:
@@ -239,6 +271,18 @@ class MethodKernel(Kernel):
     def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
         """The kernel with its ``self``, where it is called on an instance."""
         return self if instance is None else KernelMethod(self, instance)
+
+
+def _is_traced(args: tuple[Any, ...]) -> bool:
+    """Whether torch records what happens to these arguments, or they stand for others."""
+    return is_traced() or not all(map(_has_memory, tensors_in(args)))
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.untyped_storage().data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
 
 
 def _run_host_alone(definition: KernelDefinition, args: tuple[Any, ...]) -> Any:

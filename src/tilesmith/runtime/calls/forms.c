@@ -201,6 +201,8 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *otherwise;
+    PyObject *watches;      /* callables: whether torch records what happens just now */
+    PyObject *are_recorded; /* callable: whether gradients of calculations are kept */
     Rules rules;
     Form **forms;
     Py_ssize_t count;
@@ -226,9 +228,47 @@ static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count) {
     return NULL;
 }
 
+static int is_true(PyObject *callable) {
+    PyObject *answer = PyObject_CallNoArgs(callable);
+    if (answer == NULL) return -1;
+    int result = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return result;
+}
+
+static int requires_grad(PyObject *tensor) {
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("requires_grad")) == NULL) return -1;
+    PyObject *answer = PyObject_GetAttr(tensor, name);
+    if (answer == NULL) return -1;
+    int result = answer == Py_True;
+    Py_DECREF(answer);
+    return result;
+}
+
+/* Whether this is more than a call: torch traces it, or wants gradients. 1, 0, or -1. */
+static int is_special(const Forms *self, PyObject *const *args, Py_ssize_t count) {
+    int has_watches = self->watches != NULL && PyTuple_CheckExact(self->watches);
+    for (Py_ssize_t i = 0; has_watches && i < PyTuple_GET_SIZE(self->watches); i++) {
+        int watched = is_true(PyTuple_GET_ITEM(self->watches, i));
+        if (watched) return watched;
+    }
+    if (self->are_recorded == NULL || self->are_recorded == Py_None) return 0;
+    int recorded = is_true(self->are_recorded);
+    if (recorded != 1) return recorded;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int required = is_tensor(args[i]) ? requires_grad(args[i]) : 0;
+        if (required) return required;
+    }
+    return 0;
+}
+
 static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flags,
                             PyObject *keywords) {
     Forms *self = (Forms *)object;
+    int special = is_special(self, args, PyVectorcall_NARGS(flags));
+    if (special < 0) return NULL;
+    if (special) Py_RETURN_NONE;
     Form *found = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags));
     if (found != NULL) return Py_NewRef(found->result);
     if (self->otherwise == NULL) { /* of no use any more: its references were cleared */
@@ -296,6 +336,8 @@ static PyObject *forms_add(Forms *self, PyObject *given) {
 
 static int forms_traverse(Forms *self, visitproc visit, void *arg) {
     Py_VISIT(self->otherwise);
+    Py_VISIT(self->watches);
+    Py_VISIT(self->are_recorded);
     for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->forms[i]->result);
     return 0;
 }
@@ -311,6 +353,8 @@ static void forget_forms(Forms *self) {
 
 static int forms_clear(Forms *self) {
     Py_CLEAR(self->otherwise);
+    Py_CLEAR(self->watches);
+    Py_CLEAR(self->are_recorded);
     forget_forms(self);
     return 0;
 }
@@ -356,6 +400,10 @@ static PyMethodDef forms_methods[] = {
 
 static PyMemberDef forms_members[] = {
     {"otherwise", T_OBJECT_EX, offsetof(Forms, otherwise), 0, "Called where no form fits."},
+    {"watches", T_OBJECT, offsetof(Forms, watches), 0,
+     "A tuple of functions; where one says true, the result is None: torch traces the call."},
+    {"are_recorded", T_OBJECT, offsetof(Forms, are_recorded), 0,
+     "A function; where it says true and a tensor requires a gradient, the result is None."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -44,6 +44,10 @@ class ArgumentSignatures(Protocol):
 
     otherwise: Callable[..., Any]
     """Called where nothing was."""
+    watches: tuple[Callable[[], bool], ...]
+    """Where one says true the result is None: torch traces the call."""
+    are_recorded: Callable[[], bool]
+    """Where it says true and a tensor requires a gradient the result is None."""
 
     def __call__(self, *args: Any) -> Any:
         """What was added for such arguments, else the result of ``otherwise``."""
