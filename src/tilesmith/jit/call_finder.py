@@ -186,11 +186,11 @@ class CallFinder:
     def _special_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
         tensors = [name for name, kind in zip(names, types) if issubclass(kind, torch.Tensor)]
         required = " or ".join(f"{name}.requires_grad" for name in tensors)
-        absent = " or ".join(f"not {name}.data_ptr()" for name in tensors)
         if tensors:
             yield f"    if are_recorded() and ({required}): return None"
-            # Of torch.func's transforms: they have sizes, but stand for others.
-            yield f"    if {absent}: return None"
+            # Tensors of torch.func's transforms have sizes, but no memory: they stand for others.
+            yield f"    try: {'; '.join(f'{name}.data_ptr()' for name in tensors)}"
+            yield "    except RuntimeError: return None"
 
     def _form_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
         position = self._position(types)
