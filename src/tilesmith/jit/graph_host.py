@@ -16,6 +16,7 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import find_device
 from tilesmith.jit.staged_kernel import StagedKernel
+from tilesmith.operators.gradient import Gradient
 from tilesmith.schedule.config import Config
 
 _READING = frozenset({"load", "len", "print", "device_print"})
@@ -24,6 +25,7 @@ _READING = frozenset({"load", "len", "print", "device_print"})
 
 class _Kernel(Protocol):
     definition: KernelDefinition
+    gradient: Gradient | None
 
     @property
     def staged(self) -> StagedKernel | None: ...
@@ -38,6 +40,11 @@ class GraphHost:
         self._kernel = kernel
         self.name = kernel.definition.name
         self.parameters: Sequence[str] = kernel.definition.parameters
+
+    @property
+    def gradient(self) -> Gradient | None:
+        """What was registered for its gradient."""
+        return self._kernel.gradient
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """The result of a call."""
@@ -74,9 +81,7 @@ class _Launch:
                 self._written.extend(tensors_in(value))
 
 
-def _stage_launch(
-    definition: KernelDefinition, written: list[torch.Tensor]
-) -> Callable[..., None]:
+def _stage_launch(definition: KernelDefinition, written: list[torch.Tensor]) -> Callable[..., None]:
     return _Launch(definition.parameters, written_names(definition.split.source), written)
 
 

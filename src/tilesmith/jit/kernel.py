@@ -8,9 +8,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from typing_extensions import Self, override
-
 import torch
+from typing_extensions import Self, override
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -27,11 +26,13 @@ from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graph_host import GraphHost
 from tilesmith.jit.kernel_settings import plain_settings
 from tilesmith.jit.method import KernelMethod, is_method
+from tilesmith.jit.missing_gradients import check_gradients
 from tilesmith.jit.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.staged_kernel import StagedKernel
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
 from tilesmith.operators.graph_call import GraphCalls, process_calls
 from tilesmith.operators.operator import KernelOperator
 from tilesmith.runtime.device import resolve_target, target_of
@@ -57,6 +58,8 @@ class Kernel(DefinedKernel):
         backends: BackendTable = BACKENDS,
     ) -> None:
         self._lock = threading.RLock()
+        self.gradient: Gradient | None = None
+        """How its gradient is computed."""
         if not isinstance(function, KernelDefinition):
             plain = plain_settings(settings or Settings())
             function = KernelDefinition(function, configs, plain, tuner, backends)
@@ -175,7 +178,32 @@ class Kernel(DefinedKernel):
             raise errors.NestedKernelCallsNotSupported(function=self.name)
         if _is_traced(args):
             return self._in_graphs.call(args, {})
+        if needs_gradient(args):
+            if self.gradient is not None:
+                return self._in_graphs.call(args, {})
+            check_gradients(self.definition, self._find_or_bind(args, None), args)
         return self.call_plainly(args)
+
+    def register_backward(
+        self, backward: Backward | None = None, *, setup_context: SetupContext | None = None
+    ) -> Any:
+        """Compute gradients of this kernel by a function, as ``torch.autograd.Function`` does.
+
+        Args:
+            backward: called with a context and the gradient of each tensor that the kernel
+                returns; gives a gradient for each parameter, None where there is none.
+            setup_context: called with the context, the arguments and the result of a call; saves
+                what backward needs. Without it the context has all tensors, in ``saved_tensors``:
+                those of the arguments, then those of the result.
+
+        Example:
+            ``@softmax.register_backward`` above ``def softmax_gradient(ctx, grad): ...``
+        """
+        if backward is None:
+            return functools.partial(self.register_backward, setup_context=setup_context)
+        self.gradient = Gradient(backward, setup_context)
+        self._in_graphs.forget()
+        return backward
 
     def call_plainly(self, args: tuple[Any, ...]) -> Any:
         """Run with tensors that have memory, whoever traces."""

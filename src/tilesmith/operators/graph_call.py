@@ -20,8 +20,8 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.operators.operator import NAMESPACE, KernelOperator, plan_operator
-from tilesmith.operators.outline import KernelHost, NoOperatorError, result_of
-from tilesmith.operators.structure import Parts, Structure, take_apart
+from tilesmith.operators.outline import KernelHost, result_of
+from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
 
@@ -30,11 +30,16 @@ class Plan:
     """What calls of one structure become: an operator, or a call outside of the graph."""
 
     def __init__(
-        self, operator: KernelOperator | None, outside: Callable[..., Any] | None
+        self,
+        operator: KernelOperator | None,
+        outside: Callable[..., Any] | None = None,
+        obstacle: str = "",
     ) -> None:
         self.operator = operator
         self.outside = outside
         """Runs the kernel where the graph ends, because it cannot be an operator."""
+        self.obstacle = obstacle
+        """Why it cannot."""
         self.recipe = None if operator is None else operator.outline.recipe
 
 
@@ -63,7 +68,7 @@ class GraphCalls:
         """The result of a call in a graph. Dynamo runs this."""
         values = self._placed(args, kwargs)
         parts = Parts()
-        text = take_apart(tuple(values), parts)
+        text = take_call_apart(values, self._names, self._defaults, parts)
         new = torch.ops.tilesmith.call(
             parts.tensors, parts.integers, parts.floats, self.handle, text
         )
@@ -73,10 +78,8 @@ class GraphCalls:
         return result_of(plan.recipe, parts.tensors, new)
 
     def _placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        values = list(args)
-        for name in self._names[len(values) :]:
-            values.append(kwargs[name] if name in kwargs else self._defaults[name])
-        return values
+        others = self._names[len(args) :]
+        return [*args, *(kwargs[n] if n in kwargs else self._defaults[n] for n in others)]
 
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""
@@ -93,27 +96,27 @@ class GraphCalls:
                 setattr(self.plans, plan_name(text), self._made(text, parts))
 
     def _made(self, text: str, parts: Parts) -> Plan:
-        structure = Structure(text)
+        structure = Structure(text, self._defaults)
         try:
             if structure.refused is not None:
                 raise NoOperatorError(f"an argument is a {structure.refused}")
             names = process_calls().find_name
-            return Plan(plan_operator(self.kernel, structure, parts, names), None)
-        except NoOperatorError as reason:
-            problem = f"kernel `{self.kernel.name}` cannot be an operator: {reason}"
-            return Plan(None, torch.compiler.disable(_run_outside(self.kernel), reason=problem))
+            return Plan(plan_operator(self.kernel, structure, parts, names))
+        except NoOperatorError as obstacle:
+            reason = f"kernel `{self.kernel.name}` cannot be an operator: {obstacle}"
+            outside = torch.compiler.disable(_run_outside(self.kernel), reason=reason)
+            return Plan(None, outside, str(obstacle))
 
     def operator(self, args: tuple[Any, ...]) -> KernelOperator:
         """The operator for such arguments; an error that says why where there is none."""
         parts = Parts()
-        text = take_apart(tuple(args), parts)
+        text = take_call_apart(args, self._names, self._defaults, parts)
         if self.find_plan(text) is None:
-            torch.ops.tilesmith.plan(
-                parts.tensors, parts.integers, parts.floats, self.handle, text
-            )
+            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
         plan = self.find_plan(text)
-        if plan is None or plan.operator is None:
-            raise errors.NoOperator(function=self.kernel.name, problem="")
+        assert plan is not None
+        if plan.operator is None:
+            raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
         return plan.operator
 
 

@@ -7,8 +7,21 @@ from typing import Any
 
 import torch
 
-from tilesmith.operators.outline import KernelHost, Outline, made_tensors, outline_call
-from tilesmith.operators.structure import SCHEMA_TYPES, Parts, Structure, by_kind, in_order
+from tilesmith.operators.outline import (
+    KernelHost,
+    Outline,
+    made_tensors,
+    outline_call,
+    result_of,
+)
+from tilesmith.operators.structure import (
+    SCHEMA_TYPES,
+    Parts,
+    Structure,
+    by_kind,
+    in_order,
+    take_apart,
+)
 
 NAMESPACE = "tilesmith"
 
@@ -32,6 +45,9 @@ class KernelOperator:
         )
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
+        self._gradient = kernel.gradient
+        if self._gradient is not None:
+            self.definition.register_autograd(self._backward, setup_context=self._save)
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes."""
@@ -39,6 +55,17 @@ class KernelOperator:
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
+
+    def leaves(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments of the operator for arguments of the kernel.
+
+        Example:
+            ``torch.library.opcheck(operator.definition, operator.leaves(args))``
+        """
+        parts = Parts()
+        for value in args:
+            take_apart(value, parts)
+        return tuple(in_order(self._leaves, parts))
 
     def _written_names(self) -> list[str]:
         names = [name for kind, name in self._leaves if SCHEMA_TYPES[kind] == "Tensor"]
@@ -70,6 +97,18 @@ class KernelOperator:
         args, _ = self._arguments(values)
         result, _ = self._kernel.run_host(args)
         return self._returned(made_tensors(result, self.outline))
+
+    def _save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        assert self._gradient is not None
+        args, parts = self._arguments(inputs)
+        made = [] if output is None else [output] if self.outline.num_new == 1 else list(output)
+        self._gradient.save(ctx, args, result_of(self.outline.recipe, parts.tensors, made))
+
+    def _backward(self, ctx: Any, *gradients: Any) -> Any:
+        assert self._gradient is not None
+        kernel = self._kernel
+        found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
+        return tuple(self._structure.leaf_values(found))
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
         """One call for each element of the batch; results are stacked."""

@@ -1,4 +1,4 @@
-"""What a call of a kernel makes and changes, learned from a run of its host code without launches."""
+"""What a call of a kernel makes and changes: learned from host code, run without launches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any, Protocol
 
 import torch
 
-from tilesmith.frontend.containers import tensors_in
+import tilesmith.exc as errors
+from tilesmith.operators.gradient import Gradient
+from tilesmith.operators.structure import NoOperatorError
 
 NEW, GIVEN, CONSTANT = "new", "given", "constant"
 """A leaf of a result: a tensor that the call made, an argument, a value that is always the same."""
-
-
-class NoOperatorError(Exception):
-    """Why calls of this kind cannot be one node of a graph."""
 
 
 class KernelHost(Protocol):
@@ -23,6 +21,11 @@ class KernelHost(Protocol):
 
     name: str
     parameters: Sequence[str]
+
+    @property
+    def gradient(self) -> Gradient | None:
+        """What was registered for its gradient."""
+        ...
 
     def run_host(self, args: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
         """The result of host code without its launches, and the tensors these would write."""
@@ -50,7 +53,7 @@ def outline_call(
 ) -> Outline:
     """Run host code on tensors that need no memory and look at what it returns."""
     versions = [_version(tensor) for tensor in tensors]
-    result, launched = host.run_host(args)
+    result, launched = _run(host, args)
     storages = [tensor.untyped_storage() for tensor in tensors]
     changed = [tensor.untyped_storage() for tensor in launched]
     written = frozenset(
@@ -62,6 +65,17 @@ def outline_call(
     recipe = _recipe(result, tensors, new)
     _check_aliases(new, storages)
     return Outline(recipe, len(new), written)
+
+
+def _run(host: KernelHost, args: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
+    try:
+        return host.run_host(args)
+    except errors.BaseError:
+        raise
+    except (RuntimeError, NotImplementedError) as error:
+        # Such as `.item()`: what host code does depends on values, which a graph does not have.
+        first = str(error).strip().partition("\n")[0]
+        raise NoOperatorError(f"its host code needs values of tensors ({first})") from error
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -142,8 +156,3 @@ def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:
     if kind == "named":
         return recipe[1](*items)
     return items if kind == "list" else tuple(items)
-
-
-def all_tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    """Every tensor in values of any nesting."""
-    return [tensor for value in values for tensor in tensors_in(value)]
