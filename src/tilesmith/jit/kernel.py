@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from typing_extensions import Self, override
 
 import tilesmith.exc as errors
@@ -165,7 +166,7 @@ class Kernel(DefinedKernel):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel."""
-        if torch.compiler.is_dynamo_compiling():  # False, unless Dynamo traces this
+        if is_dynamo_compiling():  # False, unless Dynamo traces this
             return self._in_graphs.call(args, kwargs)
         if kwargs or len(args) != self._num_parameters:
             args = self.definition.normalize_args(*args, **kwargs)

@@ -236,10 +236,11 @@ static int is_true(PyObject *callable) {
     return result;
 }
 
+/* Tensors answer by the getter of their own type, without looking its name up in each call. */
 static int requires_grad(PyObject *tensor) {
-    static PyObject *name;
-    if (name == NULL && (name = PyUnicode_InternFromString("requires_grad")) == NULL) return -1;
-    PyObject *answer = PyObject_GetAttr(tensor, name);
+    const PyGetSetDef *getter = gradient_getter;
+    PyObject *answer = getter ? getter->get(tensor, getter->closure)
+                              : PyObject_GetAttrString(tensor, "requires_grad");
     if (answer == NULL) return -1;
     int result = answer == Py_True;
     Py_DECREF(answer);
