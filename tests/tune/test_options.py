@@ -10,7 +10,8 @@ import pytest
 
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
-from tilesmith.tune.options import TABLE, TuneOptions, options_from_settings, wants_search
+from tilesmith.tune.kernel import wants_search
+from tilesmith.tune.options import TABLE, TuneOptions, options_from_settings
 
 
 def settings(**values: object) -> Settings:

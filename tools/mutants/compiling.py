@@ -78,8 +78,8 @@ FRONTEND = (
     Mutant(
         "positions in large tensors have 32 bits",
         "frontend",
-        "return I64 if is_wide and options.index_dtype is None else options.index_dtype",
-        "return options.index_dtype",
+        "options = replace(options, index_dtype=options.index_dtype or I64)",
+        "options = replace(options, index_dtype=options.index_dtype)",
         ("test_rows_far_apart_are_found_in_64_bits",),
     ),
 )

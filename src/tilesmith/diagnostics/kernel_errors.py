@@ -27,24 +27,18 @@ class SourceChanged(SourceNotAvailable):
 
 
 class UnsupportedSignature(BaseError, TypeError):
-    """A parameter that takes keywords of any name."""
-
     message = "kernel `{function}` has the parameter `{parameter}`"
     expected = "parameters with names, or `*rest` for any number of positional arguments"
     fix = "name each parameter; for values with names take one dict"
 
 
 class KernelNotPicklable(BaseError, PicklingError):
-    """No name leads from a module to the kernel, nor to its function."""
-
     message = "kernel `{function}` cannot be pickled: `{name}` does not lead to it"
     expected = "a kernel at the top of a module, or in a class there; it is found again by its name"
     fix = "move it out of the function that makes it, or pickle what it is made from"
 
 
 class BoundKernelNotPicklable(BaseError, PicklingError):
-    """A bound kernel holds code of this process."""
-
     message = "a bound kernel cannot be pickled: `{function}` is compiled for this process"
     fix = "pickle the kernel, and bind it again where it is loaded"
 
@@ -110,16 +104,12 @@ class KernelNotFound(BaseError):
 
 
 class TensorsOnDifferentDevices(BaseError):
-    """Two tensors of one kernel live on different devices."""
-
     message = "tensor `{tensor}` is on {device}, but the kernel runs on {kernel_device}"
     expected = "all tensors of one kernel on one device, that of the first tensor argument"
     fix = 'move it before the call: {tensor}.to("{kernel_device}")'
 
 
 class OverlappingElements(BaseError, RuntimeError):
-    """A tensor that the kernel writes has elements that are one place in memory."""
-
     message = (
         "more than one element of `{tensor}`, which is written, refers to a single memory location"
     )
@@ -146,8 +136,6 @@ class NamingConflict(BaseError):
 
 
 class GraphModuleUnsupportedOps(BaseError):
-    """A GraphModule argument with state or submodules."""
-
     message = "the GraphModule argument contains {ops}"
     expected = "only call_function and call_method nodes"
     fix = "trace a function that takes its parameters as inputs instead of an nn.Module"
@@ -229,8 +217,6 @@ class NondeterministicKernel(BaseError):
 
 
 class InvalidConfig(BaseError):
-    """A config that does not fit the kernel."""
-
     message = "invalid config: {problem}"
 
 
@@ -294,8 +280,6 @@ class SpecializeArgType(BaseError):
 
 
 class AutotuneError(BaseError):
-    """Tuning found no config that works."""
-
     message = "autotuning kernel `{function}` failed: {problem}"
     fix = 'pass config=Config(...), or autotune_effort="none" to use the default config'
 
@@ -333,8 +317,6 @@ class TritonError(WrappingError):
 
 
 class TritonUnrecoverableRuntimeError(WrappingError):
-    """A device error after which the process cannot use the device."""
-
     message = "the device failed while running kernel `{function}`: {problem}"
     fix = (
         "restart the process; TILESMITH_INTERPRET=1 runs the kernel bounds-checked and shows\n"

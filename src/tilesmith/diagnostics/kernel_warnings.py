@@ -37,8 +37,6 @@ class TiledKMatmulAccumulationWarning(BaseWarning):
 
 
 class IndicesFormProduct(BaseWarning):
-    """Index tensors of one tile in a subscript that torch would pair."""
-
     message = "two indices of tile `{tile}` in `{tensor}[...]` form a product of shape {shape}"
     note = "every row is combined with every column, as in Helion; torch would pair them"
     fix = (
@@ -78,8 +76,6 @@ class BlockPtrIndexingUnavailable(BaseWarning):
 
 
 class ProcessGroupNameNotFound(BaseWarning):
-    """A distributed kernel that does not name its process group."""
-
     message = "kernel `{function}` has no hl.ProcessGroupName argument: the world group is used"
 
 
@@ -104,21 +100,10 @@ class StoredConfigUnusable(BaseWarning):
     message = "the stored config of kernel `{function}` is not used: {problem}"
 
 
-ALL_WARNINGS: tuple[type[BaseWarning], ...] = (
-    TensorOperationInWrapper,
-    TensorOperationsInHostCall,
-    TiledKMatmulAccumulationWarning,
-    GradientDropped,
-    WrongDevice,
-    BlockSizeIgnoredInInterpretMode,
-    ReduceIdentityNotGiven,
-    BlockPtrIndexingUnavailable,
-    ProcessGroupNameNotFound,
-    NoAOTHeuristicWarning,
-    ConfigReplaced,
-    IndicesFormProduct,
-    TuningFailed,
-    StoredConfigUnusable,
+ALL_WARNINGS = tuple(
+    found
+    for found in globals().copy().values()
+    if isinstance(found, type) and issubclass(found, BaseWarning) and found is not BaseWarning
 )
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 # The documented home of TorchDispatchMode, whatever the name of the module says.
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.ir.types import INT32_LIMIT
+from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_keys import (
     CallKeys,
     Match,
@@ -37,18 +39,9 @@ MAX_FORMS = 256
 """Forms of arguments that are known without their key, for each combination."""
 
 
-class Bound(Protocol):
-    """What a table of calls holds: a bound kernel."""
-
-    @property
-    def written_arguments(self) -> frozenset[int]:
-        """Positions of arguments whose memory it writes."""
-        ...
-
-
 def is_traced() -> bool:
-    """Whether torch records what happens just now."""
-    return any(watch() for watch in WATCHES)
+    """Whether torch records what happens just now, or device code of a kernel is traced."""
+    return find_tracer() is not None or any(watch() for watch in WATCHES)
 
 
 def _find_nothing(*args: Any) -> None:
@@ -61,7 +54,7 @@ class CallFinder:
     def __init__(
         self,
         keys: CallKeys,
-        table: Mapping[Hashable, Bound],
+        table: Mapping[Hashable, BoundKernel],
         lock: AbstractContextManager[Any],
         find_reader: Callable[[], TensorReader | None],
     ) -> None:
@@ -115,7 +108,7 @@ class CallFinder:
                 self._add_form(args, found)
             self._learned.add(key)
 
-    def _add_form(self, args: tuple[Any, ...], found: Bound) -> None:
+    def _add_form(self, args: tuple[Any, ...], found: BoundKernel) -> None:
         if self._add_native(args, found):
             return
         types = tuple(map(type, args))
@@ -131,7 +124,7 @@ class CallFinder:
         if match(*args):
             forms[args[position].shape] = match, found
 
-    def _add_native(self, args: tuple[Any, ...], found: Bound) -> bool:
+    def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
         reader = self._find_reader() if self._keys.are_forms and is_readable(args) else None
         if reader is None:

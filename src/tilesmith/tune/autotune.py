@@ -8,10 +8,9 @@ reference interpreter is used, with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import tilesmith.exc as errors
@@ -19,7 +18,6 @@ from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.kernel import kernel as make_kernel
 from tilesmith.jit.runners import choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
@@ -27,8 +25,9 @@ from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, Deadline
+from tilesmith.tune.kernel import searches_at_first_call
 from tilesmith.tune.listener import EndListener, Listener, SafeListener
-from tilesmith.tune.options import TuneOptions, options_from_settings, wants_search
+from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
@@ -55,11 +54,9 @@ class Autotuner:
 
     def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         """For a first call, with nothing stored: measured now; None: the given or the default."""
-        settings = bound.settings
-        is_given = len(bound.configs) == 1 and not settings.force_autotune
-        if is_given or (len(bound.configs) < 2 and not wants_search(settings)):
+        if not searches_at_first_call(bound):
             return None
-        options = replace_configs(options_from_settings(settings), bound)
+        options = replace_configs(options_from_settings(bound.settings), bound)
         found = self._search([Case(bound, args)], options)
         if found is None:
             bound.install(None)
@@ -204,22 +201,3 @@ def _check_multi(
             problem="the sets of arguments have different config spaces",
             fix="tune them apart, with kernel.autotune(args)",
         )
-
-
-def kernel(
-    fn: Callable[..., Any] | None = None,
-    *,
-    config: Config | Mapping[str, Any] | None = None,
-    configs: Sequence[Config | Mapping[str, Any]] | None = None,
-    key: Callable[..., Hashable] | None = None,
-    **settings: Any,
-) -> Any:
-    """Turn a function with device loops into a kernel; bare or with arguments.
-
-    Example:
-        ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
-    """
-    options: dict[str, Any] = {"config": config, "configs": configs, "key": key, **settings}
-    if fn is None:
-        return partial(kernel, **options)
-    return make_kernel(fn, tuner=Autotuner(), **options)

@@ -139,13 +139,6 @@ def choose_budget(settings: Settings, *, is_said: bool) -> float:
     return seconds if is_said else seconds or EFFORT_SECONDS["full"]
 
 
-def wants_search(settings: Settings) -> bool:
-    """Whether a first call without any Config searches."""
-    if settings.autotune_budget_seconds is not None:
-        return settings.autotune_budget_seconds > 0.0
-    return settings.force_autotune or EFFORT_SECONDS[settings.autotune_effort] > 0.0
-
-
 def split_keywords(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
     """Settings with the keywords that are settings put in, and the other keywords."""
     known = {item.name for item in fields(settings)}

@@ -116,14 +116,11 @@ def register_tunable(name: str, fragment: Any) -> Any:
         raise errors.RegisterTunableArgTypes(
             kind=kind_of(fragment), argument="fragment", loc=locate()
         )
-    for bound in (getattr(fragment, "low", 0), getattr(fragment, "high", 0)):
+    for bound in vars(fragment).values():
         if isinstance(bound, RuntimeInt):
             raise errors.ConfigSpecFragmentWithSymInt(name=name, bound=bound, loc=locate())
     if is_reserved(name):
         raise errors.TunableNameConflict(name=name, loc=locate())
-    for bound, value in vars(fragment).items():
-        if isinstance(value, RuntimeInt):
-            raise errors.ConfigSpecFragmentWithSymInt(name=name, bound=bound, loc=locate())
     return session.register_tunable(name, fragment)
 
 

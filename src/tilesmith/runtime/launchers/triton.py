@@ -16,7 +16,6 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, TensorDescription, load_module, write_module
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
-from tilesmith.diagnostics.wording import ms_text
 from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_without_memory
 from tilesmith.runtime.device import get_num_sm
 from tilesmith.runtime.launchers.gpu_call import CallText
@@ -144,7 +143,7 @@ class TritonLauncher:
             raise errors.TritonError.wrapping(
                 error, function=self.artifact.name.lstrip("_"), path=str(self.path)
             ) from error
-        COMPILE.info("%s: Triton and first launch %s", name, ms_text(watch.lap_ms()))
+        COMPILE.info("%s: Triton and first launch %s", name, watch.lap())
         self._compiled[key] = compiled
         self._scope["__stream"] = _stream_finder()
         self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)

@@ -20,9 +20,9 @@ from tilesmith.frontend.source.functionalise import (
     Functionaliser,
     rebind_updated_names,
 )
-from tilesmith.frontend.source.jumps import without_early_returns
-from tilesmith.frontend.source.names import bound_names, nested_codes
-from tilesmith.frontend.source.patterns import without_match
+from tilesmith.frontend.source.names import bearing_name, bound_names, nested_codes
+from tilesmith.frontend.source.rewriting.jumps import without_early_returns
+from tilesmith.frontend.source.rewriting.patterns import without_match
 
 _FLOW = (ast.For, ast.While, ast.If, ast.IfExp, ast.BoolOp, ast.Match)
 _PLAIN = (
@@ -97,12 +97,4 @@ def _compiled(tree: ast.FunctionDef, body: list[ast.stmt], code: CodeType) -> Co
     module = ast.fix_missing_locations(ast.Module([outer], []))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     found = next(part for part in nested_codes(compiled) if part.co_name == tree.name)
-    return _renamed(found, code)
-
-
-def _renamed(code: CodeType, helper: CodeType) -> CodeType:
-    """The same code; functions made up by the rewriting bear the helper's name."""
-    constants = (_renamed(c, helper) if isinstance(c, CodeType) else c for c in code.co_consts)
-    is_made_up = code.co_name.startswith("__") or code.co_name == "<lambda>"
-    name = helper.co_name if is_made_up else code.co_name
-    return code.replace(co_name=name, co_consts=tuple(constants))
+    return bearing_name(found, code.co_name)

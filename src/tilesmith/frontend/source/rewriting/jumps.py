@@ -22,11 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.frontend.source.functionalise import place
+from tilesmith.frontend.source.names import LOOPS, own_nodes
 
 RESULT = "__result"
 """What a helper returns, where it has several ``return`` statements."""
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_LOOPS = (ast.For, ast.While)
 
 
 def without_jumps(statements: Sequence[ast.stmt], runtime: str) -> list[ast.stmt]:
@@ -37,7 +36,7 @@ def without_jumps(statements: Sequence[ast.stmt], runtime: str) -> list[ast.stmt
 def without_early_returns(body: Sequence[ast.stmt], runtime: str) -> list[ast.stmt]:
     """The body of a helper (changed in place) with one ``return``, at its end."""
     statements = list(body)
-    returns = [node for node in _own_nodes(statements) if isinstance(node, ast.Return)]
+    returns = [node for node in own_nodes(statements) if isinstance(node, ast.Return)]
     jumps = _Jumps(runtime)
     if not returns or (len(returns) == 1 and statements[-1] is returns[0]):
         return jumps.block(statements, _Target())
@@ -88,8 +87,8 @@ class _Jumps:
         for position, statement in enumerate(statements):
             if target.is_jump(statement):
                 return [*result, *self._jump(statement, target)]
-            returns = isinstance(statement, _LOOPS) and self._may_return(statement, target)
-            if isinstance(statement, _LOOPS):
+            returns = isinstance(statement, LOOPS) and self._may_return(statement, target)
+            if isinstance(statement, LOOPS):
                 result.extend(self._loop(statement, target))
             elif isinstance(statement, ast.If):
                 if self._may_jump([statement], target):
@@ -126,7 +125,8 @@ class _Jumps:
         return [branch, *_unless(flag, self.block(rest, target), branch)]
 
     def _loop(self, loop: ast.For | ast.While, target: _Target) -> list[ast.stmt]:
-        jumps = [node for node in _own_nodes(loop.body, _LOOPS) if _is_loop_jump(node)]
+        own = own_nodes(loop.body, LOOPS)
+        jumps = [node for node in own if isinstance(node, (ast.Break, ast.Continue))]
         returns = self._may_return(loop, target)
         if not jumps and not returns:
             loop.body = self.block(loop.body, _Target(returned=target.returned))
@@ -163,15 +163,15 @@ class _Jumps:
         loop.test, loop.body = again, [branch]
 
     def _may_jump(self, statements: Sequence[ast.stmt], target: _Target) -> bool:
-        own = _own_nodes(statements, _LOOPS)
-        inside_loops = _own_nodes(statements) if target.returned else ()
+        own = own_nodes(statements, LOOPS)
+        inside_loops = own_nodes(statements) if target.returned else ()
         return any(target.is_jump(node) for node in own) or any(
             isinstance(node, ast.Return) for node in inside_loops
         )
 
     def _may_return(self, loop: ast.stmt, target: _Target) -> bool:
         return bool(target.returned) and any(
-            isinstance(node, ast.Return) for node in _own_nodes([loop])
+            isinstance(node, ast.Return) for node in own_nodes([loop])
         )
 
     def _always_jumps(self, statements: Sequence[ast.stmt], target: _Target) -> bool:
@@ -196,30 +196,13 @@ class _Discarding(ast.NodeTransformer):
         return [statement for statement in visited if statement is not None]
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
-        return None if _assigns(node, self._name) else node
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        return None if names == [self._name] else node
 
     def visit_If(self, node: ast.If) -> ast.AST:
         node.body = self.block(node.body) or [_pass(node)]
         node.orelse = self.block(node.orelse)
         return node
-
-
-def _is_loop_jump(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Break, ast.Continue))
-
-
-def _own_nodes(
-    statements: Sequence[ast.AST], closed: tuple[type[ast.AST], ...] = ()
-) -> list[ast.AST]:
-    """All nodes of the statements but those in functions, and in nodes that are ``closed``."""
-    found: list[ast.AST] = []
-    waiting = list(statements)
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        if not isinstance(node, (*_SCOPES, *closed)):
-            waiting.extend(ast.iter_child_nodes(node))
-    return found
 
 
 def _reads(statements: Sequence[ast.stmt], name: str) -> bool:
@@ -228,14 +211,6 @@ def _reads(statements: Sequence[ast.stmt], name: str) -> bool:
         isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
         for node in nodes
     )
-
-
-def _assigns(statement: ast.AST, name: str) -> bool:
-    match statement:
-        case ast.Assign([ast.Name(target)]):
-            return target == name
-        case _:
-            return False
 
 
 def _unless(flag: str, statements: list[ast.stmt], origin: ast.stmt) -> list[ast.stmt]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -14,16 +14,13 @@ from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import leaves
 
 
-class _Bound(Protocol):
-    @property
-    def written_arguments(self) -> Collection[int]: ...
-
-
-def check_gradients(definition: KernelDefinition, bound: _Bound, args: tuple[Any, ...]) -> None:
+def check_gradients(
+    definition: KernelDefinition, written: Collection[int], args: tuple[Any, ...]
+) -> None:
     """Warn, or raise where the setting says so; raise where a leaf would be changed."""
     wanted = list(_requiring(definition, args))
     for position, name, tensor in wanted:
-        if position in bound.written_arguments and tensor.is_leaf:
+        if position in written and tensor.is_leaf:
             raise errors.LeafChangedInPlace(function=definition.name, argument=name)
     function, argument = definition.name, wanted[0][1]
     choice = definition.settings.missing_gradient

@@ -16,22 +16,34 @@ from typing import Any
 from typing_extensions import override
 
 import tilesmith.exc as errors
+from tilesmith.frontend.source.functionalise import statement_at
 from tilesmith.frontend.source.kernel_source import (
     KernelSource,
     is_barrier,
+    is_barrier_statement,
     is_device_loop,
     is_language_call,
-    location_of_node,
     parse_text,
     read_text,
+    refuse_nested_loops,
     without_reversed,
 )
-from tilesmith.frontend.source.names import bound_names, definitely_bound, read_names
-from tilesmith.frontend.source.split_kernel import LAUNCH, compile_function, on_device
+from tilesmith.frontend.source.names import (
+    LOOPS,
+    SCOPES,
+    bound_names,
+    declared_globals,
+    definitely_bound,
+    read_names,
+)
+from tilesmith.frontend.source.split_kernel import (
+    LAUNCH,
+    compile_function,
+    make_function,
+    on_device,
+)
 
 _BLOCKS = ("body", "orelse", "finalbody")
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_LOOPS = (ast.For, ast.While)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +84,7 @@ class StagedSource:
 
     def host_function(self) -> FunctionType:
         """Host code as ``f(launch, *arguments)``; ``launch.stages[i]`` is called for stage i."""
-        scope: dict[str, Any] = {}
-        exec(self.host_code, scope)
-        code = scope[self.source.tree.name].__code__
-        return FunctionType(code, self.source.function.__globals__, self.source.tree.name)
+        return make_function(self.host_code, self.source, self.source.function.__globals__)
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ def replace_runs(
             result += replace_run(Run(statements[position : position + length], around))
         else:
             statement = statements[position]
-            outermost = statement if around is None and isinstance(statement, _LOOPS) else around
+            outermost = statement if around is None and isinstance(statement, LOOPS) else around
             _replace_inside(statement, function, replace_run, outermost)
             result.append(statement)
         position += length or 1
@@ -139,7 +148,7 @@ def _replace_inside(
     replace_run: Replace,
     around: ast.stmt | None,
 ) -> None:
-    if isinstance(statement, _SCOPES):
+    if isinstance(statement, SCOPES):
         return
     for name in _BLOCKS:
         block = getattr(statement, name, None)
@@ -155,27 +164,25 @@ def _run_length(statements: Sequence[ast.stmt], function: Callable[..., Any]) ->
     for count, statement in enumerate(statements, 1):
         if is_device_loop(statement, function):
             length = count
-        elif not (length and _is_barrier_statement(statement, function)):
+        elif not (length and is_barrier_statement(statement, function)):
             break
     return length
 
 
-def _is_barrier_statement(statement: ast.stmt, function: Callable[..., Any]) -> bool:
-    return isinstance(statement, ast.Expr) and is_barrier(statement.value, function)
-
-
 def _make_stages(source: KernelSource) -> StagedSource:
     host = _without_runs(source)
-    _check_host(host, source)
+    refuse_nested_loops(host, source.function)
+    for node in (part for statement in host for part in ast.walk(statement)):
+        if is_barrier(node, source.function):
+            raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
     bound = bound_names(host)
     stages: list[StageSource] = []
     used: list[str] = []
 
     def call_stage(run: Run) -> list[ast.stmt]:
         names = _parameters(run, source, bound)
-        call = ast.parse(f"{LAUNCH}.stages[{len(stages)}]({', '.join(names)})").body[0]
-        for node in ast.walk(call):
-            ast.copy_location(node, run.statements[0])
+        text = f"{LAUNCH}.stages[{len(stages)}]({', '.join(names)})"
+        call = statement_at(run.statements[0], text)
         stages.append(_stage(run, source, names, frozenset(bound), len(stages)))
         used.extend(names)
         return [call]
@@ -185,13 +192,10 @@ def _make_stages(source: KernelSource) -> StagedSource:
     _check_reads(host, bound, stages, source)
     arguments = {arg.arg for arg in tree.args.args}
     before = [statement for statement in host if statement.lineno < stages[0].line]
-    known = arguments | definitely_bound(before) | _declared_global(host)
+    known = arguments | definitely_bound(before) | declared_globals(host)
     # As for kernels of one launch: a name that no branch has bound yet must not stop a launch.
-    defaults = [
-        ast.copy_location(ast.parse(f"{name} = None").body[0], tree)
-        for name in dict.fromkeys(used)
-        if name not in known
-    ]
+    unsure = [name for name in dict.fromkeys(used) if name not in known]
+    defaults = [statement_at(tree, f"{name} = None") for name in unsure]
     filled = on_device(tree.body, source.function.__globals__, f"{LAUNCH}.device")
     code = compile_function(tree, [*defaults, *filled], source)
     return StagedSource(source, tuple(stages), code)
@@ -219,24 +223,15 @@ def _without_runs(source: KernelSource) -> list[ast.stmt]:
     )
 
 
-def _declared_global(host: Sequence[ast.stmt]) -> set[str]:
-    nodes = (node for statement in host for node in ast.walk(statement))
-    return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-
-
 def _parameters(run: Run, source: KernelSource, bound: dict[str, ast.AST]) -> list[str]:
     """Host names that the run uses and that may be bound when it begins."""
     start = run.statements[0].lineno
     # What a host loop binds below the run is bound in its next turn.
     end = (run.around.end_lineno or start) if run.around is not None else start
     arguments = [arg.arg for arg in source.tree.args.args]
-    host = [*arguments, *(name for name, place in bound.items() if _line(place) <= end)]
-    wanted = {**read_names(run.statements), **bound_names(run.statements)}
-    return [name for name in dict.fromkeys(host) if name in wanted and name != "_"]
-
-
-def _line(place: ast.AST) -> int:
-    return getattr(place, "lineno", 0)
+    seen = [name for name, place in bound.items() if getattr(place, "lineno", 0) <= end]
+    wanted = {*read_names(run.statements), *bound_names(run.statements)}
+    return [name for name in dict.fromkeys([*arguments, *seen]) if name in wanted - {"_"}]
 
 
 def _stage(
@@ -244,10 +239,8 @@ def _stage(
 ) -> StageSource:
     name = f"{source.tree.name}_{number + 1}"
     text = f"def {name}({', '.join(names)}): pass"
-    tree = ast.parse(text).body[0]
+    tree = statement_at(source.tree, text)
     assert isinstance(tree, ast.FunctionDef)
-    for node in ast.walk(tree):
-        ast.copy_location(node, source.tree)
     tree.body = run.statements
     scope: dict[str, Any] = {}
     exec(compile(text, source.file, "exec"), scope)
@@ -257,22 +250,6 @@ def _stage(
     function.__module__ = source.function.__module__
     computed = bound & set(names)
     return StageSource(function, source.text, tree, 0, len(run.statements), computed)
-
-
-def _check_host(host: Sequence[ast.stmt], source: KernelSource) -> None:
-    for statement in host:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.stmt) and is_device_loop(node, source.function):
-                raise errors.NestedGridLoop(
-                    statement=_keyword(statement), loc=location_of_node(node, source.function)
-                )
-            if is_barrier(node, source.function):
-                raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
-
-
-def _keyword(statement: ast.stmt) -> str:
-    scopes = (node for node in ast.walk(statement) if isinstance(node, _SCOPES))
-    return "class" if isinstance(next(scopes, None), ast.ClassDef) else "def"
 
 
 def _check_reads(

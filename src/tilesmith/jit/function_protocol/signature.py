@@ -13,15 +13,19 @@ from typing import Any, cast
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.containers import Arguments
-from tilesmith.frontend.numpy_numbers import plain_numbers
-from tilesmith.jit.method import is_method
+from tilesmith.frontend.containers import Arguments, plain_numbers
 
 _REQUIRED = inspect.Parameter.empty
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _OTHERS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 ALLOWED = (*_BY_POSITION, *_OTHERS)
 """Kinds of parameters that a kernel may have."""
+
+
+def is_method(function: Any) -> bool:
+    """Whether a function was written directly in the body of a class."""
+    owner, _, _ = getattr(function, "__qualname__", "").rpartition(".")
+    return bool(owner) and owner.rpartition(".")[2] != "<locals>"
 
 
 class KernelSignature:

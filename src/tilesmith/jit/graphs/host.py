@@ -14,8 +14,7 @@ from tilesmith.frontend.source.names import changed_names
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization_key import find_device
-from tilesmith.jit.staged_kernel import StagedKernel
+from tilesmith.jit.staging.kernel import StagedKernel
 from tilesmith.operators.gradient import Gradient
 from tilesmith.schedule.config import Config
 
@@ -60,7 +59,7 @@ class GraphHost:
         definition = self._kernel.definition
         split = definition.split
         launch = _Launch(split.captured, written_names(split.source), written)
-        launch.device = find_device(args)
+        launch.device = definition.find_device(args)
         with running_host(_session(definition.configs, launch.device)):
             return split.host_function()(launch, *args), written
 

@@ -17,7 +17,13 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.source.names import bound_names, nested_codes, parameter_names
+from tilesmith.frontend.source.names import (
+    SCOPES,
+    bound_names,
+    declared_globals,
+    nested_codes,
+    parameter_names,
+)
 
 Place = tuple[str, str]
 """A name and one of its attributes; the attribute is empty for the whole of it."""
@@ -82,16 +88,13 @@ class _EffectFinder:
     def __init__(self, source: KernelSource, plain: frozenset[str]) -> None:
         self._module: dict[str, Any] = source.function.__globals__
         own = set(bound_names(source.before))
-        declared = (
-            n.names for s in source.before for n in ast.walk(s) if isinstance(n, ast.Global)
-        )
-        self._globals = {name for names in declared for name in names}
+        self._globals = declared_globals(source.before)
         self._plain = plain - own
         self._local = {*parameter_names(source.tree), *own} - self._globals
 
     def find(self, node: ast.AST) -> Iterator[_Effect]:
         """Statements in a statement, those of functions and classes in it aside."""
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+        if isinstance(node, SCOPES):
             return
         touched = self._touched(node) if isinstance(node, (ast.Expr, *_STORES)) else None
         if touched is not None:
@@ -114,13 +117,11 @@ class _EffectFinder:
         else:
             assert isinstance(statement, (ast.AugAssign, ast.AnnAssign))
             targets = [statement.target]
-        places = [self._stored(target) for target in targets]
+        if any(isinstance(t, ast.Name) and t.id not in self._globals for t in targets):
+            return None  # it binds a local name
+        places = [_place_of(target) for target in targets]
         found = {place for place in places if place is not None}
         return found if all(places) else None
-
-    def _stored(self, target: ast.expr) -> Place | None:
-        is_local = isinstance(target, ast.Name) and target.id not in self._globals
-        return None if is_local else _place_of(target)
 
     def _touched_by(self, call: ast.Call) -> set[Place] | None:
         function = call.func

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 import tilesmith.exc as errors
 from tilesmith.frontend.source.kernel_source import is_language_call
-from tilesmith.frontend.source.stages import StagedSource
 from tilesmith.frontend.tracing.host_session import BlockSizeInt, HostSession
 from tilesmith.ir.function import Function
+from tilesmith.jit.staging.source import StagedSource
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.keys import PLURALS
 

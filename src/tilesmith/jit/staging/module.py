@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilesmith.compiler.module_source import (
     OTHER_TRITON,
@@ -21,11 +20,12 @@ from tilesmith.compiler.module_source import (
 )
 from tilesmith.frontend.source.kernel_source import parse_text
 from tilesmith.frontend.source.split_kernel import on_device
-from tilesmith.frontend.source.stages import Run, StagedSource, StageSource, replace_runs
 from tilesmith.frontend.trace import Trace
 from tilesmith.frontend.tracing.guards import root_of
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.types import TensorType
+from tilesmith.jit.staging.configs import StageSession
+from tilesmith.jit.staging.source import Run, StagedSource, StageSource, replace_runs
 
 _NOT_REACHED = "not reached with the arguments that this module was made for"
 _ALWAYS = ("import torch", "import triton", "import triton.language as tl")
@@ -71,20 +71,16 @@ def staged_text(source: StagedSource, texts: Sequence[str | None]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class HostValues:
-    """What host code gets from the language: block sizes and tunables that it registers."""
+def staged_module(
+    source: StagedSource, forms: Sequence[Forms], session: StageSession, device: str
+) -> str:
+    """One module from those of the stages' forms (none: not compiled) and host code.
 
-    blocks: Sequence[int]
-    tunables: Mapping[str, Any]
-    device: str
-    """An expression for the kernel's device."""
-
-
-def staged_module(source: StagedSource, forms: Sequence[Forms], registered: HostValues) -> str:
-    """One module from those of the stages' forms (none: not compiled) and host code."""
+    ``session`` has what host code gets from the language; ``device`` is an expression for the
+    kernel's device.
+    """
     module = source.source.function.__globals__
-    host = _host_function(source, forms, registered)
+    host = _host_function(source, forms, session, device)
     joined = _Joined()
     joined.head |= {line: None for line in lines_for_names(module, free_names(host))}
     if OTHER_TRITON in free_names(host):
@@ -129,7 +125,7 @@ class _Joined:
         number = len(self._parts) + 1
         renamed = {name: f"{name}_{number}" for name in sorted(names & self._taken)}
         for name, new in renamed.items():
-            text = _renamed(text, name, new)
+            text = re.sub(rf"(?<![\w.]){name}\b", new, text)  # but in attributes
         self._taken |= {renamed.get(name, name) for name in names}
         imports, _, rest = text.partition("\n\n")
         self.head |= {line: None for line in imports.splitlines()}
@@ -155,17 +151,12 @@ def _names_at_top(text: str) -> Iterator[str]:
             yield from (t.id for t in statement.targets if isinstance(t, ast.Name))
 
 
-def _renamed(text: str, name: str, new: str) -> str:
-    """The text with another name everywhere but in attributes."""
-    return re.sub(rf"(?<![\w.]){name}\b", new, text)
-
-
 def _host_function(
-    source: StagedSource, forms: Sequence[Forms], registered: HostValues
+    source: StagedSource, forms: Sequence[Forms], session: StageSession, device: str
 ) -> ast.FunctionDef:
     """Host code that calls the host function of each stage."""
     whole = source.source
-    fold = FoldLanguage(registered.blocks, registered.tunables, whole.function.__globals__)
+    fold = FoldLanguage(session.host_blocks, session.tunable_values, whole.function.__globals__)
     tree = without_notes(parse_text(whole.text, whole.function, is_unrolled=False))
     if fold.triton in own_names(tree):
         fold.triton = OTHER_TRITON
@@ -179,7 +170,7 @@ def _host_function(
 
     tree.body = replace_runs(tree.body, whole.function, call_stage)
     tree.body = [new for old in tree.body if (new := fold.visit(old)) is not None]
-    if registered.device:
-        tree.body = on_device(tree.body, whole.function.__globals__, registered.device)
+    if device:
+        tree.body = on_device(tree.body, whole.function.__globals__, device)
     ast.fix_missing_locations(tree)
     return tree
