@@ -31,7 +31,7 @@ from tilesmith.jit.call_keys import (
 from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.runtime.calls.reader import ArgumentSignatures, TensorReader
 
-WATCHES = (is_in_torch_dispatch_mode, torch.jit.is_tracing)
+WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
 """Whether torch records what happens: calls of kernels must then be seen as operators."""
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
@@ -41,7 +41,7 @@ MAX_FORMS = 256
 
 def is_traced() -> bool:
     """Whether torch records what happens just now, or device code of a kernel is traced."""
-    return find_tracer() is not None or any(watch() for watch in WATCHES)
+    return find_tracer() is not None or any(watch() for watch in (*WATCHES, *SLOW_WATCHES))
 
 
 def _find_nothing(*args: Any) -> None:
@@ -132,7 +132,7 @@ class CallFinder:
         if self._native is None:
             rules = (self._keys.are_sizes_fixed, *INT32_RANGE, INT32_LIMIT)
             self._native = reader.Forms(self._find_by_types, *rules)
-            self._native.watches = WATCHES
+            self._native.watches, self._native.slow_watches = WATCHES, SLOW_WATCHES
             self._native.are_recorded = torch.is_grad_enabled
             self._connect()
         if len(self._native) == MAX_FORMS:

@@ -46,6 +46,8 @@ class ArgumentSignatures(Protocol):
     """Called where nothing was."""
     watches: tuple[Callable[[], bool], ...]
     """Where one says true the result is None: torch traces the call."""
+    slow_watches: tuple[Callable[[], bool], ...]
+    """Likewise, of states that torch takes long to enter: not asked in each call."""
     are_recorded: Callable[[], bool]
     """Where it says true and a tensor requires a gradient the result is None."""
 
