@@ -95,6 +95,7 @@ SHARES = (
     Share("test_ports_against_fp64.py", "test_one_kernel", 3, SAME_PATHS, "port"),
     Share("test_ports_against_fp64.py", "test_random_config", 6, MORE_SEEDS),
     Share("test_ports_on_hopper.py", "test_default_code", 3, SAME_PATHS),
+    Share("test_opcheck.py", "test_gallery", 6, SAME_PATHS, "case"),
     Share("test_fact_text.py", "test_every_example", 4, SAME_PATHS, "name"),
 )
 """Long tables, of which `make test` runs a part; the first entry that fits a test counts.

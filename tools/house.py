@@ -32,6 +32,7 @@ MAX_SIDE_BY_SIDE = 25
 NEW_ROOMS = (
     "tilesmith/frontend/source/rewriting",
     "tilesmith/jit/function_protocol",
+    "tilesmith/jit/graphs",
     "tilesmith/jit/output",
     "tilesmith/jit/staging",
 )

@@ -45,6 +45,17 @@ class IndicesFormProduct(BaseWarning):
     )
 
 
+class GradientDropped(BaseWarning):
+    """An argument requires a gradient, and the kernel has none."""
+
+    message = "`{argument}` requires a gradient, but kernel `{function}` has no backward"
+    note = "its results are constants for autograd; missing_gradient='error' refuses such calls"
+    fix = (
+        "give it one: {function}.register_backward(...); or call it under torch.no_grad(), or with "
+        "`{argument}.detach()`"
+    )
+
+
 class WrongDevice(BaseWarning):
     message = "{operation} gives a tensor on {device}, but the kernel runs on {kernel_device}"
     fix = 'pass device=, or move it: .to("{kernel_device}")'

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from torch.compiler import is_dynamo_compiling
 from typing_extensions import Self, override
 
 import tilesmith.exc as errors
@@ -26,6 +27,8 @@ from tilesmith.jit.function_protocol.objects import (
     reduced,
 )
 from tilesmith.jit.function_protocol.signature import is_method
+from tilesmith.jit.graphs.host import GraphHost
+from tilesmith.jit.graphs.kernel import GraphKernel
 from tilesmith.jit.output.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
@@ -136,7 +139,7 @@ def as_configs(configs: Iterable[Config | Mapping[str, Any]]) -> list[Config]:
     return [c if isinstance(c, Config) else Config.from_dict(c) for c in configs]
 
 
-class Kernel(DefinedKernel):
+class Kernel(GraphKernel, DefinedKernel):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
 
     def __init__(
@@ -171,6 +174,7 @@ class Kernel(DefinedKernel):
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
             self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
+            self._join_graphs(GraphHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -199,6 +203,11 @@ class Kernel(DefinedKernel):
             raise errors.NoDeviceLoopsInKernel(
                 function=self.name, loc=source.location(source.tree)
             ) from None
+
+    @property
+    def staged(self) -> StagedKernel | None:
+        """What runs it where it has several launches."""
+        return self._staged
 
     @functools.cached_property
     def _staged(self) -> StagedKernel | None:
@@ -229,8 +238,8 @@ class Kernel(DefinedKernel):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel."""
-        if find_tracer() is not None:
-            raise errors.NestedKernelCallsNotSupported(function=self.name)
+        if is_dynamo_compiling():  # False, unless Dynamo traces this
+            return self._in_graphs.call(args, kwargs)
         if kwargs or len(args) != self._num_parameters:
             args = self.definition.arguments.normalize(*args, **kwargs)
         bound = self._finder.find(*args)
@@ -238,10 +247,25 @@ class Kernel(DefinedKernel):
 
     def _call_anew(self, args: tuple[Any, ...]) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
+        if find_tracer() is not None:
+            raise errors.NestedKernelCallsNotSupported(function=self.name)
+        return (
+            self._in_graphs.call(args, {}) if self._is_recorded(args) else self.call_plainly(args)
+        )
+
+    @override
+    def _written(self, args: tuple[Any, ...]) -> Collection[int]:
+        if self._staged is not None:
+            return ()
+        with self._lock:
+            return (self._find(args, None) or self._bind_new(args, None)).written_arguments
+
+    def call_plainly(self, args: tuple[Any, ...]) -> Any:
+        """Run with tensors that have memory, whoever traces."""
         plain = self.definition.arguments.plain_numbers(args)
         if plain is not args:
             found = self._finder.find(*plain)
-            return self._call_anew(plain) if found is None else found.call(*plain)
+            return self.call_plainly(plain) if found is None else found.call(*plain)
         if self._staged is not None:
             return self._staged.call(args)
         try:
