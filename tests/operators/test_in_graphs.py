@@ -162,7 +162,7 @@ def test_a_closure_is_no_argument_of_an_operator():
 
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
-def test_make_fx(make: Any, mode: str):
+def test_make_fx(make: Any, mode: Any):
     kernel = make(kernels.scale, torch.randn(8))
     traced = make_fx(lambda x: kernel(x + 1) * 3, tracing_mode=mode)(torch.randn(8))
     x = torch.randn(8)
@@ -173,7 +173,7 @@ def test_make_fx(make: Any, mode: str):
 
 def test_jit_trace(make: Any):
     kernel = make(kernels.scale, torch.randn(8))
-    traced = torch.jit.trace(lambda x: kernel(x + 1) * 3, (torch.randn(8),))
+    traced: Any = torch.jit.trace(lambda x: kernel(x + 1) * 3, (torch.randn(8),))
     x = torch.randn(8)
     torch.testing.assert_close(traced(x), (x + 1) * 6)
 

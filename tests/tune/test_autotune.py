@@ -13,7 +13,7 @@ from tests.tune.kernels import config, make_add
 from tilesmith import exc
 from tilesmith.autotuner import FiniteSearch
 from tilesmith.jit.kernel import kernel as kernel_without_tuner
-from tilesmith.lab.processes.idle import idle_processes
+from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings, child_environment
 from tilesmith.tune.autotune import Autotuner
