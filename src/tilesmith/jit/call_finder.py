@@ -161,8 +161,8 @@ class CallFinder:
         lines = [
             f"def find({listed}):",
             "    if is_traced(): return None",
-            *self._special_lines(types, names),
             f"    if not ({tests or True}): return otherwise({listed})",
+            *self._special_lines(types, names),
             "    try:",
             *self._form_lines(types, names),
             f"        key_of_call = {key}",
