@@ -16,6 +16,7 @@ from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.stage_configs import STAGES, StageConfigs, StageSession, num_slots
+from tilesmith.jit.staged_spec import StagedSpec
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
@@ -80,8 +81,12 @@ class BoundStages:
     Stages that host code does not come to are not compiled and have no code.
     """
 
-    def __init__(self, kernel: Stages, args: tuple[Any, ...], target: AnyTarget) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, stages: Stages, args: tuple[Any, ...], target: AnyTarget, *, kernel: Any = None
+    ) -> None:
+        self.kernel = kernel
+        """The ``Kernel`` that was bound."""
+        self._kernel = kernel = stages
         self._record, self._session = kernel.record(args, target)
         self._template = ArgumentTemplate(args)
         self._device_source = _find_device_source(kernel.definition.parameters, args)
@@ -108,9 +113,20 @@ class BoundStages:
         """The bound kernel of each stage; None for one that host code does not come to."""
         return [found[0] if found else None for found in self._found]
 
+    @property
+    def env(self) -> BoundStages:
+        """What it was compiled for (``device``, ``settings``, ``config_spec``): itself knows."""
+        return self
+
+    @property
+    def config_spec(self) -> StagedSpec:
+        """What a Config of all stages may contain."""
+        specs = [bound.config_spec if bound else None for bound in self.stages]
+        return StagedSpec(specs, self._kernel.configs.of_stage)
+
     def default_config(self) -> Config:
         """A sensible config of every stage."""
-        return self._joined([b.default_config() if b else Config() for b in self.stages])
+        return self.config_spec.default_config()
 
     def _joined(self, configs: Sequence[Config]) -> Config:
         return Config(**{STAGES: [config.config for config in configs]})

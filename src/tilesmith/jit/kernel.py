@@ -83,7 +83,7 @@ class Kernel(DefinedKernel):
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.unpack_args(args)
         if self._staged is not None:
-            return cast("BoundKernel", self._staged.bind(arguments, target))
+            return cast("BoundKernel", self._staged.bind(arguments, target, kernel=self))
         try:
             with self._lock:
                 found = self._find(arguments, target)

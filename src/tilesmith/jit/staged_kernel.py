@@ -106,9 +106,11 @@ class StagedKernel:
             raise errors.NoTensorArgs(function=self.definition.name)
         return device
 
-    def bind(self, args: tuple[Any, ...], target: str | Target | None) -> BoundStages:
+    def bind(
+        self, args: tuple[Any, ...], target: str | Target | None, *, kernel: Any = None
+    ) -> BoundStages:
         """Each stage for the values that host code has for it."""
-        return BoundStages(self, args, target)
+        return BoundStages(self, args, target, kernel=kernel)
 
     def record(
         self, args: tuple[Any, ...], target: str | Target | None, config: Config | None = None

@@ -107,7 +107,7 @@ def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
             result[name] = 2 if value is True else value or None
             continue
         if plural is None:
-            result[name] = value
+            result[name] = _ungrouped(value) if name == "block_sizes" else value
             continue
         if plural in values:
             raise InvalidConfig(
@@ -117,6 +117,16 @@ def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
             result[plural] = value
         else:
             result[plural] = [value] * (num_reductions if name == "reduction_loop" else 1)
+    return result
+
+
+def _ungrouped(sizes: Any) -> Any:
+    """Sizes may be grouped by loop, as older configs have them: [[32, 64], 16]."""
+    if not isinstance(sizes, (list, tuple)):
+        return sizes
+    result: list[Any] = []
+    for item in cast("list[Any]", sizes):
+        result.extend(cast("list[Any]", item) if isinstance(item, (list, tuple)) else [item])
     return result
 
 
