@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilesmith import exc, language, runtime
+    from tilesmith import exc, experimental, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output_code import OutputCodeOptions
@@ -29,6 +29,7 @@ __all__ = [
     "Settings",
     "cdiv",
     "exc",
+    "experimental",
     "jit",
     "kernel",
     "language",
@@ -44,6 +45,7 @@ _PLACES = {
     "Settings": "tilesmith.settings:Settings",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
+    "experimental": "tilesmith.experimental",
     "jit": "tilesmith.tune.autotune:kernel",
     "kernel": "tilesmith.tune.autotune:kernel",
     "language": "tilesmith.language",

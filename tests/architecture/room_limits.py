@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (13, 2_250),
+    "tilesmith/autodiff": (9, 1_450),
     "tilesmith/backends": (94, 18_200),
     "tilesmith/backends/cpu": (52, 10_600),
     "tilesmith/backends/reference": (2, 50),
