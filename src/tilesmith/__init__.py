@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.jit.output_code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
+    from tilesmith.tune.aot import aot_kernel
     from tilesmith.tune.autotune import kernel
 
     jit = kernel
@@ -27,6 +28,7 @@ __all__ = [
     "OutputCodeOptions",
     "RefMode",
     "Settings",
+    "aot_kernel",
     "cdiv",
     "exc",
     "experimental",
@@ -43,6 +45,7 @@ _PLACES = {
     "OutputCodeOptions": "tilesmith.jit.output_code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
+    "aot_kernel": "tilesmith.tune.aot:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "experimental": "tilesmith.experimental",

@@ -68,6 +68,17 @@ def test_configs_are_printed_as_the_script_would_write_them(tmp_path, capsys):
     assert capsys.readouterr().out == "helion.Config(block_sizes=[16])\n"
 
 
+def test_names_that_stand_elsewhere_here(tmp_path, capsys):
+    script = tmp_path / "names.py"
+    script.write_text(
+        "import helion\nfrom helion.autotuner.external import autotune\n"
+        "from helion.experimental import backward\n"
+        "print(helion.autotuner.autotune is autotune, helion.experimental.backward is backward)"
+    )
+    run_script(script, [])
+    assert capsys.readouterr().out == "True True\n"
+
+
 def test_an_exit_code_passes_through():
     with pytest.raises(SystemExit) as exit_:
         run_script(SCRIPT, ["--exit"])

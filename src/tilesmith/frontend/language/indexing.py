@@ -189,6 +189,8 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         limit = ref.shape[axis] if _has_config_length(element) else None
         return Position(index, limit=limit)
     if isinstance(element, TensorRef):
+        if element.dtype == torch.bool:
+            raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
         raise errors.HostTensorDirectUsage(name=element.source, use="an index")
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
         raise errors.InvalidIndexingType(kind=kind_of(element), tensor=ref.source)
