@@ -99,9 +99,8 @@ def _gradients(
     if not pairs:
         return [torch.zeros_like(leaf) for leaf in leaves]
     given = [grad.to(output.dtype) for output, grad in pairs]
-    found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-        [o for o, _ in pairs], leaves, given, allow_unused=True
-    )
+    outputs = [output for output, _ in pairs]
+    found: Any = torch.autograd.grad(outputs, leaves, given, allow_unused=True)
     return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found)]
 
 

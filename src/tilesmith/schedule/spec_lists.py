@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.space.fragments import EnumFragment, Fragment, ListOf
 from tilesmith.schedule.space.keys import KEYS_BY_NAME, PLURALS, PORTABLE_KEYS, STRUCTURE
-from tilesmith.schedule.space.slots import Slot
+from tilesmith.schedule.space.slots import Entries, Slot
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,14 @@ class SpecLists:
     lists: Mapping[str, tuple[Slot, ...]]
     scalars: Mapping[str, Slot]
     tunables: dict[str, Fragment]
-    kernel: TargetedKernel
+    outline: FunctionOutline
+    entries: Entries
 
     @property
     def block_sizes(self) -> tuple[SizeItem, ...]:
         """The tile axes whose sizes a Config gives, in its order."""
-        outline = self.kernel.outline
-        blocks = [outline.function.block(name) for name in self.kernel.entries.blocks]
+        outline = self.outline
+        blocks = [outline.function.block(name) for name in self.entries.blocks]
         axes = [axis for loop in outline.all_loops for axis in outline.axes_of(loop)]
         items: list[SizeItem] = []
         for block, slot in zip(blocks, self.lists["block_sizes"]):
@@ -54,8 +55,8 @@ class SpecLists:
     @property
     def reduction_loops(self) -> tuple[SizeItem, ...]:
         """The rows that may be reduced chunk by chunk."""
-        function = self.kernel.outline.function
-        rolled = self.kernel.entries.rolled
+        function = self.outline.function
+        rolled = self.entries.rolled
         hints = [prod(function.hint(factor) for factor in dim.factors) for dim in rolled]
         pairs = zip(hints, self.lists["reduction_loops"])
         return tuple(SizeItem(slot.label, hint, 1, hint, slot.search) for hint, slot in pairs)

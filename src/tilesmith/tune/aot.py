@@ -35,4 +35,5 @@ def aot_kernel(
         return functools.partial(
             aot_kernel, batched=batched, collect_fn=collect_fn, measure_fn=measure_fn, **options
         )
-    return kernel(fn, **{"static_shapes": False, **options})
+    chosen: dict[str, Any] = {"static_shapes": False, **options}
+    return kernel(fn, **chosen)

@@ -1,8 +1,8 @@
 """Views of device values: reshapes, transposes, expansion.
 
-A reshape is worked out factor by factor. A tile axis may be merged with others, but split only if no
-tile is partial: how many of its lanes are valid is known only at run time. Factors keep their order,
-so that lanes are the same on every backend.
+A reshape is worked out factor by factor. A tile axis may be merged with others, but split only if
+no tile is partial: how many of its lanes are valid is known only at run time. Factors keep their
+order, so that lanes are the same on every backend.
 """
 
 from __future__ import annotations

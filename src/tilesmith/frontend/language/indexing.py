@@ -177,6 +177,13 @@ def _paired_position(ref: TensorRef, axis: int, element: Any) -> Position:
     return replace(_position(ref, axis, element.element), pair=element.pair)
 
 
+def _host_index(ref: TensorRef) -> errors.BaseError:
+    """The error for a host tensor as an index."""
+    if ref.dtype == torch.bool:
+        return errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
+    return errors.HostTensorDirectUsage(name=ref.source, use="an index")
+
+
 def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if axis < 0:
         return Position(None)
@@ -189,9 +196,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         limit = ref.shape[axis] if _has_config_length(element) else None
         return Position(index, limit=limit)
     if isinstance(element, TensorRef):
-        if element.dtype == torch.bool:
-            raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
-        raise errors.HostTensorDirectUsage(name=element.source, use="an index")
+        raise _host_index(element)
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
         raise errors.InvalidIndexingType(kind=kind_of(element), tensor=ref.source)
     if isinstance(element, int):
@@ -200,7 +205,13 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
     if not element.tile.dtype.is_integer:
         raise errors.InvalidIndexingType(kind=f"a tensor of {element.dtype}", tensor=ref.source)
-    return Position(element, is_tensor=True)
+    return _tensor_position(ref, axis, element)
+
+
+def _tensor_position(ref: TensorRef, axis: int, element: TileValue) -> Position:
+    # One runtime index broadcasts too: a mask of one batch serves all, `mask[tile_b.begin]`.
+    is_only = ref.type.shape[axis] == 1 and not element.tile.rank
+    return Position(full(0, I32)) if is_only else Position(element, is_tensor=True)
 
 
 def check_tiles(ref: TensorRef, index: Any) -> None:
@@ -224,8 +235,8 @@ def _check_tile(ref: TensorRef, axis: int, tile: Tile) -> None:
 
 def _tile_position(ref: TensorRef, axis: int, tile: Tile) -> TileValue:
     # An axis of size 1 is read by every lane, as broadcasting would have it.
-    if ref.type.shape[axis] == 1 and tile.block is not None:
-        return full(0, I32, (tile.dim,))
+    if ref.type.shape[axis] == 1:
+        return full(0, I32, tile.index.tile.shape)
     return tile.index
 
 

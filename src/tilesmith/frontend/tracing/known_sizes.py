@@ -220,8 +220,14 @@ def config_size(dim: Dim) -> int | None:
 def has_full_tiles(dim: Dim) -> bool:
     """Whether all tiles of a dimension's blocks are full under this Config."""
     tracer = current_tracer("a size")
-    blocks = [block for block in tracer.blocks if block.name in dim.symbols]
-    return all(b.extent is not None and not b.extent % _block_size(tracer, b.name) for b in blocks)
+    for name in dim.symbols:
+        tile = tracer.find_tile(name)
+        if tile is not None:
+            length = length_between(tile.range_begin, tile.range_end)
+            count = None if length is None else length.constant
+            if count is None or count % _block_size(tracer, name):
+                return False
+    return True
 
 
 @dataclass(frozen=True)
