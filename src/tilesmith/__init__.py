@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.jit.output_code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
-    from tilesmith.tune.aot import aot_kernel
-    from tilesmith.tune.autotune import kernel
+    from tilesmith.tune.autotune import aot_kernel, kernel
 
     jit = kernel
 
@@ -45,7 +44,7 @@ _PLACES = {
     "OutputCodeOptions": "tilesmith.jit.output_code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
-    "aot_kernel": "tilesmith.tune.aot:aot_kernel",
+    "aot_kernel": "tilesmith.tune.autotune:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "experimental": "tilesmith.experimental",

@@ -10,7 +10,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (36, 7_350),
     "tilesmith/bench": (19, 4_050),
-    "tilesmith/cli": (13, 1_700),
+    "tilesmith/cli": (13, 1_750),
     "tilesmith/compiler": (9, 1_450),
     "tilesmith/diagnostics": (10, 1_700),
     "tilesmith/frontend": (61, 13_750),
@@ -24,13 +24,13 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime": (13, 1_500),
     "tilesmith/schedule": (25, 5_250),
     "tilesmith/store": (7, 1_150),
-    "tilesmith/tune": (30, 5_600),
+    "tilesmith/tune": (29, 5_600),
 }
 """Room: how many files and lines it may have, with all its folders."""
 
 FIGURES: dict[str, int] = {
     "lines in src": 79_150,
-    "files in src": 433,
+    "files in src": 432,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -307,3 +307,11 @@ def test_static_ranges_of_tuned_loops(target):
     )
     with pytest.raises(InvalidConfig, match="static_ranges has 3 entries, the kernel needs 2"):
         spec.normalize(Config(**few, static_ranges=[True] * 3))
+
+
+def test_a_file_of_controls_is_a_path():
+    spec = matmul_spec()
+    whole = spec.normalize({"block_sizes": BLOCKS, "advanced_controls_file": "a.bin"})
+    assert whole == spec.normalize({"block_sizes": BLOCKS})
+    with pytest.raises(InvalidConfig, match="advanced_controls_file"):
+        spec.normalize({"block_sizes": BLOCKS, "advanced_controls_file": 123})

@@ -76,6 +76,12 @@ def test_keys_that_would_be_refused_are_named(key):
     assert spec.normalize({name: given[name] for name in given if name != key})
 
 
+def test_tunables_of_the_user_by_name():
+    tunables = {"parts": PowerOfTwoFragment(1, 8)}
+    spec = config_spec(programs.matmul(), parse_target("cuda:90"), tunables)
+    assert spec.user_defined_tunables == tunables
+
+
 @tilesmith.kernel
 def two_launches(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -28,7 +30,7 @@ def with_offsets(x: torch.Tensor, offset: torch.Tensor, form: hl.constexpr) -> t
 @pytest.mark.parametrize("form", ["begin", "tile", "sum"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_one_row_serves_all(rows, form, backend):
-    settings = {"check": True} if backend == "checked" else {"backend": backend}
+    settings: dict[str, Any] = {"check": True} if backend == "checked" else {"backend": backend}
     kernel = helion.kernel(with_offsets.fn, **settings)
     x, offset = torch.randn(3, 40), torch.randn(rows, 40)
     torch.testing.assert_close(kernel(x, offset, form), x + offset)

@@ -236,7 +236,7 @@ def _check_tile(ref: TensorRef, axis: int, tile: Tile) -> None:
 def _tile_position(ref: TensorRef, axis: int, tile: Tile) -> TileValue:
     # An axis of size 1 is read by every lane, as broadcasting would have it.
     if ref.type.shape[axis] == 1:
-        return full(0, I32, tile.index.tile.shape)
+        return full(0, I32, (tile.dim,))
     return tile.index
 
 

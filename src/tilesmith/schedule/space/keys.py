@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
 
-from tilesmith.exc import InvalidConfig, InvalidConfigKeys, UnsupportedConfigKeys
+from tilesmith.exc import (
+    InvalidConfig,
+    InvalidConfigKeys,
+    InvalidConfigValue,
+    UnsupportedConfigKeys,
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,11 @@ def keep_known(
 ) -> dict[str, Any]:
     """Keep the effective keys, drop those without effect here, refuse those that nobody knows."""
     known = {*KEYS_BY_NAME, *PORTABLE_KEYS, *effective}
+    controls = values.get("advanced_controls_file")
+    if controls is not None and not isinstance(controls, str):
+        raise InvalidConfigValue(
+            key="advanced_controls_file", value=repr(controls), allowed="a path"
+        )
     foreign = sorted(name for name in values if is_foreign(name) and name not in effective)
     if foreign:
         raise UnsupportedConfigKeys(backend=backend, keys=foreign)
