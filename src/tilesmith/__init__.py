@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilesmith import exc, experimental, language, runtime
+    from tilesmith import exc, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output_code import OutputCodeOptions
@@ -30,7 +30,6 @@ __all__ = [
     "aot_kernel",
     "cdiv",
     "exc",
-    "experimental",
     "jit",
     "kernel",
     "language",
@@ -47,7 +46,6 @@ _PLACES = {
     "aot_kernel": "tilesmith.tune.autotune:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
-    "experimental": "tilesmith.experimental",
     "jit": "tilesmith.tune.autotune:kernel",
     "kernel": "tilesmith.tune.autotune:kernel",
     "language": "tilesmith.language",

@@ -1,1 +1,0 @@
-"""The gradient of a kernel, as a kernel: its IR backwards, written in the language."""
